@@ -1,0 +1,51 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: help install dev demo test lint format measure clean
+.DEFAULT_GOAL := help
+
+help: ## Show this help
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+# Standard output belongs to the programs, so installing talks on standard error.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "unicron needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V): try make PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "creating $(VENV)" >&2; $(PYTHON) -m venv $(VENV) >&2; }
+	@echo "installing unicron into $(VENV); torch is large, this takes minutes the first time" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . >&2
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' >&2
+	@touch $@
+
+install: $(VENV)/.installed ## Create the virtual environment and install
+
+dev: $(VENV)/.dev ## The same, with what tests and linters need
+
+demo: $(VENV)/.installed ## Watch two tasks train, break them, see them heal (ARGS="--headless ...")
+	@exec $(BIN)/unicron-console --demo $(ARGS)
+
+test: $(VENV)/.dev ## Run the tests; installs an OpenSSH server where it can
+	@.ci/install-sshd
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+measure: $(VENV)/.dev ## Measure agent, start-up and recovery of the demo; prints JSON
+	@$(BIN)/python benchmarks/demo.py $(ARGS)
+
+clean: ## Remove what installing and testing made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The controller: decides for a whole cluster what becomes of its training tasks."""

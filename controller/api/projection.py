@@ -1,0 +1,162 @@
+"""From the core's state to the views that operators see: a pure function of state and time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.api.views import (
+    ClusterView,
+    DrillView,
+    IncidentView,
+    LayoutView,
+    NodeView,
+    PlanView,
+    TaskChangeView,
+    TaskView,
+    WorkerView,
+)
+from controller.core.state import ClusterState, Incident, NodeState, Plan, TaskState
+from profiles.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a view says beyond the core's state."""
+
+    cluster: str
+    started_wall_s: float
+    is_auto_heal: bool
+    is_closing: bool = False
+    drills: Sequence[DrillView] = ()
+    max_losses: int | None = 120
+    """Newest losses per task; None for all of them."""
+
+
+def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
+    """Return the view of ``state`` at ``now``."""
+    return ClusterView(
+        cluster=frame.cluster,
+        now=now,
+        started_wall_s=frame.started_wall_s,
+        is_auto_heal=frame.is_auto_heal,
+        is_closing=frame.is_closing,
+        waf=sum(task.waf for task in state.tasks.values()),
+        waf_full=sum(
+            task.spec.weight * task.spec.table.flops_per_s(task.spec.workers)
+            for task in state.tasks.values()
+        ),
+        nodes=[_node(node, state) for node in state.nodes.values()],
+        tasks=[_task(task, frame.max_losses) for task in state.tasks.values()],
+        incidents=[incident_view(incident) for incident in state.incidents],
+        plans=[plan_view(plan) for plan in state.plans],
+        drills=list(frame.drills),
+    )
+
+
+def _node(node: NodeState, state: ClusterState) -> NodeView:
+    spec = node.spec
+    workers = {slot: WorkerView(worker=slot) for slot in range(spec.num_workers)}
+    for task in state.tasks.values():
+        for number, rank in task.living_ranks.items():
+            if rank.worker.node == spec.node:
+                workers[rank.worker.slot] = WorkerView(
+                    worker=rank.worker.slot,
+                    task=task.spec.task,
+                    global_rank=number,
+                    pid=rank.pid,
+                    iteration=rank.iteration,
+                    rss_bytes=rank.rss_bytes,
+                )
+    return NodeView(
+        node=spec.node,
+        address=spec.address,
+        condition=node.condition,
+        note=node.note,
+        agent_pid=node.agent_pid,
+        agent_rss_bytes=node.rss_bytes,
+        heartbeat_at=node.heard_at,
+        workers=list(workers.values()),
+    )
+
+
+def _task(task: TaskState, max_losses: int | None) -> TaskView:
+    spec = task.spec
+    newest = sorted(task.losses)[-max_losses if max_losses else 0 :]
+    flops_per_s = None
+    if task.mean_iteration_s and task.waf:
+        flops_per_s = spec.flops_per_iteration / task.mean_iteration_s
+    return TaskView(
+        name=spec.task,
+        weight=spec.weight,
+        phase=task.phase,
+        note=task.note,
+        generation=task.generation,
+        workers=len(task.living_ranks),
+        layout=_layout(task.layout),
+        iteration=task.iteration,
+        checkpoint_iteration=task.checkpoint_iteration,
+        target_iterations=spec.num_iterations,
+        loss=task.losses.get(task.iteration),
+        tokens_per_s=task.tokens_per_s if task.waf else None,
+        flops_per_s=flops_per_s,
+        losses={iteration: task.losses[iteration] for iteration in newest},
+        num_rerun_iterations=task.num_rerun_iterations,
+    )
+
+
+def _layout(layout: Layout | None) -> LayoutView | None:
+    return LayoutView(tp=layout.tp, pp=layout.pp, dp=layout.dp) if layout else None
+
+
+def incident_view(incident: Incident) -> IncidentView:
+    """Return the view of one incident."""
+    return IncidentView(
+        id=incident.name,
+        task=incident.task,
+        node=incident.node,
+        rank=incident.global_rank,
+        status=incident.status,
+        severity=incident.severity,
+        method=incident.method,
+        action=incident.action,
+        state=incident.state,
+        evidence=[item.summary for item in incident.evidence[:8]],
+        reason=incident.reason,
+        fault_at=incident.fault_at,
+        detected_at=incident.detected_at,
+        resolved_at=incident.resolved_at,
+    )
+
+
+def plan_view(plan: Plan) -> PlanView:
+    """Return the view of one plan."""
+    return PlanView(
+        id=plan.name,
+        revision=plan.revision,
+        trigger=plan.trigger,
+        seen=plan.seen,
+        why=plan.why,
+        state=plan.state,
+        created_at=plan.created_at,
+        approved_by=plan.approved_by,
+        decided_at=plan.decided_at,
+        waf_before=plan.waf_before,
+        waf_now=plan.waf_now,
+        waf_after=plan.waf_after,
+        assignments={name: change.workers_after for name, change in plan.changes.items()},
+        assignments_before={name: change.workers_before for name, change in plan.changes.items()},
+        changes=[
+            TaskChangeView(
+                task=change.task,
+                workers_before=change.workers_before,
+                workers_after=change.workers_after,
+                layout_after=_layout(change.target.layout) if change.target else None,
+                waf_before=change.waf_before,
+                waf_after=change.waf_after,
+                is_faulted=change.is_faulted,
+                moves=change.moves,
+            )
+            for change in plan.changes.values()
+        ],
+        steps=list(plan.steps),
+        isolated_nodes=list(plan.isolated_nodes),
+    )

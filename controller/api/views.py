@@ -1,0 +1,205 @@
+"""Frozen views of the cluster, as the controller publishes them to consoles and scripts.
+
+They are what an operator may know at one instant, without anything that only the core needs. All
+times are seconds since the controller's start unless a name says otherwise; views are pure values
+and know nothing of sockets. Field names are a published format: add, never rename.
+"""
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+
+__all__ = [
+    "ClusterView",
+    "DrillView",
+    "IncidentState",
+    "IncidentView",
+    "LayoutView",
+    "LogLevel",
+    "LogLine",
+    "NodeCondition",
+    "NodeView",
+    "PlanState",
+    "PlanView",
+    "TaskChangeView",
+    "TaskPhase",
+    "TaskView",
+    "View",
+    "WorkerView",
+]
+
+
+class View(BaseModel):
+    """Base of all views: immutable, unknown fields of a newer controller are ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class WorkerView(View):
+    """One worker slot of a node and the rank it holds, if any."""
+
+    worker: int
+    task: str | None = None
+    global_rank: int | None = None
+    pid: int | None = None
+    iteration: int | None = None
+    rss_bytes: int | None = None
+
+
+class NodeView(View):
+    """One node."""
+
+    node: str
+    address: str
+    condition: NodeCondition
+    note: str = ""
+    """Why the condition is what it is, for instance ``presumed training: link lost 3 s ago``."""
+    agent_pid: int | None = None
+    agent_rss_bytes: int | None = None
+    heartbeat_at: float | None = None
+    workers: list[WorkerView] = []
+
+
+class LayoutView(View):
+    """Sizes of a task's parallel groups."""
+
+    tp: int
+    pp: int
+    dp: int
+
+
+class TaskView(View):
+    """One training task."""
+
+    name: str
+    weight: float
+    phase: TaskPhase
+    note: str = ""
+    generation: int
+    workers: int
+    layout: LayoutView | None = None
+    iteration: int = 0
+    """Newest committed iteration."""
+    checkpoint_iteration: int = 0
+    target_iterations: int | None = None
+    loss: float | None = None
+    tokens_per_s: float | None = None
+    flops_per_s: float | None = None
+    """Achieved model FLOP/s over the newest iterations; None while it does not train."""
+    losses: dict[int, float] = {}
+    """Loss by iteration: all of them in the final report, the newest 120 in the stream."""
+    num_rerun_iterations: int = 0
+
+
+class IncidentView(View):
+    """One fault, from its first trace to its cure."""
+
+    id: str
+    task: str | None
+    node: str | None
+    rank: int | None
+    status: str
+    severity: str
+    method: str
+    action: str
+    state: IncidentState
+    evidence: list[str] = []
+    reason: str = ""
+    fault_at: float
+    detected_at: float
+    resolved_at: float | None = None
+
+
+class TaskChangeView(View):
+    """What a plan does to one task."""
+
+    task: str
+    workers_before: int
+    workers_after: int
+    layout_after: LayoutView | None = None
+    waf_before: float
+    waf_after: float
+    is_faulted: bool
+    moves: bool
+    """Whether any of its ranks has to stop and start."""
+
+
+class PlanView(View):
+    """A proposed or decided division of the workers over all tasks."""
+
+    id: str
+    revision: int
+    trigger: str
+    """Incident or request that caused it."""
+    seen: str
+    """What was observed, in one sentence."""
+    why: str
+    """Why this division and not another."""
+    state: PlanState
+    created_at: float
+    approved_by: str | None = None
+    decided_at: float | None = None
+    waf_before: float
+    """Weighted FLOP/s before the event, all tasks."""
+    waf_now: float
+    """Weighted FLOP/s while the plan waits."""
+    waf_after: float
+    assignments: dict[str, int]
+    assignments_before: dict[str, int]
+    changes: list[TaskChangeView] = []
+    steps: list[str] = []
+    isolated_nodes: list[str] = []
+
+
+class LogLevel(StrEnum):
+    """Weight of a line in the event stream."""
+
+    INFO = "info"
+    GOOD = "good"
+    WARNING = "warning"
+    ERROR = "error"
+    DRILL = "drill"
+
+
+class LogLine(View):
+    """One line of the event stream. ``seq`` increases by one from line to line."""
+
+    seq: int
+    at: float
+    level: LogLevel
+    source: str
+    """Node, task, plan or incident that the line is about."""
+    text: str
+
+
+class DrillView(View):
+    """One kind of drill that this cluster offers."""
+
+    kind: str
+    title: str
+    target: str
+    """What it needs: ``rank`` or ``node``."""
+    expectation: str
+    """What should happen, in one sentence."""
+
+
+class ClusterView(View):
+    """Everything an overview shows, at one instant."""
+
+    cluster: str
+    now: float
+    started_wall_s: float
+    """Wall clock at the controller's start, seconds since the epoch."""
+    is_auto_heal: bool
+    is_closing: bool = False
+    waf: float
+    """Weighted FLOP/s that the profiles give for what runs now."""
+    waf_full: float
+    """Weighted FLOP/s of the first plan, with every node in place."""
+    nodes: list[NodeView]
+    tasks: list[TaskView]
+    incidents: list[IncidentView]
+    plans: list[PlanView]
+    drills: list[DrillView] = []

@@ -1,0 +1,108 @@
+"""What travels on the controller's API socket: JSON lines over a unix socket of mode 0600.
+
+On connect the server sends ``Greeting``, one ``Snapshot`` and the newest log lines. From then on it
+sends a ``Snapshot`` when something changed, at most ten times a second, and every log line once. A
+client sends ``Command`` and gets one ``Reply`` with the same ``request_id``; a command that is
+refused changes nothing and says why.
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from controller.api.views import ClusterView, LogLine, View
+
+API_VERSION: Final = 1
+
+
+class Greeting(View):
+    """First message of the server."""
+
+    kind: Literal["greeting"] = "greeting"
+    version: int = API_VERSION
+    cluster: str
+
+
+class Snapshot(View):
+    """The whole cluster now."""
+
+    kind: Literal["snapshot"] = "snapshot"
+    view: ClusterView
+
+
+class LogLines(View):
+    """New lines of the event stream, oldest first."""
+
+    kind: Literal["log_lines"] = "log_lines"
+    lines: list[LogLine]
+
+
+class Reply(View):
+    """Outcome of a command. ``code`` is one word for programs, ``message`` a sentence."""
+
+    kind: Literal["reply"] = "reply"
+    request_id: str
+    is_ok: bool
+    code: str = "ok"
+    message: str = ""
+
+
+class ApprovePlan(View):
+    """Apply a plan, exactly as of ``revision``.
+
+    Refusals: ``unknown``, ``superseded``, ``decided``.
+    """
+
+    kind: Literal["approve_plan"] = "approve_plan"
+    request_id: str
+    actor: str
+    plan: str
+    revision: int
+
+
+class RejectPlan(View):
+    """Decline a plan; the tasks stay as they are. Refusals as for ``ApprovePlan``."""
+
+    kind: Literal["reject_plan"] = "reject_plan"
+    request_id: str
+    actor: str
+    plan: str
+    revision: int
+    reason: str = ""
+
+
+class RequestPlan(View):
+    """Compute a plan for the present state, for instance after a rejection.
+
+    Refusals: ``pending`` (a plan waits already), ``nothing`` (no plan would change anything).
+    """
+
+    kind: Literal["request_plan"] = "request_plan"
+    request_id: str
+    actor: str
+
+
+class RunDrill(View):
+    """Break something on purpose. Refusals: ``unsupported``, ``no_target``."""
+
+    kind: Literal["run_drill"] = "run_drill"
+    request_id: str
+    actor: str
+    drill: str
+    task: str | None = None
+    rank: int | None = None
+    node: str | None = None
+
+
+class Shutdown(View):
+    """End the demo: all tasks, agents and nodes. Refusal: ``unsupported`` outside a demo."""
+
+    kind: Literal["shutdown"] = "shutdown"
+    request_id: str
+    actor: str
+
+
+Command = Annotated[
+    ApprovePlan | RejectPlan | RequestPlan | RunDrill | Shutdown, Field(discriminator="kind")
+]
+FromServer = Annotated[Greeting | Snapshot | LogLines | Reply, Field(discriminator="kind")]

@@ -1,0 +1,167 @@
+"""Everything that can happen, as the core is told it: past tense, immutable, journaled.
+
+The runtime wraps each body in an ``Event`` with a number and a time before the machine sees it.
+Instructions repeat the number of the event that caused them, so any effect leads back to its
+cause. A fault of the cluster is a value in here, never an exception.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from controller.core.timers import Timer
+from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
+from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.observations import AnyObservation
+
+ProbeOutcome = Literal["answered", "refused", "silent", "unknown"]
+"""What a peer found at a node's SSH port; ``unknown`` where the probe itself failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAttached:
+    """A session with the node's agent began; ``ranks`` is everything that lives there."""
+
+    node: NodeId
+    agent_id: AgentId
+    agent_pid: int
+    ranks: tuple[RankStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContactLost:
+    """The session with the node's agent ended, or nothing was heard for too long."""
+
+    node: NodeId
+    last_heard_at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReceived:
+    """The agent's regular sign of life, with every rank that lives on its node."""
+
+    node: NodeId
+    rss_bytes: int
+    ranks: tuple[RankStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerProbed:
+    """``by`` tried the SSH port of ``node``."""
+
+    node: NodeId
+    by: NodeId
+    outcome: ProbeOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An agent reported an observation. Reports arrive in order and once per ``(node, seq)``."""
+
+    node: NodeId
+    seq: int
+    observed_at: float
+    observation: AnyObservation
+
+
+@dataclass(frozen=True, slots=True)
+class StopCarriedOut:
+    """The agent has sent the signals of a ``StopRanks``; exits follow as observations."""
+
+    node: NodeId
+    task: TaskId
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFailed:
+    """An agent refused a command of ``task``, or its outcome can't be known.
+
+    ``is_outcome_unknown`` is true where the connection ended before the answer: the command may
+    have been carried out. What is missing is asked for again when the node attaches.
+    """
+
+    node: NodeId
+    task: TaskId
+    generation: Generation
+    error: str
+    is_outcome_unknown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer that the core had set has run out."""
+
+    timer: Timer
+
+
+@dataclass(frozen=True, slots=True)
+class PlanApproved:
+    """An operator approved the plan as of ``revision``."""
+
+    request_id: str
+    actor: str
+    plan: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRejected:
+    """An operator declined the plan as of ``revision``."""
+
+    request_id: str
+    actor: str
+    plan: str
+    revision: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequested:
+    """An operator asked for a plan for the present state."""
+
+    request_id: str
+    actor: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrillRequested:
+    """Someone asked to break something on purpose; fields left None are chosen by the core."""
+
+    request_id: str
+    actor: str
+    drill: str
+    task: TaskId | None = None
+    global_rank: int | None = None
+    node: NodeId | None = None
+
+
+EventBody = (
+    NodeAttached
+    | ContactLost
+    | HeartbeatReceived
+    | PeerProbed
+    | Observed
+    | StopCarriedOut
+    | CommandFailed
+    | TimerFired
+    | PlanApproved
+    | PlanRejected
+    | PlanRequested
+    | DrillRequested
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One entry of the journal.
+
+    Attributes:
+        number: Counts from 1 without gaps.
+        at: Seconds since the controller's start; never decreases.
+        body: What happened.
+    """
+
+    number: int
+    at: float
+    body: EventBody

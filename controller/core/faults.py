@@ -1,0 +1,137 @@
+"""From observations to a named fault: the root cause among its symptoms.
+
+When a rank dies its peers' collectives fail within milliseconds, so most of what is reported about
+a fault is echo. Evidence is *conclusive* where it can't be an echo (a process that ended, an
+exception of the program's own) and a *symptom* where it can (a failed collective). The earliest
+conclusive evidence names the fault; an exit that follows an exception of the same rank belongs to
+the exception.
+
+Statuses and severities are those of the paper's table 1. This slice knows three: the third, a lost
+node, is judged in ``controller.core.health``.
+"""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
+
+EvidenceKind = Literal["exit", "exception", "collective", "launch", "overdue", "contact"]
+
+SEV1: Final = "SEV1"
+SEV2: Final = "SEV2"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One observation that speaks for a fault.
+
+    Attributes:
+        kind: What sort of trace it is; ``collective`` alone is a symptom.
+        at: When the controller learned of it.
+        observed_at: When it happened, as the node says.
+        node: Where.
+        task: Task of the rank, None for evidence about a whole node.
+        global_rank: Which rank, None for evidence about a whole node or task.
+        summary: One line for operators.
+    """
+
+    kind: EvidenceKind
+    at: float
+    observed_at: float
+    node: NodeId | None
+    task: TaskId | None
+    global_rank: int | None
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A named fault: its place in the table, its root, and why it was named so."""
+
+    status: str
+    severity: str
+    method: str
+    root: Evidence
+    reason: str
+
+
+def evidence_of(
+    observation: RankExited | RankRaised | LaunchFailed,
+    *,
+    node: NodeId,
+    at: float,
+    observed_at: float,
+) -> Evidence:
+    """Return ``observation`` as evidence of a fault."""
+    who = f"rank {observation.global_rank}"
+    kind: EvidenceKind
+    match observation:
+        case RankExited():
+            kind, summary = "exit", f"{who} {_ending(observation)}"
+        case RankRaised():
+            kind = "collective" if observation.is_in_collective else "exception"
+            first_line = observation.message.strip().partition("\n")[0][:200]
+            summary = f"{who} raised {observation.exception_type}: {first_line}"
+        case LaunchFailed():
+            kind, summary = "launch", f"{who} could not be started: {observation.reason}"
+    return Evidence(
+        kind=kind,
+        at=at,
+        observed_at=observed_at,
+        node=node,
+        task=observation.task,
+        global_rank=observation.global_rank,
+        summary=summary,
+    )
+
+
+def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
+    """Name the fault that ``evidence`` speaks for, or return None where it shows only symptoms."""
+    conclusive = [item for item in evidence if item.kind != "collective"]
+    if not conclusive:
+        return None
+    root = min(conclusive, key=lambda item: item.observed_at)
+    own_exceptions = [
+        item
+        for item in conclusive
+        if item.kind == "exception" and item.global_rank == root.global_rank
+    ]
+    return _name(own_exceptions[0] if own_exceptions else root, num_symptoms=len(evidence) - 1)
+
+
+def diagnose_symptoms(evidence: Sequence[Evidence]) -> Diagnosis:
+    """Name a fault of which nothing but failed collectives was ever seen."""
+    root = min(evidence, key=lambda item: item.observed_at)
+    return Diagnosis(
+        status="other_software_error",
+        severity=SEV2,
+        method="exception propagation",
+        root=root,
+        reason=f"{root.summary}; every process lives and every node answers, so no peer explains it",
+    )
+
+
+def _name(root: Evidence, *, num_symptoms: int) -> Diagnosis:
+    symptoms = f"; {num_symptoms} symptom(s) elsewhere" if num_symptoms else ""
+    if root.kind == "exception":
+        status, method = "other_software_error", "exception propagation"
+    else:
+        status, method = "exited_abnormally", "process supervision"
+    return Diagnosis(
+        status=status, severity=SEV2, method=method, root=root, reason=root.summary + symptoms
+    )
+
+
+def _ending(observation: RankExited) -> str:
+    if observation.signal is not None:
+        try:
+            name = signal.Signals(observation.signal).name
+        except ValueError:
+            name = f"signal {observation.signal}"
+        return f"was ended by {name}"
+    if observation.exit_code is None:
+        return "is gone; its exit status is not known"
+    return f"exited with {observation.exit_code}"

@@ -1,0 +1,124 @@
+"""What the core wants done: imperative, immutable, idempotent.
+
+Each instruction carries the number of the event that caused it. What becomes of it comes back as
+an event; carrying one out never raises.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from controller.core.placement import Placement
+from controller.core.timers import Timer
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from profiles.layout import Layout
+
+Level = Literal["trace", "info", "good", "warning", "error", "drill"]
+"""Weight of an announcement. ``trace`` goes to the event log alone, not to the console."""
+
+Fact = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartRanks:
+    """Start the ranks ``global_ranks`` of a generation; ``placement`` is that of all its ranks."""
+
+    cause: int
+    task: TaskId
+    generation: Generation
+    layout: Layout
+    placement: Placement
+    global_ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRanks:
+    """End the task's ranks of ``generation`` and older on these nodes."""
+
+    cause: int
+    task: TaskId
+    generation: Generation
+    nodes: tuple[NodeId, ...]
+    is_graceful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeNode:
+    """Have each of ``by`` try the SSH port of ``node``."""
+
+    cause: int
+    node: NodeId
+    by: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Post ``TimerFired(timer)`` after ``after_s`` seconds."""
+
+    cause: int
+    timer: Timer
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DropRendezvous:
+    """Refuse rendezvous calls of ``generation`` and older: nobody may join it any more."""
+
+    cause: int
+    task: TaskId
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Tell operators, and the event log, what happened.
+
+    Attributes:
+        cause: Number of the event.
+        level: Weight.
+        kind: One word for programs, for instance ``iteration`` or ``incident``.
+        source: Node, task, plan or incident that it is about.
+        text: A sentence for people.
+        facts: The same for programs.
+    """
+
+    cause: int
+    level: Level
+    kind: str
+    source: str
+    text: str
+    facts: tuple[tuple[str, Fact], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """Answer an operator's request."""
+
+    cause: int
+    request_id: str
+    is_ok: bool
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOutDrill:
+    """Break the named thing. Everything a drill needs is filled in."""
+
+    cause: int
+    drill: str
+    node: NodeId
+    task: TaskId | None = None
+    generation: Generation | None = None
+    global_rank: int | None = None
+
+
+Instruction = (
+    StartRanks
+    | StopRanks
+    | ProbeNode
+    | SetTimer
+    | DropRendezvous
+    | Announce
+    | AnswerRequest
+    | CarryOutDrill
+)

@@ -1,0 +1,31 @@
+"""What must hold after every event, whatever happened. Checked in tests, simulation and drills."""
+
+from controller.core.phases import InvariantViolationError, NodeCondition, PlanState, TaskPhase
+from controller.core.state import ClusterState
+
+_WITHOUT_RANKS = frozenset(
+    {TaskPhase.WAITING, TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.FINISHED}
+)
+
+
+def check_invariants(state: ClusterState) -> None:
+    """Raise if the state breaks a promise.
+
+    Raises:
+        InvariantViolationError: Two tasks hold a worker, a rank lives on a lost node, a task
+            without ranks has some, or more than one plan is pending or under way.
+    """
+    holder: dict[object, str] = {}
+    for task in state.tasks.values():
+        for worker in task.occupied_workers:
+            if holder.setdefault(worker, task.spec.task) != task.spec.task:
+                raise InvariantViolationError(f"{worker} is held by two tasks")
+            if state.nodes[worker.node].condition is NodeCondition.LOST:
+                raise InvariantViolationError(f"{task.spec.task} has a rank on lost {worker.node}")
+        if task.phase in _WITHOUT_RANKS and task.living_ranks:
+            raise InvariantViolationError(f"{task.spec.task} is {task.phase} but has ranks")
+        if task.layout and task.layout.num_workers != len(task.placement):
+            raise InvariantViolationError(f"{task.spec.task}: layout and placement differ in size")
+    for plan_state in (PlanState.PENDING, PlanState.APPROVED):
+        if sum(plan.state is plan_state for plan in state.plans) > 1:
+            raise InvariantViolationError(f"more than one plan is {plan_state}")

@@ -1,0 +1,192 @@
+"""Start and stop of a task's ranks, level-based: what a task should be is compared with what it is.
+
+A task that waits starts once it has a target, all workers of the target are free, and their nodes
+are in contact; nobody has to remember to start it. Each start is a new generation, which makes
+whatever is left of an older one harmless. A stop ends when every rank is known to be gone: it
+exited, its launch failed, its node was lost, or the agent carried the stop out and no longer lists
+it.
+"""
+
+from collections.abc import Iterable
+
+from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
+from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.state import Intent, RankState, TaskState
+from controller.core.timers import StartOverdue, StopOverdue
+from controller.core.turn import Turn
+from nodeagent.protocol.ids import Generation, NodeId
+from nodeagent.protocol.messages import RankStatus
+
+
+def start_what_can_start(turn: Turn) -> None:
+    """Start every waiting task whose target is free and in contact."""
+    for task in turn.state.tasks.values():
+        if task.phase is TaskPhase.WAITING and task.target and not _obstacle(turn, task):
+            _start(turn, task)
+
+
+def _obstacle(turn: Turn, task: TaskState) -> str | None:
+    assert task.target is not None
+    wanted = set(task.target.placement)
+    for other in turn.state.tasks.values():
+        if other is not task and other.occupied_workers & wanted:
+            return f"waits for workers of {other.spec.task}"
+    for node in sorted({worker.node for worker in wanted}):
+        if turn.state.nodes[node].condition is not NodeCondition.HEALTHY:
+            return f"waits for node {node}"
+    return None
+
+
+def _start(turn: Turn, task: TaskState) -> None:
+    assert task.target is not None
+    task.generation = Generation(task.generation + 1)
+    task.layout, task.placement = task.target.layout, task.target.placement
+    task.ranks = {number: RankState(worker=worker) for number, worker in enumerate(task.placement)}
+    task.stopped_nodes = set()
+    task.tokens_per_s = None
+    task.mean_iteration_s = None
+    task.committed_at = None
+    task.become(TaskPhase.STARTING)
+    turn.emit(
+        StartRanks(
+            turn.cause,
+            task.spec.task,
+            task.generation,
+            task.layout,
+            task.placement,
+            tuple(task.ranks),
+        )
+    )
+    turn.set_timer(StartOverdue(task.spec.task, task.generation), turn.policy.start_limit_s)
+    nodes = ", ".join(sorted({worker.node for worker in task.placement}))
+    turn.tell(
+        "info",
+        "start",
+        task.spec.task,
+        f"starts generation {task.generation} on {nodes} with {task.layout}",
+        generation=task.generation,
+        workers=task.layout.num_workers,
+    )
+
+
+def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note: str) -> None:
+    """End the task's ranks; what comes next is ``intent``. A kill overrides a graceful stop.
+
+    Nothing happens to a task that has no ranks but for its intent.
+    """
+    task.intent = intent
+    if task.is_active:
+        task.become(TaskPhase.STOPPING, note)
+    elif task.phase is not TaskPhase.STOPPING:
+        _rest(task)
+        return
+    elif is_graceful or not task.is_stop_graceful:
+        return
+    task.is_stop_graceful = is_graceful
+    task.stopped_nodes = set()
+    if not is_graceful:
+        turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
+    _send_stop(turn, task, task.nodes)
+    if is_graceful:
+        turn.set_timer(StopOverdue(task.spec.task, task.generation), turn.policy.stop_limit_s)
+    finish_stop(turn, task)
+
+
+def _send_stop(turn: Turn, task: TaskState, nodes: Iterable[NodeId]) -> None:
+    reachable = tuple(nodes)
+    if reachable:
+        turn.emit(
+            StopRanks(turn.cause, task.spec.task, task.generation, reachable, task.is_stop_graceful)
+        )
+
+
+def finish_stop(turn: Turn, task: TaskState) -> None:
+    """If the task is stopping and no rank is left, move on to what it is meant for."""
+    if task.phase is not TaskPhase.STOPPING or task.living_ranks:
+        return
+    turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
+    task.become(TaskPhase.WAITING)
+    _rest(task)
+
+
+def _rest(task: TaskState) -> None:
+    """Put a task without ranks where its intent says."""
+    resting = {
+        "run": TaskPhase.WAITING,
+        "stop": TaskPhase.STOPPED,
+        "hold": TaskPhase.HELD,
+    }[task.intent]
+    if task.phase is TaskPhase.FINISHED or task.phase is resting:
+        return
+    if task.phase is not TaskPhase.WAITING and resting is not TaskPhase.WAITING:
+        task.become(TaskPhase.WAITING)
+    task.become(resting)
+
+
+def lose_rank(turn: Turn, task: TaskState, global_rank: int) -> None:
+    """Note that a rank has no process any more, and finish what waited for that."""
+    rank = task.ranks[global_rank]
+    rank.is_alive = False
+    rank.rss_bytes = None
+    finish_stop(turn, task)
+    if task.is_active and all(r.done == "finished" and not r.is_alive for r in task.ranks.values()):
+        task.become(TaskPhase.FINISHED)
+        turn.tell("good", "finished", task.spec.task, f"has finished {task.iteration} iterations")
+
+
+def compare_inventory(
+    turn: Turn, node: NodeId, ranks: tuple[RankStatus, ...], *, is_attach: bool
+) -> None:
+    """Compare what lives on ``node`` with what should: end strays, note the missing.
+
+    On an attach, ranks that should have been started but were not are asked for again, and so is
+    a stop that is still wanted: the commands may have been lost with the connection.
+    """
+    for status in ranks:
+        _take_status(turn, node, status)
+    listed = {(status.task, status.generation, status.global_rank) for status in ranks}
+    for task in turn.state.tasks.values():
+        missing = [
+            number
+            for number, rank in task.living_ranks.items()
+            if rank.worker.node == node and (task.spec.task, task.generation, number) not in listed
+        ]
+        if task.phase is TaskPhase.STOPPING:
+            if node in task.stopped_nodes:
+                for number in missing:
+                    lose_rank(turn, task, number)
+            elif is_attach and node in task.nodes:
+                _send_stop(turn, task, (node,))
+        elif is_attach and task.phase is TaskPhase.STARTING:
+            _start_missing(turn, task, missing)
+
+
+def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
+    task = turn.state.tasks.get(status.task)
+    rank = task.ranks.get(status.global_rank) if task else None
+    is_ours = (
+        task is not None
+        and rank is not None
+        and rank.worker.node == node
+        and status.generation == task.generation
+    )
+    if rank is not None and is_ours and rank.is_alive:
+        rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
+        rank.iteration = max(rank.iteration, status.iteration)
+    elif not is_ours or task is None or task.phase is not TaskPhase.STOPPING:
+        turn.emit(StopRanks(turn.cause, status.task, status.generation, (node,), is_graceful=False))
+
+
+def _start_missing(turn: Turn, task: TaskState, missing: list[int]) -> None:
+    never_seen = tuple(number for number in missing if task.ranks[number].pid is None)
+    if never_seen and task.layout:
+        turn.emit(
+            StartRanks(
+                turn.cause,
+                task.spec.task,
+                task.generation,
+                task.layout,
+                task.placement,
+                never_seen,
+            )
+        )

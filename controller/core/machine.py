@@ -1,0 +1,183 @@
+"""The one door of the core: ``Machine.handle(event) -> instructions``.
+
+Synchronous, total and deterministic. Equal events in equal order give equal instructions, so a
+journal replayed through a new machine rebuilds its state exactly. It never raises for anything
+that the world can do; ``InvariantViolationError`` is our own bug.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from controller.core.events import (
+    CommandFailed,
+    ContactLost,
+    DrillRequested,
+    Event,
+    HeartbeatReceived,
+    NodeAttached,
+    Observed,
+    PeerProbed,
+    PlanApproved,
+    PlanRejected,
+    PlanRequested,
+    StopCarriedOut,
+    TimerFired,
+)
+from controller.core.faults import Evidence, EvidenceKind
+from controller.core.incidents import settle, take_evidence
+from controller.core.instructions import Instruction
+from controller.core.lifecycle import start_what_can_start, stop
+from controller.core.nodes import (
+    attach_node,
+    judge_node,
+    lose_contact,
+    take_heartbeat,
+    take_probe,
+)
+from controller.core.observations import observe
+from controller.core.operators import approve_plan, reject_plan, request_drill, request_plan
+from controller.core.phases import InvariantViolationError, TaskPhase
+from controller.core.placement import place
+from controller.core.policy import Policy
+from controller.core.state import (
+    ClusterState,
+    NodeSpec,
+    NodeState,
+    Target,
+    TaskSpec,
+    TaskState,
+)
+from controller.core.timers import JudgeNode, SettleIncident, StartOverdue, StopOverdue, Timer
+from controller.core.turn import Turn
+
+
+class Machine:
+    """The controller's decisions over one cluster.
+
+    Attributes:
+        state: What is known. Read it; only ``handle`` changes it.
+        policy: What operators decided in advance.
+    """
+
+    def __init__(
+        self, nodes: Sequence[NodeSpec], tasks: Sequence[TaskSpec], policy: Policy
+    ) -> None:
+        """Place every task at its initial size; ranks start once their nodes are in contact.
+
+        Raises:
+            ValueError: The initial sizes do not fit the cluster; the text says why.
+        """
+        self.policy = policy
+        self.state = ClusterState(
+            nodes={node.node: NodeState(spec=node) for node in nodes},
+            tasks={task.task: TaskState(spec=task) for task in tasks},
+        )
+        self._num_events = 0
+        self._place_at_start()
+
+    def _place_at_start(self) -> None:
+        layouts = {
+            name: task.spec.table.layout(task.spec.workers)
+            for name, task in self.state.tasks.items()
+        }
+        available = {name: node.spec.num_workers for name, node in self.state.nodes.items()}
+        placements = place(layouts, {}, available)
+        if isinstance(placements, str):
+            raise ValueError(placements)
+        for name, task in self.state.tasks.items():
+            task.target = Target(layouts[name], placements[name])
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take in one event and return what is to be done about it, in order."""
+        if event.number != self._num_events + 1:
+            raise InvariantViolationError(
+                f"event {event.number} follows event {self._num_events}: the journal has a gap"
+            )
+        self._num_events = event.number
+        turn = Turn(self.state, self.policy, cause=event.number, at=event.at)
+        self._dispatch(turn, event)
+        start_what_can_start(turn)
+        return turn.instructions
+
+    def _dispatch(self, turn: Turn, event: Event) -> None:
+        body = event.body
+        match body:
+            case NodeAttached():
+                attach_node(turn, body)
+            case ContactLost():
+                lose_contact(turn, body)
+            case HeartbeatReceived():
+                take_heartbeat(turn, body)
+            case PeerProbed():
+                take_probe(turn, body)
+            case Observed():
+                observe(turn, body)
+            case StopCarriedOut():
+                _note_stop(turn, body)
+            case CommandFailed():
+                _note_failure(turn, body)
+            case TimerFired():
+                _fire(turn, body.timer)
+            case PlanApproved():
+                approve_plan(turn, body)
+            case PlanRejected():
+                reject_plan(turn, body)
+            case PlanRequested():
+                request_plan(turn, body)
+            case DrillRequested():
+                request_drill(turn, body)
+            case _:
+                assert_never(body)
+
+
+def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
+    task = turn.state.tasks.get(event.task)
+    if task is None or event.generation != task.generation:
+        return
+    if task.phase is TaskPhase.STOPPING and not task.is_stop_graceful:
+        task.stopped_nodes.add(event.node)
+
+
+def _note_failure(turn: Turn, event: CommandFailed) -> None:
+    """A refused start is evidence; whatever is unknown is asked for again at the next attach."""
+    turn.tell("warning", "command_failed", event.node, f"{event.task}: {event.error}")
+    task = turn.state.tasks.get(event.task)
+    if event.is_outcome_unknown or task is None or event.generation != task.generation:
+        return
+    if task.phase is TaskPhase.STARTING:
+        take_evidence(turn, task, _evidence(turn, task, "launch", event.error))
+
+
+def _fire(turn: Turn, timer: Timer) -> None:
+    match timer:
+        case SettleIncident():
+            incident = turn.state.find_incident(timer.incident)
+            if incident:
+                settle(turn, incident)
+        case JudgeNode():
+            judge_node(turn, turn.state.nodes[timer.node])
+        case StartOverdue():
+            task = turn.state.tasks[timer.task]
+            if task.generation == timer.generation and task.phase is TaskPhase.STARTING:
+                text = f"no iteration was committed within {turn.policy.start_limit_s:.0f} s"
+                take_evidence(turn, task, _evidence(turn, task, "overdue", text))
+        case StopOverdue():
+            task = turn.state.tasks[timer.task]
+            if task.generation == timer.generation and task.phase is TaskPhase.STOPPING:
+                note = "did not stop at an iteration boundary: killed"
+                turn.tell("warning", "stop", task.spec.task, note)
+                stop(turn, task, is_graceful=False, intent=task.intent, note=note)
+        case _:
+            assert_never(timer)
+
+
+def _evidence(turn: Turn, task: TaskState, kind: EvidenceKind, summary: str) -> Evidence:
+    return Evidence(
+        kind=kind,
+        at=turn.at,
+        observed_at=turn.at,
+        node=None,
+        task=task.spec.task,
+        global_rank=None,
+        summary=summary,
+    )

@@ -1,0 +1,138 @@
+"""Requests of operators: approve, reject, ask for a plan, run a drill.
+
+Each request is answered exactly once. What can't be done is refused with a code for programs and a
+sentence for people, and changes nothing.
+"""
+
+from typing import Final
+
+from controller.core.events import DrillRequested, PlanApproved, PlanRejected, PlanRequested
+from controller.core.instructions import AnswerRequest, CarryOutDrill
+from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from controller.core.planning import approve, propose, reject
+from controller.core.state import Plan, TaskState
+from controller.core.turn import Turn
+from nodeagent.protocol.ids import NodeId
+
+RANK_DRILLS: Final = frozenset({"kill-rank", "exception"})
+NODE_DRILLS: Final = frozenset({"lose-node", "kill-agent", "kill-ssh"})
+
+
+def approve_plan(turn: Turn, event: PlanApproved) -> None:
+    """Apply a pending plan, exactly as of the revision that the operator saw."""
+    plan = _decidable(turn, event)
+    if plan:
+        _answer(turn, event.request_id, f"{plan.name} is approved")
+        approve(turn, plan, event.actor)
+
+
+def reject_plan(turn: Turn, event: PlanRejected) -> None:
+    """Decline a pending plan."""
+    plan = _decidable(turn, event)
+    if plan:
+        _answer(turn, event.request_id, f"{plan.name} is rejected; the tasks stay as they are")
+        reject(turn, plan, event.actor, event.reason)
+
+
+def request_plan(turn: Turn, event: PlanRequested) -> None:
+    """Propose a plan for the present state, for instance after a rejection."""
+    pending = turn.state.pending_plan()
+    if pending:
+        _refuse(turn, event.request_id, "pending", f"{pending.name} waits for a decision already")
+        return
+    held = {
+        incident.name for incident in turn.state.incidents if incident.state is IncidentState.HELD
+    }
+    plan = propose(
+        turn, trigger=f"request of {event.actor}", seen="an operator asked", incidents=held
+    )
+    if plan:
+        _answer(turn, event.request_id, f"{plan.name} is proposed")
+    else:
+        _refuse(turn, event.request_id, "nothing", "no plan would change anything")
+
+
+def request_drill(turn: Turn, event: DrillRequested) -> None:
+    """Fill in the target of a drill and have it carried out."""
+    drill = _resolve(turn, event)
+    if isinstance(drill, str):
+        code = "no_target" if event.drill in RANK_DRILLS | NODE_DRILLS else "unsupported"
+        _refuse(turn, event.request_id, code, drill)
+        return
+    target: str = drill.node
+    if drill.global_rank is not None:
+        target = f"rank {drill.global_rank} of {drill.task} on {drill.node}"
+    turn.tell(
+        "drill", "drill", drill.task or drill.node, f"{event.actor} runs {drill.drill} on {target}",
+        drill=drill.drill, node=drill.node, rank=drill.global_rank,
+    )  # fmt: skip
+    _answer(turn, event.request_id, f"{drill.drill} on {target}")
+    turn.emit(drill)
+
+
+def _decidable(turn: Turn, event: PlanApproved | PlanRejected) -> Plan | None:
+    plan = next((plan for plan in turn.state.plans if plan.name == event.plan), None)
+    if plan is None:
+        _refuse(turn, event.request_id, "unknown", f"there is no plan {event.plan}")
+    elif plan.revision != event.revision:
+        text = f"{plan.name} has changed: revision {plan.revision}, not {event.revision}"
+        _refuse(turn, event.request_id, "superseded", text)
+    elif plan.state is not PlanState.PENDING:
+        by = f" by {plan.approved_by}" if plan.approved_by else ""
+        _refuse(turn, event.request_id, "decided", f"{plan.name} is {plan.state} already{by}")
+    else:
+        return plan
+    return None
+
+
+def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
+    """Return the drill with its whole target, or why there is none."""
+    if event.drill in NODE_DRILLS and event.node is not None:
+        return _on_node(turn, event, event.node)
+    if event.drill not in RANK_DRILLS | NODE_DRILLS:
+        known = ", ".join(sorted(RANK_DRILLS | NODE_DRILLS))
+        return f"unknown drill {event.drill!r}: known are {known}"
+    task = _task_of(turn, event)
+    if isinstance(task, str):
+        return task
+    if event.drill in NODE_DRILLS:
+        return _on_node(turn, event, task.placement[-1].node)
+    default = 1 if len(task.ranks) > 1 else 0
+    number = event.global_rank if event.global_rank is not None else default
+    rank = task.ranks.get(number)
+    if rank is None or not rank.is_alive:
+        return f"{task.spec.task} has no living rank {number}: 0 to {len(task.ranks) - 1} exist"
+    return CarryOutDrill(
+        turn.cause, event.drill, rank.worker.node, task.spec.task, task.generation, number
+    )
+
+
+def _task_of(turn: Turn, event: DrillRequested) -> TaskState | str:
+    if event.task is not None:
+        task = turn.state.tasks.get(event.task)
+        if task is None:
+            return f"there is no task {event.task}: {', '.join(sorted(turn.state.tasks))} exist"
+        if task.phase is not TaskPhase.RUNNING:
+            return f"{event.task} is {task.phase}, not running"
+        return task
+    for name in sorted(turn.state.tasks):
+        if turn.state.tasks[name].phase is TaskPhase.RUNNING:
+            return turn.state.tasks[name]
+    return "no task is running"
+
+
+def _on_node(turn: Turn, event: DrillRequested, name: NodeId) -> CarryOutDrill | str:
+    node = turn.state.nodes.get(name)
+    if node is None:
+        return f"there is no node {name}: {', '.join(turn.state.nodes)} exist"
+    if node.condition is not NodeCondition.HEALTHY:
+        return f"node {name} is {node.condition}, not healthy"
+    return CarryOutDrill(turn.cause, event.drill, name)
+
+
+def _answer(turn: Turn, request_id: str, message: str) -> None:
+    turn.emit(AnswerRequest(turn.cause, request_id, is_ok=True, code="ok", message=message))
+
+
+def _refuse(turn: Turn, request_id: str, code: str, message: str) -> None:
+    turn.emit(AnswerRequest(turn.cause, request_id, is_ok=False, code=code, message=message))

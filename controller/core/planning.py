@@ -1,0 +1,277 @@
+"""Plans as objects: proposed for an event, decided by an operator or by policy, carried out.
+
+The division itself is the planner's (``controller.core.planner``); here the present state is put
+into its terms, the answer is placed on workers, explained, and turned into targets. There is at
+most one pending plan: a newer event gives it a new revision, and an approval names the revision it
+means. Carrying a plan out needs no script: every task gets a target and moves towards it on its
+own, so a fault in the middle is handled like any other.
+"""
+
+from controller.core.cost import horizon_s
+from controller.core.incidents import resolve
+from controller.core.lifecycle import stop
+from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from controller.core.placement import Placement, place
+from controller.core.planner import Decision, PlanTask, solve
+from controller.core.state import Intent, Plan, Target, TaskChange, TaskState
+from controller.core.turn import Turn
+from nodeagent.protocol.ids import NodeId, TaskId
+
+
+def propose(turn: Turn, *, trigger: str, seen: str, incidents: set[str]) -> Plan | None:
+    """Compute a plan for the present state, and apply it where policy grants that.
+
+    A pending plan is revised, a plan under way is superseded. Returns None where no plan would
+    change anything; the incidents that asked are then resolved.
+    """
+    decision = solve(
+        _plan_tasks(turn),
+        num_workers=sum(_available(turn).values()),
+        running_s=horizon_s(turn.policy.worker_mtbf_s, sum(_available(turn).values())),
+    )
+    targets = _targets(turn, decision)
+    if isinstance(targets, str):
+        turn.tell("error", "plan", trigger, f"no plan: {targets}")
+        _hold(turn, incidents)
+        return None
+    changes = _changes(turn, decision, targets)
+    if not any(change.moves or change.is_faulted for change in changes.values()):
+        _resolve_all(turn, incidents, "no task is affected")
+        return None
+    for old in (turn.state.pending_plan(), turn.state.executing_plan()):
+        incidents = incidents | (old.incidents if old else set())
+    plan = _new_plan(turn, decision, changes, trigger, seen, incidents)
+    turn.tell(
+        "warning",
+        "plan",
+        plan.name,
+        f"revision {plan.revision}: {plan.why}",
+        state=plan.state.value,
+        revision=plan.revision,
+        waf_before=plan.waf_before,
+        waf_after=plan.waf_after,
+    )
+    if turn.policy.is_auto_heal:
+        approve(turn, plan, "policy auto-heal")
+    return plan
+
+
+def approve(turn: Turn, plan: Plan, actor: str) -> None:
+    """Give every task of a pending plan its target, and begin the transition."""
+    plan.become(PlanState.APPROVED)
+    plan.approved_by, plan.decided_at = actor, turn.at
+    turn.tell(
+        "info", "plan", plan.name, f"approved by {actor}", state=plan.state.value, actor=actor
+    )
+    for incident in turn.state.incidents:
+        if incident.name in plan.incidents and incident.state in _WAITING_FOR_A_PLAN:
+            incident.become(IncidentState.ACTING)
+    for change in plan.changes.values():
+        _redirect(turn, turn.state.tasks[change.task], change, plan.name)
+    advance_plan(turn)
+
+
+def reject(turn: Turn, plan: Plan, actor: str, reason: str) -> None:
+    """Decline a pending plan: tasks stay as they are, and its incidents wait for the operator."""
+    plan.become(PlanState.REJECTED)
+    plan.approved_by, plan.decided_at = None, turn.at
+    why = f": {reason}" if reason else ""
+    turn.tell(
+        "warning", "plan", plan.name, f"rejected by {actor}{why}", state=plan.state.value,
+        actor=actor,
+    )  # fmt: skip
+    _hold(turn, plan.incidents)
+
+
+def _hold(turn: Turn, incidents: set[str]) -> None:
+    """Hand incidents that no plan cures to the operator."""
+    for incident in turn.state.incidents:
+        if incident.name in incidents and incident.state is IncidentState.DECIDED:
+            incident.become(IncidentState.HELD)
+
+
+def advance_plan(turn: Turn) -> None:
+    """Close the plan that is being carried out once every task is where it was to be."""
+    plan = turn.state.executing_plan()
+    if plan is None or not all(
+        _has_arrived(turn.state.tasks[change.task], change) for change in plan.changes.values()
+    ):
+        return
+    plan.become(PlanState.APPLIED)
+    took_s = turn.at - (plan.decided_at or turn.at)
+    turn.tell(
+        "good", "plan", plan.name, f"applied in {took_s:.1f} s", state=plan.state.value,
+        took_s=took_s,
+    )  # fmt: skip
+    _resolve_all(turn, plan.incidents, f"{plan.name} is applied")
+
+
+def _resolve_all(turn: Turn, incidents: set[str], text: str) -> None:
+    for incident in turn.state.incidents:
+        if incident.name in incidents and incident.is_open:
+            resolve(turn, incident, text)
+
+
+def _available(turn: Turn) -> dict[NodeId, int]:
+    """Workers by node that a plan may use: an unreachable node is presumed training."""
+    return {
+        node.spec.node: node.spec.num_workers
+        for node in turn.state.nodes.values()
+        if node.condition in {NodeCondition.HEALTHY, NodeCondition.UNREACHABLE}
+    }
+
+
+def _planned_tasks(turn: Turn) -> list[TaskState]:
+    return [task for task in turn.state.tasks.values() if task.phase is not TaskPhase.FINISHED]
+
+
+def _size_before(task: TaskState) -> int:
+    """Workers of the task before the event, also while its ranks are down."""
+    if task.phase is TaskPhase.STOPPED or task.layout is None:
+        return 0
+    return task.layout.num_workers
+
+
+def _is_faulted(task: TaskState) -> bool:
+    """Whether the task lost workers, or its recovery failed: it can't stay where it is."""
+    return task.generation > 0 and task.target is None and task.intent != "stop"
+
+
+def _plan_tasks(turn: Turn) -> list[PlanTask]:
+    return [
+        PlanTask(
+            name=task.spec.task,
+            weight=task.spec.weight,
+            table=task.spec.table,
+            workers=_size_before(task),
+            min_workers=task.spec.min_workers,
+            is_faulted=_is_faulted(task),
+            transition_s=turn.policy.transition_s,
+        )
+        for task in _planned_tasks(turn)
+    ]
+
+
+def _targets(turn: Turn, decision: Decision) -> dict[TaskId, Target] | str:
+    layouts = {
+        task.spec.task: task.spec.table.layout(size)
+        for task in _planned_tasks(turn)
+        if (size := decision.assignments[task.spec.task])
+    }
+    current: dict[TaskId, Placement] = {
+        task.spec.task: task.target.placement if task.target else task.placement
+        for task in _planned_tasks(turn)
+        if task.phase is not TaskPhase.STOPPED
+    }
+    placements = place(layouts, current, _available(turn))
+    if isinstance(placements, str):
+        return placements
+    return {
+        name: Target(layout=layout, placement=placements[name]) for name, layout in layouts.items()
+    }
+
+
+def _changes(
+    turn: Turn, decision: Decision, targets: dict[TaskId, Target]
+) -> dict[TaskId, TaskChange]:
+    changes = {}
+    for task in _planned_tasks(turn):
+        spec, before = task.spec, _size_before(task)
+        after = decision.assignments[spec.task]
+        target = targets.get(spec.task)
+        stays = target == (task.target if task.phase is not TaskPhase.STOPPED else None)
+        changes[spec.task] = TaskChange(
+            task=spec.task,
+            workers_before=before,
+            workers_after=after,
+            waf_before=spec.weight * spec.table.flops_per_s(before),
+            waf_after=spec.weight * spec.table.flops_per_s(after),
+            is_faulted=_is_faulted(task),
+            moves=not stays,
+            target=target,
+        )
+    return changes
+
+
+def _new_plan(
+    turn: Turn,
+    decision: Decision,
+    changes: dict[TaskId, TaskChange],
+    trigger: str,
+    seen: str,
+    incidents: set[str],
+) -> Plan:
+    pending, executing = turn.state.pending_plan(), turn.state.executing_plan()
+    isolated = tuple(
+        node.spec.node for node in turn.state.nodes.values() if node.condition is NodeCondition.LOST
+    )
+    plan = Plan(
+        name=pending.name if pending else f"P-{turn.state.num_plans + 1}",
+        revision=pending.revision + 1 if pending else 1,
+        trigger=trigger,
+        seen=seen,
+        why=decision.why,
+        created_at=turn.at,
+        waf_before=sum(change.waf_before for change in changes.values()),
+        waf_now=sum(task.waf for task in turn.state.tasks.values()),
+        waf_after=sum(change.waf_after for change in changes.values()),
+        changes=changes,
+        isolated_nodes=isolated,
+        steps=_steps(turn, changes, isolated),
+        incidents=set(incidents),
+    )
+    if executing:
+        executing.become(PlanState.SUPERSEDED)
+    if pending:
+        turn.state.plans[turn.state.plans.index(pending)] = plan
+    else:
+        turn.state.num_plans += 1
+        turn.state.plans.append(plan)
+    return plan
+
+
+def _steps(
+    turn: Turn, changes: dict[TaskId, TaskChange], isolated: tuple[NodeId, ...]
+) -> tuple[str, ...]:
+    moving = [change for change in changes.values() if change.moves]
+    steps = [f"isolate {', '.join(isolated)}"] if isolated else []
+    steps += [
+        f"{change.task}: finish the iteration, save a checkpoint, stop"
+        for change in moving
+        if turn.state.tasks[change.task].is_active
+    ]
+    steps += [_start_step(change) for change in moving]
+    return tuple(steps)
+
+
+def _start_step(change: TaskChange) -> str:
+    if change.target is None:
+        return f"{change.task}: stays stopped"
+    nodes = ", ".join(sorted({worker.node for worker in change.target.placement}))
+    layout = change.target.layout
+    return f"{change.task}: start on {nodes} with {layout}, from the newest checkpoint"
+
+
+def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> None:
+    """Set a task on its way to where the plan wants it."""
+    if not change.moves:
+        return
+    task.target = change.target
+    task.num_recoveries = 0
+    intent: Intent = "run" if change.target else "stop"
+    is_healthy = task.phase is TaskPhase.RUNNING
+    stop(turn, task, is_graceful=is_healthy, intent=intent, note=f"moves by {plan}")
+
+
+def _has_arrived(task: TaskState, change: TaskChange) -> bool:
+    if task.phase in {TaskPhase.FINISHED, TaskPhase.HELD}:
+        return True
+    if change.target is None:
+        return task.phase is TaskPhase.STOPPED
+    return (
+        task.phase is TaskPhase.RUNNING
+        and Target(task.layout or change.target.layout, task.placement) == change.target
+    )
+
+
+_WAITING_FOR_A_PLAN = frozenset({IncidentState.DECIDED, IncidentState.HELD})

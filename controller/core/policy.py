@@ -1,0 +1,40 @@
+"""What an operator may decide in advance: time limits, and what needs an approval."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Settings of the core's decisions. Times are seconds.
+
+    Attributes:
+        is_auto_heal: Whether plans are applied without an approval.
+        settle_s: How long evidence of a fault is collected before its cause is named. A dead
+            rank's peers report within milliseconds, and in any order.
+        symptom_patience_s: How long failed collectives alone wait for a cause: longer than it
+            takes to notice a silent node.
+        judge_interval_s: Time between two looks at an unreachable node.
+        stall_factor: Iterations count as stopped after this multiple of their mean duration.
+        stall_floor_s: And never before this.
+        unreachable_limit_s: A node whose SSH port answers but whose agent can't be reached, while
+            its tasks' collectives failed, is lost after this.
+        start_limit_s: A generation must commit its first iteration within this.
+        stop_limit_s: A graceful stop must end within this; then the ranks are killed.
+        max_recoveries: Recoveries of a task without a new iteration between them, after which it
+            is handed to the operator.
+        worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
+        transition_s: Expected duration of a transition.
+    """
+
+    is_auto_heal: bool = False
+    settle_s: float = 0.25
+    symptom_patience_s: float = 6.0
+    judge_interval_s: float = 1.0
+    stall_factor: float = 3.0
+    stall_floor_s: float = 3.0
+    unreachable_limit_s: float = 60.0
+    start_limit_s: float = 120.0
+    stop_limit_s: float = 30.0
+    max_recoveries: int = 3
+    worker_mtbf_s: float = 2000 * 3600.0
+    transition_s: float = 30.0

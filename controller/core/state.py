@@ -1,0 +1,263 @@
+"""Everything the core remembers: nodes, tasks, incidents and plans.
+
+Plain mutable records that only the core's own modules change, one event at a time. Derived facts
+are properties, so that nothing has to be kept in step.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from controller.core.faults import Evidence
+from controller.core.phases import (
+    INCIDENT_CHANGES,
+    NODE_CHANGES,
+    PLAN_CHANGES,
+    TASK_CHANGES,
+    IncidentState,
+    NodeCondition,
+    PlanState,
+    TaskPhase,
+    advance,
+)
+from controller.core.placement import Placement, Worker
+from nodeagent.protocol.ids import NO_GENERATION, AgentId, Generation, NodeId, TaskId
+from profiles.layout import Layout
+from profiles.throughput import ThroughputTable
+
+Intent = Literal["run", "stop", "hold"]
+"""What becomes of a task once its ranks are gone: it waits to run, stays stopped, or is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node as the cluster names it."""
+
+    node: NodeId
+    address: str
+    num_workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """A task as the core needs it; how it trains is the runtime's business.
+
+    Attributes:
+        task: Name.
+        weight: Priority; multiplies the throughput in the WAF.
+        workers: Size at the start.
+        min_workers: Smallest size that counts.
+        table: T(t, x) with the layout of every size.
+        flops_per_iteration: Model FLOPs of one global batch.
+        num_iterations: Iterations after which the task is finished; None trains on.
+    """
+
+    task: TaskId
+    weight: float
+    workers: int
+    min_workers: int
+    table: ThroughputTable
+    flops_per_iteration: float
+    num_iterations: int | None
+
+
+@dataclass(slots=True)
+class NodeState:
+    """One node."""
+
+    spec: NodeSpec
+    condition: NodeCondition = NodeCondition.EXPECTED
+    note: str = ""
+    agent_id: AgentId | None = None
+    agent_pid: int | None = None
+    rss_bytes: int | None = None
+    heard_at: float | None = None
+    lost_contact_at: float = 0.0
+    answers: dict[NodeId, bool] = field(default_factory=dict)
+    """What peers found at its SSH port since contact was lost: whether it answered."""
+    iterations_at_loss: dict[TaskId, int] = field(default_factory=dict)
+
+    def become(self, condition: NodeCondition, note: str = "") -> None:
+        """Change the condition along the table, with a note for operators."""
+        self.condition = advance(NODE_CHANGES, self.condition, condition, self.spec.node)
+        self.note = note
+
+
+@dataclass(slots=True)
+class RankState:
+    """One rank of the task's present generation."""
+
+    worker: Worker
+    is_alive: bool = True
+    """Launched, and not known to be gone."""
+    pid: int | None = None
+    iteration: int = 0
+    rss_bytes: int | None = None
+    done: Literal["stopped", "finished"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a task is to run next."""
+
+    layout: Layout
+    placement: Placement
+
+
+@dataclass(slots=True)
+class TaskState:
+    """One task. ``ranks`` are those of ``generation``, by global rank."""
+
+    spec: TaskSpec
+    phase: TaskPhase = TaskPhase.WAITING
+    note: str = ""
+    generation: Generation = NO_GENERATION
+    layout: Layout | None = None
+    placement: Placement = ()
+    target: Target | None = None
+    intent: Intent = "run"
+    is_stop_graceful: bool = False
+    ranks: dict[int, RankState] = field(default_factory=dict)
+    stopped_nodes: set[NodeId] = field(default_factory=set)
+    """Nodes that have carried out the present stop; what their heartbeats don't list is gone."""
+    iteration: int = 0
+    checkpoint_iteration: int = 0
+    losses: dict[int, float] = field(default_factory=dict)
+    num_rerun_iterations: int = 0
+    committed_at: float | None = None
+    mean_iteration_s: float | None = None
+    tokens_per_s: float | None = None
+    num_recoveries: int = 0
+    """Recoveries since the last new iteration."""
+
+    def become(self, phase: TaskPhase, note: str = "") -> None:
+        """Change the phase along the table, with a note for operators."""
+        self.phase = advance(TASK_CHANGES, self.phase, phase, self.spec.task)
+        self.note = note
+
+    @property
+    def living_ranks(self) -> dict[int, RankState]:
+        """Ranks that may still have a process."""
+        return {number: rank for number, rank in self.ranks.items() if rank.is_alive}
+
+    @property
+    def occupied_workers(self) -> set[Worker]:
+        """Workers that its living ranks hold."""
+        return {rank.worker for rank in self.living_ranks.values()}
+
+    @property
+    def nodes(self) -> tuple[NodeId, ...]:
+        """Nodes of the living ranks, sorted."""
+        return tuple(sorted({worker.node for worker in self.occupied_workers}))
+
+    @property
+    def newest_iteration(self) -> int:
+        """Newest iteration that any rank of this generation is known to have finished."""
+        return max((rank.iteration for rank in self.ranks.values()), default=0)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether ranks of the present generation train, or are about to."""
+        return self.phase in {TaskPhase.STARTING, TaskPhase.RUNNING}
+
+    @property
+    def waf(self) -> float:
+        """Weighted FLOP/s that its profile gives for what runs now; 0 while it does not train."""
+        if self.phase is not TaskPhase.RUNNING or self.layout is None:
+            return 0.0
+        return self.spec.weight * self.spec.table.flops_per_s(self.layout.num_workers)
+
+
+@dataclass(slots=True)
+class Incident:
+    """One fault from its first trace to its cure."""
+
+    name: str
+    task: TaskId | None
+    covers: dict[TaskId, Generation]
+    """Tasks that the fault hit, with the generation it hit: further evidence about it is ours."""
+    detected_at: float
+    fault_at: float
+    state: IncidentState = IncidentState.DETECTED
+    node: NodeId | None = None
+    global_rank: int | None = None
+    status: str = "unknown"
+    severity: str = "unknown"
+    method: str = "unknown"
+    action: str = "none"
+    reason: str = ""
+    evidence: list[Evidence] = field(default_factory=list)
+    resolved_at: float | None = None
+
+    def become(self, state: IncidentState) -> None:
+        """Change the state along the table."""
+        self.state = advance(INCIDENT_CHANGES, self.state, state, self.name)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the fault is not cured yet."""
+        return self.state is not IncidentState.RESOLVED
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """What a plan does to one task; ``target`` is None where it gets no workers."""
+
+    task: TaskId
+    workers_before: int
+    workers_after: int
+    waf_before: float
+    waf_after: float
+    is_faulted: bool
+    moves: bool
+    target: Target | None
+
+
+@dataclass(slots=True)
+class Plan:
+    """A division of the workers over all tasks, proposed or decided."""
+
+    name: str
+    revision: int
+    trigger: str
+    seen: str
+    why: str
+    created_at: float
+    waf_before: float
+    waf_now: float
+    waf_after: float
+    changes: dict[TaskId, TaskChange]
+    isolated_nodes: tuple[NodeId, ...]
+    steps: tuple[str, ...]
+    incidents: set[str] = field(default_factory=set)
+    state: PlanState = PlanState.PENDING
+    approved_by: str | None = None
+    decided_at: float | None = None
+
+    def become(self, state: PlanState) -> None:
+        """Change the state along the table."""
+        self.state = advance(PLAN_CHANGES, self.state, state, self.name)
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """The whole."""
+
+    nodes: dict[NodeId, NodeState]
+    tasks: dict[TaskId, TaskState]
+    incidents: list[Incident] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    num_plans: int = 0
+    num_incidents: int = 0
+    """Names given so far; an incident that turns out to be part of another leaves a gap."""
+
+    def find_incident(self, name: str) -> Incident | None:
+        """Return the incident called ``name``, or None where another one has absorbed it."""
+        return next((incident for incident in self.incidents if incident.name == name), None)
+
+    def pending_plan(self) -> Plan | None:
+        """Return the plan that waits for a decision; there is at most one."""
+        return next((plan for plan in self.plans if plan.state is PlanState.PENDING), None)
+
+    def executing_plan(self) -> Plan | None:
+        """Return the plan that is being carried out; there is at most one."""
+        return next((plan for plan in self.plans if plan.state is PlanState.APPROVED), None)

@@ -1,0 +1,47 @@
+"""Timers that the core sets. Each is a value; setting an equal one again moves it.
+
+The runtime waits and posts ``TimerFired``; the core decides whether a timer that fires still means
+anything, so none ever has to be cancelled.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class SettleIncident:
+    """Evidence of an incident has been collected for long enough to look at it."""
+
+    incident: str
+    kind: Literal["settle_incident"] = "settle_incident"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeNode:
+    """An unreachable node is to be judged, and probed, again."""
+
+    node: NodeId
+    kind: Literal["judge_node"] = "judge_node"
+
+
+@dataclass(frozen=True, slots=True)
+class StartOverdue:
+    """A generation should have committed its first iteration by now."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["start_overdue"] = "start_overdue"
+
+
+@dataclass(frozen=True, slots=True)
+class StopOverdue:
+    """A graceful stop should have ended by now."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["stop_overdue"] = "stop_overdue"
+
+
+Timer = SettleIncident | JudgeNode | StartOverdue | StopOverdue

@@ -1,0 +1,39 @@
+"""One event being handled: the state it changes, the time it carries, the instructions it causes."""
+
+from dataclasses import dataclass, field
+
+from controller.core.instructions import Announce, Fact, Instruction, Level, SetTimer
+from controller.core.policy import Policy
+from controller.core.state import ClusterState
+from controller.core.timers import Timer
+
+
+@dataclass(slots=True)
+class Turn:
+    """Passed through the core's modules while one event is handled.
+
+    Attributes:
+        state: The core's memory; changed in place.
+        policy: What operators decided in advance.
+        cause: Number of the event.
+        at: Its time, seconds since the controller's start.
+        instructions: What has been caused so far, in order.
+    """
+
+    state: ClusterState
+    policy: Policy
+    cause: int
+    at: float
+    instructions: list[Instruction] = field(default_factory=list)
+
+    def emit(self, instruction: Instruction) -> None:
+        """Add an instruction."""
+        self.instructions.append(instruction)
+
+    def tell(self, level: Level, kind: str, source: str, text: str, **facts: Fact) -> None:
+        """Announce something to operators and to the event log."""
+        self.emit(Announce(self.cause, level, kind, source, text, tuple(facts.items())))
+
+    def set_timer(self, timer: Timer, after_s: float) -> None:
+        """Have ``timer`` fire after ``after_s`` seconds."""
+        self.emit(SetTimer(self.cause, timer, after_s))

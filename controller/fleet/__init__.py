@@ -1,0 +1,1 @@
+"""The edge to the nodes: SSH connections, the bootstrap of agents, and sessions with them."""

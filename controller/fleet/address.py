@@ -1,0 +1,42 @@
+"""How a node is reached: its SSH server, the keys of both sides, and the paths on it."""
+
+from dataclasses import dataclass
+
+from nodeagent.protocol.ids import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """Where a node is and how to prove who is who.
+
+    Attributes:
+        node: Its name in the cluster.
+        host: Name or address of its SSH server.
+        port: Port of its SSH server.
+        user: User to log in as.
+        client_key: Path of the private key to log in with.
+        host_public_key: Pinned host key in OpenSSH format; any other is refused.
+        state_dir: Absolute directory on the node that belongs to Unicron.
+        python: Interpreter on the node that has the packages the ranks need.
+        num_workers: Worker slots of the node.
+    """
+
+    node: NodeId
+    host: str
+    port: int
+    user: str
+    client_key: str
+    host_public_key: str
+    state_dir: str
+    python: str
+    num_workers: int
+
+    @property
+    def known_hosts_line(self) -> str:
+        """The node's pinned key as a line of a known_hosts file."""
+        return f"[{self.host}]:{self.port} {self.host_public_key.strip()}"
+
+    @property
+    def agent_socket(self) -> str:
+        """Path of the agent's socket on the node."""
+        return f"{self.state_dir}/agent.sock"

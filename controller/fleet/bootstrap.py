@@ -1,0 +1,76 @@
+"""Put the agent on a node over plain SSH: copy its files by SFTP, start it, check its health.
+
+Idempotent: what is there already is used, and an agent that runs is only asked for its health. No
+root, no port, nothing outside the node's state directory.
+"""
+
+import asyncio
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Final
+
+import asyncssh
+
+from controller.fleet.address import NodeAddress
+from controller.fleet.bundle import Bundle
+from controller.fleet.errors import PermanentLinkError, TemporaryLinkError, translated
+
+_START_LIMIT_S: Final = 30.0
+_PARALLEL_COPIES: Final = 16
+
+
+def shell_line(arguments: Sequence[str]) -> str:
+    """Return ``arguments`` as the one string that SSH carries: the only place that quotes."""
+    return shlex.join(arguments)
+
+
+async def ensure_agent(
+    connection: asyncssh.SSHClientConnection, address: NodeAddress, bundle: Bundle
+) -> None:
+    """Make sure that an agent of the bundle's version answers on the node.
+
+    Raises:
+        TemporaryLinkError: The connection broke, or the agent did not answer in time.
+        PermanentLinkError: The node refused: no such interpreter, state directory not writable,
+            agent failed; the text holds the node's own words.
+    """
+    directory = f"{address.state_dir}/agent/{bundle.version}"
+    with translated(f"copying the agent to {address.node}"):
+        async with connection.start_sftp_client() as sftp:
+            if not await sftp.isdir(directory):
+                await _upload(sftp, bundle, directory)
+    arguments = [address.python, directory, "start", "--state-dir", address.state_dir]
+    arguments += ["--node", address.node, "--num-workers", str(address.num_workers)]
+    with translated(f"starting the agent on {address.node}"):
+        result = await connection.run(shell_line(arguments), timeout=_START_LIMIT_S)
+    if result.exit_status != 0:
+        words = str(result.stderr or "").strip().splitlines()
+        raise PermanentLinkError(
+            f"starting the agent on {address.node}: exit status {result.exit_status}:"
+            f" {words[-1] if words else 'no message'}"
+        )
+    try:
+        json.loads(str(result.stdout or ""))
+    except ValueError as error:
+        raise TemporaryLinkError(f"starting the agent on {address.node}: no answer") from error
+
+
+async def _upload(sftp: asyncssh.SFTPClient, bundle: Bundle, directory: str) -> None:
+    """Copy to a temporary name and rename, so that a version is there whole or not at all."""
+    temporary = f"{directory}.tmp"
+    if await sftp.isdir(temporary):
+        await sftp.rmtree(temporary)
+    folders = {path.rpartition("/")[0] for path in bundle.files}
+    for folder in sorted(folders):
+        await sftp.makedirs(f"{temporary}/{folder}".rstrip("/"), exist_ok=True)
+    gate = asyncio.Semaphore(_PARALLEL_COPIES)
+
+    async def copy(path: str, content: bytes) -> None:
+        async with gate, sftp.open(f"{temporary}/{path}", "wb") as file:
+            await file.write(content)
+
+    async with asyncio.TaskGroup() as group:
+        for path, content in bundle.files.items():
+            group.create_task(copy(path, content))
+    await sftp.rename(temporary, directory)

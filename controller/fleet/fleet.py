@@ -1,0 +1,136 @@
+"""All nodes together: one link each, and the rendezvous tables that their ranks share."""
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from controller.clock import Clock
+from controller.core.events import EventBody
+from controller.core.instructions import ProbeNode, StopRanks
+from controller.fleet.address import NodeAddress
+from controller.fleet.bundle import build_bundle
+from controller.fleet.link import Identity, NodeLink, ProbeSubject, RankSubject
+from controller.fleet.rendezvous import RendezvousTables
+from nodeagent.protocol import messages
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.protocol.training import RankLaunch
+
+_PROBE_LIMIT_S: Final = 1.0
+_EXPIRY_INTERVAL_S: Final = 1.0
+
+
+class FleetListener(Protocol):
+    """Where the fleet's events go."""
+
+    def post(self, body: EventBody) -> None:
+        """Take an event."""
+        ...
+
+    def note(self, node: NodeId, text: str) -> None:
+        """Take a line about why a node can't be reached."""
+        ...
+
+
+class SshFleet:
+    """The fleet behind SSH. ``run`` serves it until cancelled."""
+
+    def __init__(
+        self,
+        addresses: Sequence[NodeAddress],
+        identity: Identity,
+        listener: FleetListener,
+        clock: Clock,
+    ) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._tables: RendezvousTables[NodeId] = RendezvousTables()
+        self._command_ids = (f"{identity.run_id}-{identity.term}-{n}" for n in itertools.count(1))
+        bundle = build_bundle()
+        self._links = {
+            address.node: NodeLink(address, bundle, identity, self, clock) for address in addresses
+        }
+
+    async def run(self) -> None:
+        """Keep every node in contact until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for link in self._links.values():
+                group.create_task(link.run())
+            group.create_task(self._expire_calls())
+
+    async def _expire_calls(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRY_INTERVAL_S)
+            self._send_replies(self._tables.expire(self._clock.now()))
+
+    def _send_replies(self, replies: Iterable[tuple[NodeId, StoreReply]]) -> None:
+        for origin, reply in replies:
+            self._links[origin].reply(reply)
+
+    # --- what links tell ---------------------------------------------------------------
+
+    def post(self, body: EventBody) -> None:
+        """Pass an event of a link on."""
+        self._listener.post(body)
+
+    def note(self, node: NodeId, text: str) -> None:
+        """Pass a line about an unreachable node on."""
+        self._listener.note(node, text)
+
+    def take_store_call(self, node: NodeId, call: StoreCall) -> None:
+        """Serve a rendezvous call of a rank on ``node``."""
+        self._send_replies(self._tables.call(node, call, self._clock.now()))
+
+    # --- the port ----------------------------------------------------------------------
+
+    def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
+        """Start these ranks, all of one task and generation, on ``node``."""
+        first = launches[0]
+        command = messages.StartRanks(command_id=next(self._command_ids), launches=launches)
+        self._links[node].send_command(command, RankSubject(first.task, first.generation))
+
+    def stop_ranks(self, instruction: StopRanks) -> None:
+        """End a task's ranks on the nodes that the instruction names."""
+        subject = RankSubject(instruction.task, instruction.generation, is_stop=True)
+        for node in instruction.nodes:
+            command = messages.StopRanks(
+                command_id=next(self._command_ids),
+                task=instruction.task,
+                generation=instruction.generation,
+                is_graceful=instruction.is_graceful,
+            )
+            self._links[node].send_command(command, subject)
+
+    def inject(
+        self, node: NodeId, task: TaskId, generation: Generation, global_rank: int, *, kill: bool
+    ) -> None:
+        """Drill: kill a rank, or have it raise an exception."""
+        command = messages.InjectFault(
+            command_id=next(self._command_ids),
+            task=task,
+            generation=generation,
+            global_rank=global_rank,
+            fault="kill" if kill else "raise",
+        )
+        self._links[node].send_command(command, RankSubject(task, generation))
+
+    def probe(self, instruction: ProbeNode) -> None:
+        """Have peers look at a node's SSH port."""
+        target = self._links[instruction.node].address
+        for peer in instruction.by:
+            command = messages.ProbePeer(
+                command_id=next(self._command_ids),
+                host=target.host,
+                port=target.port,
+                timeout_s=_PROBE_LIMIT_S,
+            )
+            self._links[peer].send_command(command, ProbeSubject(instruction.node))
+
+    def drop_rendezvous(self, task: TaskId, generation: Generation) -> None:
+        """Refuse rendezvous calls of ``generation`` and older."""
+        self._send_replies(self._tables.drop(task, generation))
+
+    def acknowledge(self, node: NodeId, seq: int) -> None:
+        """The report ``seq`` of ``node`` is in the journal."""
+        self._links[node].acknowledge(seq)

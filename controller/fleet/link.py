@@ -1,0 +1,325 @@
+"""One node's connection: SSH, the agent behind it, and the session with that agent, for ever.
+
+The link is level-based: it connects, sees to it that an agent answers, opens a session, and starts
+over when anything breaks, with backoff. Contact counts as lost when the connection ends or nothing
+is heard for ``_SILENCE_LIMIT_S``. What the agent says becomes events; reports are taken in order
+and once. Commands are never repeated by the link: one whose answer did not come is reported as
+unknown, and the core asks again for what is missing when the node attaches.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import asyncssh
+from pydantic import BaseModel, TypeAdapter
+
+from controller.clock import Clock
+from controller.core.events import (
+    CommandFailed,
+    ContactLost,
+    EventBody,
+    HeartbeatReceived,
+    NodeAttached,
+    Observed,
+    PeerProbed,
+    ProbeOutcome,
+    StopCarriedOut,
+)
+from controller.fleet.address import NodeAddress
+from controller.fleet.bootstrap import ensure_agent
+from controller.fleet.bundle import Bundle
+from controller.fleet.errors import (
+    LinkError,
+    PermanentLinkError,
+    TemporaryLinkError,
+    translated,
+)
+from nodeagent.protocol.codec import Codec, LineSplitter, encode
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.messages import (
+    Acknowledge,
+    Attach,
+    CommandDone,
+    FromAgent,
+    Heartbeat,
+    InjectFault,
+    ProbePeer,
+    Refuse,
+    Report,
+    StartRanks,
+    StopRanks,
+    Welcome,
+)
+from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+
+_SILENCE_LIMIT_S: Final = 3.0
+_READ_BYTES: Final = 64 * 1024
+_CONNECT_LIMIT_S: Final = 10.0
+_FIRST_BACKOFF_S: Final = 0.2
+_LAST_BACKOFF_S: Final = 2.0
+
+_FROM_AGENT: Final[Codec[FromAgent]] = Codec(TypeAdapter(FromAgent))
+
+RankCommand = StartRanks | StopRanks | InjectFault
+"""Commands about one task's ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSubject:
+    """What a command about ranks concerns."""
+
+    task: TaskId
+    generation: Generation
+    is_stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSubject:
+    """The node that a probe looks at."""
+
+    node: NodeId
+
+
+Subject = RankSubject | ProbeSubject
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the controller is to the agents."""
+
+    run_id: str
+    term: int
+
+
+class Listener(Protocol):
+    """Where a link's events and rendezvous calls go."""
+
+    def post(self, body: EventBody) -> None:
+        """Take an event."""
+        ...
+
+    def take_store_call(self, node: NodeId, call: StoreCall) -> None:
+        """Take a rendezvous call of a rank on ``node``."""
+        ...
+
+    def note(self, node: NodeId, text: str) -> None:
+        """Take a line about why a node can't be reached."""
+        ...
+
+
+class NodeLink:
+    """The connection to one node. ``run`` serves it until cancelled."""
+
+    def __init__(
+        self,
+        address: NodeAddress,
+        bundle: Bundle,
+        identity: Identity,
+        listener: Listener,
+        clock: Clock,
+    ) -> None:
+        self.address = address
+        self._bundle = bundle
+        self._identity = identity
+        self._listener = listener
+        self._clock = clock
+        self._writer: asyncssh.SSHWriter[bytes] | None = None
+        self._subjects: dict[str, Subject] = {}
+        self._last_seq = 0
+        self._heard_at = 0.0
+
+    async def run(self) -> None:
+        """Keep the node in contact until cancelled."""
+        backoff_s = _FIRST_BACKOFF_S
+        while True:
+            try:
+                await self._connect_and_serve()
+            except LinkError as error:
+                is_silent = isinstance(error.__cause__, TimeoutError)
+                contact_until = self._heard_at if is_silent else self._clock.now()
+                was_attached = self._end_session(str(error), contact_until)
+                backoff_s = (
+                    _FIRST_BACKOFF_S if was_attached else min(2 * backoff_s, _LAST_BACKOFF_S)
+                )
+                if isinstance(error, PermanentLinkError):
+                    backoff_s = _LAST_BACKOFF_S
+                if not was_attached:
+                    self._listener.note(self.address.node, str(error))
+            await asyncio.sleep(backoff_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+
+    async def _connect_and_serve(self) -> None:
+        """Serve one connection until it breaks.
+
+        Raises:
+            LinkError: Always, in the end.
+        """
+        address = self.address
+        with translated(f"connecting to {address.node} at {address.host}:{address.port}"):
+            connection = await asyncssh.connect(
+                address.host,
+                address.port,
+                username=address.user,
+                client_keys=[address.client_key],
+                known_hosts=asyncssh.import_known_hosts(address.known_hosts_line + "\n"),
+                agent_path=None,
+                config=None,
+                connect_timeout=_CONNECT_LIMIT_S,
+                login_timeout=_CONNECT_LIMIT_S,
+            )
+        try:
+            reader, writer = await self._open_agent(connection)
+            with translated(f"session with the agent on {address.node}"):
+                await self._serve(reader, writer)
+        finally:
+            connection.abort()
+
+    async def _open_agent(
+        self, connection: asyncssh.SSHClientConnection
+    ) -> tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]:
+        """Open the agent's socket through SSH; start an agent first where none answers."""
+        try:
+            return await self._open_socket(connection)
+        except TemporaryLinkError:
+            await ensure_agent(connection, self.address, self._bundle)
+        return await self._open_socket(connection)
+
+    async def _open_socket(
+        self, connection: asyncssh.SSHClientConnection
+    ) -> tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]:
+        with translated(f"opening the agent's socket on {self.address.node}"):
+            async with asyncio.timeout(_CONNECT_LIMIT_S):
+                return await connection.open_unix_connection(
+                    self.address.agent_socket, encoding=None
+                )
+
+    async def _serve(
+        self, reader: "asyncssh.SSHReader[bytes]", writer: "asyncssh.SSHWriter[bytes]"
+    ) -> None:
+        identity = self._identity
+        attach = Attach(
+            run_id=identity.run_id,
+            term=identity.term,
+            node=self.address.node,
+            last_seq=self._last_seq,
+        )
+        writer.write(encode(attach))
+        splitter = LineSplitter()
+        while True:
+            async with asyncio.timeout(_SILENCE_LIMIT_S):
+                data = await reader.read(_READ_BYTES)
+            if not data:
+                raise TemporaryLinkError(f"the agent on {self.address.node} closed the session")
+            self._heard_at = self._clock.now()
+            for line in splitter.feed(data):
+                message = _FROM_AGENT.decode(line)
+                if isinstance(message, Welcome):
+                    self._writer = writer
+                self._take(message)
+
+    def _take(self, message: FromAgent) -> None:
+        node = self.address.node
+        match message:
+            case Welcome():
+                ranks = tuple(message.ranks)
+                self._post(NodeAttached(node, message.agent_id, message.pid, ranks))
+            case Refuse():
+                raise PermanentLinkError(f"the agent on {node} refuses: {message.reason}")
+            case Report():
+                self._take_report(message)
+            case Heartbeat():
+                self._post(HeartbeatReceived(node, message.rss_bytes, tuple(message.ranks)))
+            case CommandDone():
+                self._take_outcome(message)
+            case StoreCall():
+                self._listener.take_store_call(node, message)
+
+    def _take_report(self, report: Report) -> None:
+        if report.seq <= self._last_seq:
+            return
+        if report.seq > self._last_seq + 1:
+            missing = f"reports {self._last_seq + 1} to {report.seq - 1} were dropped by the agent"
+            self._listener.note(self.address.node, missing)
+        self._last_seq = report.seq
+        age_s = max(0.0, self._clock.wall_s() - report.wall_s)
+        observed_at = max(0.0, self._clock.now() - age_s)
+        self._post(Observed(self.address.node, report.seq, observed_at, report.observation))
+
+    def _take_outcome(self, done: CommandDone) -> None:
+        subject = self._subjects.pop(done.command_id, None)
+        if subject is None:
+            return
+        node = self.address.node
+        if isinstance(subject, ProbeSubject):
+            self._post(PeerProbed(subject.node, node, _probe_outcome(done)))
+        elif done.error is not None:
+            self._post(
+                CommandFailed(
+                    node, subject.task, subject.generation, done.error, is_outcome_unknown=False
+                )
+            )
+        elif subject.is_stop:
+            self._post(StopCarriedOut(node, subject.task, subject.generation))
+
+    def _end_session(self, reason: str, contact_until: float) -> bool:
+        """Report the end of contact and the commands without an answer; return if there was any."""
+        if self._writer is None:
+            return False
+        self._writer = None
+        node, unanswered = self.address.node, list(self._subjects.values())
+        self._subjects.clear()
+        self._post(ContactLost(node, contact_until, reason))
+        for subject in unanswered:
+            self._fail(subject, "contact was lost before the answer")
+        return True
+
+    def _fail(self, subject: Subject, error: str) -> None:
+        node = self.address.node
+        if isinstance(subject, ProbeSubject):
+            self._post(PeerProbed(subject.node, node, "unknown"))
+        else:
+            self._post(
+                CommandFailed(
+                    node, subject.task, subject.generation, error, is_outcome_unknown=True
+                )
+            )
+
+    def _post(self, body: EventBody) -> None:
+        self._listener.post(body)
+
+    def send_command(self, command: RankCommand | ProbePeer, subject: Subject) -> None:
+        """Send a command; its outcome comes as an event, also when the node is out of contact."""
+        if self._write(command):
+            self._subjects[command.command_id] = subject
+        else:
+            self._fail(subject, "out of contact")
+
+    def acknowledge(self, seq: int) -> None:
+        """Tell the agent that reports up to ``seq`` are in the journal."""
+        self._write(Acknowledge(seq=seq))
+
+    def reply(self, reply: StoreReply) -> None:
+        """Answer a rendezvous call; the rank asks again where the connection is gone."""
+        self._write(reply)
+
+    def _write(self, message: BaseModel) -> bool:
+        writer = self._writer
+        if writer is None or writer.is_closing():
+            return False
+        writer.write(encode(message))
+        return True
+
+    def cut(self) -> None:
+        """Drop the connection, as a broken network would."""
+        if self._writer is not None:
+            self._writer.channel.get_connection().abort()
+
+
+def _probe_outcome(done: CommandDone) -> ProbeOutcome:
+    known: dict[str, ProbeOutcome] = {
+        "answered": "answered",
+        "refused": "refused",
+        "silent": "silent",
+    }
+    return "unknown" if done.error is not None else known.get(done.detail, "unknown")

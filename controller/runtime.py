@@ -1,0 +1,136 @@
+"""The runtime: everything that happens becomes an event, every instruction is carried out.
+
+One queue, one consumer: an event is numbered, written to the journal, handled by the core, and its
+instructions are carried out before the next one is looked at. Reports of agents are acknowledged
+once they are in the journal. Nothing is decided here.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from controller.clock import Clock
+from controller.core.events import Event, EventBody, Observed, TimerFired
+from controller.core.instructions import (
+    Announce,
+    AnswerRequest,
+    CarryOutDrill,
+    DropRendezvous,
+    Instruction,
+    ProbeNode,
+    SetTimer,
+    StartRanks,
+    StopRanks,
+)
+from controller.core.machine import Machine
+from controller.core.timers import Timer
+from controller.ports import Audience, DrillGround, Fleet
+from controller.store.journal import Journal
+from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.training import RankLaunch, TrainingSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the runtime acts on."""
+
+    fleet: Fleet
+    audience: Audience
+    drills: DrillGround
+
+
+class Runtime:
+    """Drives one machine. Post events from the loop's thread; ``run`` handles them."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        journal: Journal,
+        clock: Clock,
+        training: Mapping[TaskId, TrainingSpec],
+        backend: Literal["gloo", "nccl"] = "gloo",
+    ) -> None:
+        self.machine = machine
+        self._journal = journal
+        self._clock = clock
+        self._training = training
+        self._backend: Literal["gloo", "nccl"] = backend
+        self._queue: asyncio.Queue[EventBody] = asyncio.Queue()
+        self._timers: dict[Timer, asyncio.TimerHandle] = {}
+        self._num_events = 0
+
+    def post(self, body: EventBody) -> None:
+        """Take an event; it is handled after those that came before it."""
+        self._queue.put_nowait(body)
+
+    async def run(self, surroundings: Surroundings) -> None:
+        """Handle events until cancelled."""
+        try:
+            while True:
+                self._handle(await self._queue.get(), surroundings)
+        finally:
+            for handle in self._timers.values():
+                handle.cancel()
+
+    def _handle(self, body: EventBody, surroundings: Surroundings) -> None:
+        self._num_events += 1
+        event = Event(number=self._num_events, at=self._clock.now(), body=body)
+        self._journal.append(event)
+        if isinstance(body, Observed):
+            surroundings.fleet.acknowledge(body.node, body.seq)
+        for instruction in self.machine.handle(event):
+            self._carry_out(instruction, event, surroundings)
+        surroundings.audience.state_changed()
+
+    def _carry_out(
+        self, instruction: Instruction, event: Event, surroundings: Surroundings
+    ) -> None:
+        fleet, audience = surroundings.fleet, surroundings.audience
+        match instruction:
+            case StartRanks():
+                for node, launches in self._launches(instruction).items():
+                    fleet.start_ranks(node, launches)
+            case StopRanks():
+                fleet.stop_ranks(instruction)
+            case ProbeNode():
+                fleet.probe(instruction)
+            case DropRendezvous():
+                fleet.drop_rendezvous(instruction.task, instruction.generation)
+            case SetTimer():
+                self._set_timer(instruction)
+            case Announce():
+                audience.hear(event.at, instruction)
+            case AnswerRequest():
+                audience.answer(instruction)
+            case CarryOutDrill():
+                surroundings.drills.carry_out(instruction)
+            case _:
+                assert_never(instruction)
+
+    def _launches(self, instruction: StartRanks) -> dict[NodeId, list[RankLaunch]]:
+        by_node: dict[NodeId, list[RankLaunch]] = {}
+        for global_rank in instruction.global_ranks:
+            worker = instruction.placement[global_rank]
+            launch = RankLaunch(
+                task=instruction.task,
+                generation=instruction.generation,
+                global_rank=global_rank,
+                worker=worker.slot,
+                layout=instruction.layout,
+                backend=self._backend,
+                training=self._training[instruction.task],
+            )
+            by_node.setdefault(worker.node, []).append(launch)
+        return by_node
+
+    def _set_timer(self, instruction: SetTimer) -> None:
+        timer = instruction.timer
+        if timer in self._timers:
+            self._timers[timer].cancel()
+        loop = asyncio.get_running_loop()
+        self._timers[timer] = loop.call_later(instruction.after_s, self._fire, timer)
+
+    def _fire(self, timer: Timer) -> None:
+        del self._timers[timer]
+        self.post(TimerFired(timer))

@@ -1,0 +1,87 @@
+"""The journal: every event, written before it is handled, one JSON object per line.
+
+Replaying it through a new machine rebuilds the state, since the core is deterministic. A line that
+was cut off by a crash can only be the last; it is dropped, because an event that was not written
+was not handled either.
+"""
+
+from collections.abc import Iterator
+from io import BufferedWriter
+from pathlib import Path
+from typing import Final, get_args
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from controller.core.events import Event, EventBody
+
+_BODIES: Final = {body.__name__: TypeAdapter[EventBody](body) for body in get_args(EventBody)}
+_NUMBER: Final = TypeAdapter(int)
+_TIME: Final = TypeAdapter(float)
+_LINE: Final = TypeAdapter(dict[str, JsonValue])
+
+
+class JournalError(Exception):
+    """The journal can't be read; the text names the file and the line."""
+
+
+def encode_event(event: Event) -> bytes:
+    """Return ``event`` as one line, newline included."""
+    name = type(event.body).__name__
+    body = _BODIES[name].dump_json(event.body).decode()
+    return f'{{"n":{event.number},"at":{event.at!r},"type":"{name}","body":{body}}}\n'.encode()
+
+
+def decode_event(line: bytes) -> Event:
+    """Return the event in ``line``.
+
+    Raises:
+        ValueError: Not an event of this version; the text says what is wrong.
+    """
+    fields = _LINE.validate_json(line)
+    missing = {"n", "at", "type", "body"} - fields.keys()
+    if missing:
+        raise ValueError(f"no {', '.join(sorted(missing))}")
+    adapter = _BODIES.get(str(fields["type"]))
+    if adapter is None:
+        raise ValueError(f"unknown event {fields['type']!r}")
+    return Event(
+        number=_NUMBER.validate_python(fields["n"]),
+        at=_TIME.validate_python(fields["at"]),
+        body=adapter.validate_python(fields["body"]),
+    )
+
+
+class Journal:
+    """Appends events to a file of mode 0600. Each line is handed to the system at once."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch(mode=0o600)
+        self._file: BufferedWriter = path.open("ab")
+
+    def append(self, event: Event) -> None:
+        """Write ``event``; it survives the death of this process from here on."""
+        self._file.write(encode_event(event))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_journal(path: Path) -> Iterator[Event]:
+    """Yield the events in ``path``; a torn last line is dropped.
+
+    Raises:
+        JournalError: A line other than the last is damaged, or of another version.
+    """
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            continue
+        try:
+            yield decode_event(line)
+        except (ValidationError, ValueError) as error:
+            if number == len(lines):
+                return
+            reason = str(error).partition("\n")[0]
+            raise JournalError(f"{path}, line {number}: {reason}") from error

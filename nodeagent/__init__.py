@@ -1,0 +1,1 @@
+"""What runs on a node: the agent, and in ``rank`` the processes that train."""

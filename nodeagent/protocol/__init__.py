@@ -1,0 +1,1 @@
+"""The vocabulary that controller, agents and ranks share, and its codec."""

@@ -1,0 +1,109 @@
+"""Messages on a node's own sockets: agent to template, and agent to rank.
+
+Both ends come from the same versioned directory, so these carry no version number. A rank's
+reports are sequenced and kept by the rank until the agent has stored them, so that an agent can
+be killed at any instant without a loss.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.protocol.training import RankLaunch
+
+
+class _Local(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class RankHello(_Local):
+    """First message of a rank's control connection, sent again after every reconnect."""
+
+    kind: Literal["rank_hello"] = "rank_hello"
+    task: TaskId
+    generation: Generation
+    global_rank: int
+    pid: int
+
+
+class RankReport(_Local):
+    """An observation of a rank about itself. ``seq`` counts from 1 per rank process."""
+
+    kind: Literal["rank_report"] = "rank_report"
+    seq: int
+    wall_s: float
+    """The node's wall clock, seconds since the epoch."""
+    observation: AnyObservation
+
+
+class RankPulse(_Local):
+    """Sign of life of a rank: the newest iteration it finished. Not sequenced; may be dropped."""
+
+    kind: Literal["rank_pulse"] = "rank_pulse"
+    iteration: int
+    duration_s: float
+
+
+class ReportStored(_Local):
+    """The agent has stored all reports up to ``seq``."""
+
+    kind: Literal["report_stored"] = "report_stored"
+    seq: int
+
+
+class StopAtBoundary(_Local):
+    """Finish the running iteration, save a checkpoint, and exit with 0. All ranks stop alike."""
+
+    kind: Literal["stop_at_boundary"] = "stop_at_boundary"
+
+
+class RaiseInRank(_Local):
+    """Drill: raise an exception inside the next micro-batch."""
+
+    kind: Literal["raise_in_rank"] = "raise_in_rank"
+
+
+class ForkRank(_Local):
+    """Agent to template: fork this rank."""
+
+    kind: Literal["fork_rank"] = "fork_rank"
+    launch: RankLaunch
+
+
+class TemplateHello(_Local):
+    """First message of a template: everything is imported and it can fork."""
+
+    kind: Literal["template_hello"] = "template_hello"
+    pid: int
+    import_s: float
+
+
+class RankForked(_Local):
+    """Template to agent: the rank runs as ``pid``."""
+
+    kind: Literal["rank_forked"] = "rank_forked"
+    task: TaskId
+    generation: Generation
+    global_rank: int
+    pid: int
+
+
+class ForkRefused(_Local):
+    """Template to agent: this rank can't be forked safely; start it cold."""
+
+    kind: Literal["fork_refused"] = "fork_refused"
+    task: TaskId
+    generation: Generation
+    global_rank: int
+    reason: str
+
+
+FromRank = Annotated[RankHello | RankReport | RankPulse | StoreCall, Field(discriminator="kind")]
+ToRank = Annotated[
+    ReportStored | StopAtBoundary | RaiseInRank | StoreReply, Field(discriminator="kind")
+]
+FromTemplate = Annotated[TemplateHello | RankForked | ForkRefused, Field(discriminator="kind")]
+ToTemplate = Annotated[ForkRank, Field(discriminator="kind")]

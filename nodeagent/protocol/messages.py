@@ -1,0 +1,177 @@
+"""Messages between controller and agent, inside the SSH connection.
+
+Two kinds travel from the agent. *Reports* carry a sequence number, are kept on the node until the
+controller acknowledges them, and are sent again after a reconnect: nothing is lost, and the
+controller drops what it has seen. Everything else (heartbeats, results) is about now and is never
+repeated. Commands are idempotent: a command that arrives twice is carried out once.
+
+The first message of each side states its version; see ``PROTOCOL_VERSION``.
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
+from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.protocol.training import RankLaunch
+
+PROTOCOL_VERSION: Final = 1
+"""Increased when an older peer could misread a message. Unequal versions refuse each other."""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class RankStatus(_Message):
+    """A living rank process on the node."""
+
+    task: TaskId
+    generation: Generation
+    global_rank: int
+    worker: int
+    pid: int
+    iteration: int = 0
+    duration_s: float = 0.0
+    rss_bytes: int = 0
+
+
+# --- from the controller -------------------------------------------------------------------
+
+
+class Attach(_Message):
+    """Opens a session: which reports the controller has already seen.
+
+    ``run_id`` names the controller's journal; an agent that has served another one starts a new
+    sequence of reports. ``term`` is the controller's leadership; an agent refuses an older one.
+    """
+
+    kind: Literal["attach"] = "attach"
+    version: int = PROTOCOL_VERSION
+    run_id: str
+    term: int
+    node: NodeId
+    last_seq: int
+
+
+class Acknowledge(_Message):
+    """All reports up to ``seq`` are in the controller's journal."""
+
+    kind: Literal["acknowledge"] = "acknowledge"
+    seq: int
+
+
+class StartRanks(_Message):
+    """Start these ranks. Kills what the node still holds of an older generation of the task."""
+
+    kind: Literal["start_ranks"] = "start_ranks"
+    command_id: str
+    launches: list[RankLaunch]
+
+
+class StopRanks(_Message):
+    """End the task's ranks of ``generation`` and older: by SIGKILL, or at an iteration boundary."""
+
+    kind: Literal["stop_ranks"] = "stop_ranks"
+    command_id: str
+    task: TaskId
+    generation: Generation
+    is_graceful: bool
+
+
+class ProbePeer(_Message):
+    """Ask whether an SSH server answers at ``host:port`` as seen from this node."""
+
+    kind: Literal["probe_peer"] = "probe_peer"
+    command_id: str
+    host: str
+    port: int
+    timeout_s: float
+
+
+class InjectFault(_Message):
+    """Drill: break one rank of this node on purpose."""
+
+    kind: Literal["inject_fault"] = "inject_fault"
+    command_id: str
+    task: TaskId
+    generation: Generation
+    global_rank: int
+    fault: Literal["kill", "raise"]
+
+
+class Retire(_Message):
+    """End all ranks, the template and the agent itself."""
+
+    kind: Literal["retire"] = "retire"
+    command_id: str
+
+
+# --- from the agent ------------------------------------------------------------------------
+
+
+class Welcome(_Message):
+    """Answer to ``Attach``: who the agent is and what runs on its node."""
+
+    kind: Literal["welcome"] = "welcome"
+    version: int = PROTOCOL_VERSION
+    node: NodeId
+    agent_id: AgentId
+    pid: int
+    num_workers: int
+    is_template_ready: bool
+    first_seq: int
+    """Oldest report that the agent still holds."""
+    ranks: list[RankStatus]
+
+
+class Refuse(_Message):
+    """Answer to an ``Attach`` that can't be served; the agent then closes the connection."""
+
+    kind: Literal["refuse"] = "refuse"
+    version: int = PROTOCOL_VERSION
+    reason: str
+
+
+class Report(_Message):
+    """A sequenced observation. ``seq`` counts from 1 per node and ``run_id``."""
+
+    kind: Literal["report"] = "report"
+    seq: int
+    wall_s: float
+    """The node's wall clock, seconds since the epoch."""
+    observation: AnyObservation
+
+
+class Heartbeat(_Message):
+    """Sign of life, once per second: what runs now and how far it is."""
+
+    kind: Literal["heartbeat"] = "heartbeat"
+    wall_s: float
+    rss_bytes: int
+    is_template_ready: bool
+    ranks: list[RankStatus]
+
+
+class CommandDone(_Message):
+    """Outcome of a command; ``error`` is None on success.
+
+    For a ``ProbePeer``, success means that the probe ran; ``detail`` is ``answered``,
+    ``refused`` or ``silent``.
+    """
+
+    kind: Literal["command_done"] = "command_done"
+    command_id: str
+    error: str | None = None
+    detail: str = ""
+
+
+ToAgent = Annotated[
+    Attach | Acknowledge | StartRanks | StopRanks | ProbePeer | InjectFault | Retire | StoreReply,
+    Field(discriminator="kind"),
+]
+FromAgent = Annotated[
+    Welcome | Refuse | Report | Heartbeat | CommandDone | StoreCall, Field(discriminator="kind")
+]

@@ -1,0 +1,127 @@
+"""What an agent observes and reports. Observations are facts, never judgements.
+
+The controller's core classifies them; an agent that named the fault itself would have to be
+replaced whenever policy changes. Every observation travels in a sequenced ``Report`` and is kept
+by the agent until it is acknowledged.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nodeagent.protocol.ids import Generation, TaskId
+
+
+class Observation(BaseModel):
+    """What all observations share: they concern one rank of one generation of one task."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task: TaskId
+    generation: Generation
+    global_rank: int
+
+
+class RankStarted(Observation):
+    """A rank's process was forked and runs."""
+
+    kind: Literal["rank_started"] = "rank_started"
+    pid: int
+    warm: bool
+    """Forked from the template; false for a cold start."""
+    start_s: float
+    """Seconds from the launch to the first word of the rank."""
+
+
+class RankExited(Observation):
+    """A rank's process is gone. Exactly one of ``exit_code`` and ``signal`` is set, if known.
+
+    ``is_expected`` is true where the agent was told to stop the rank.
+    """
+
+    kind: Literal["rank_exited"] = "rank_exited"
+    pid: int
+    exit_code: int | None = None
+    signal: int | None = None
+    is_expected: bool = False
+    stderr_tail: str = ""
+    """Last lines of the rank's stderr, at most 4 kB."""
+
+
+class RankRaised(Observation):
+    """An exception reached the top of a rank. The process still lives and waits for the verdict.
+
+    ``is_in_collective`` is true where the innermost frames were a collective operation, so that
+    the exception may only echo the end of a peer.
+    """
+
+    kind: Literal["rank_raised"] = "rank_raised"
+    exception_type: str
+    message: str
+    traceback: str
+    is_in_collective: bool
+    iteration: int
+
+
+class LaunchFailed(Observation):
+    """A rank could not be started at all."""
+
+    kind: Literal["launch_failed"] = "launch_failed"
+    reason: str
+
+
+class IterationCommitted(Observation):
+    """All ranks of the task applied the update of ``iteration``. Reported by global rank 0 only.
+
+    Attributes:
+        iteration: Counted from 1.
+        loss: Mean loss per token over the global batch, before the update.
+        duration_s: Seconds since the iteration began.
+        num_tokens: Tokens of the global batch.
+        grad_norm: L2 norm of the whole gradient before clipping.
+    """
+
+    kind: Literal["iteration_committed"] = "iteration_committed"
+    iteration: int
+    loss: float
+    duration_s: float
+    num_tokens: int
+    grad_norm: float
+
+
+class CheckpointSaved(Observation):
+    """A checkpoint of ``iteration`` is complete on disk. Reported by global rank 0 only."""
+
+    kind: Literal["checkpoint_saved"] = "checkpoint_saved"
+    iteration: int
+    duration_s: float
+    num_bytes: int
+
+
+class CheckpointLoaded(Observation):
+    """Training resumes after ``iteration``; 0 means from the seed. Reported by rank 0 only."""
+
+    kind: Literal["checkpoint_loaded"] = "checkpoint_loaded"
+    iteration: int
+    duration_s: float
+
+
+class RankDone(Observation):
+    """A rank left its training loop at an iteration boundary and is about to exit with 0."""
+
+    kind: Literal["rank_done"] = "rank_done"
+    iteration: int
+    reason: Literal["stopped", "finished"]
+
+
+AnyObservation = Annotated[
+    RankStarted
+    | RankExited
+    | RankRaised
+    | LaunchFailed
+    | IterationCommitted
+    | CheckpointSaved
+    | CheckpointLoaded
+    | RankDone,
+    Field(discriminator="kind"),
+]
