@@ -34,7 +34,8 @@ __all__ = [
 class View(BaseModel):
     """Base of all views: immutable, unknown fields of a newer controller are ignored."""
 
-    model_config = ConfigDict(frozen=True)
+    # JSON has no NaN, and a loss may be one: as text it reaches the console instead of a null.
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
 
 class WorkerView(View):

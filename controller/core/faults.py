@@ -13,7 +13,7 @@ node, is judged in ``controller.core.health``.
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
@@ -68,6 +68,7 @@ def evidence_of(
     """Return ``observation`` as evidence of a fault."""
     who = f"rank {observation.global_rank}"
     kind: EvidenceKind
+    summary: str
     match observation:
         case RankExited():
             kind, summary = "exit", f"{who} {_ending(observation)}"
@@ -77,6 +78,8 @@ def evidence_of(
             summary = f"{who} raised {observation.exception_type}: {first_line}"
         case LaunchFailed():
             kind, summary = "launch", f"{who} could not be started: {observation.reason}"
+        case _:
+            assert_never(observation)
     return Evidence(
         kind=kind,
         at=at,

@@ -82,7 +82,7 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, action: str
     incident.status, incident.severity = diagnosis.status, diagnosis.severity
     incident.method, incident.reason = diagnosis.method, diagnosis.reason
     incident.node, incident.global_rank = root.node, root.global_rank
-    incident.fault_at = root.observed_at
+    incident.fault_at = min(root.observed_at, incident.detected_at)
     incident.action = action
     where = f" on {root.node}" if root.node else ""
     turn.tell(
@@ -103,6 +103,11 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, action: str
 
 def _restart(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
     assert diagnosis.severity == SEV2, "only SEV2 is cured by a restart"
+    is_over = incident.covers.get(task.spec.task) != task.generation
+    if is_over or not (task.is_active or task.phase is TaskPhase.STOPPING):
+        name_fault(turn, incident, diagnosis, "restart")  # a plan has ended this generation
+        incident.become(IncidentState.ACTING)
+        return
     task.num_recoveries += 1
     is_hopeless = task.num_recoveries > turn.policy.max_recoveries
     name_fault(turn, incident, diagnosis, "none" if is_hopeless else "restart")
@@ -117,21 +122,25 @@ def _restart(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnos
         turn.tell("error", "held", task.spec.task, text)
         return
     incident.become(IncidentState.ACTING)
-    if task.target is None and task.layout is not None and task.phase is not TaskPhase.STOPPING:
+    if task.target is None and task.layout is not None and task.is_active:
         task.target = Target(task.layout, task.placement)
     intent = task.intent if task.phase is TaskPhase.STOPPING else "run"
     stop(turn, task, is_graceful=False, intent=intent, note=f"restart after {incident.name}")
 
 
-def resolve_incidents_of(turn: Turn, task: TaskState) -> None:
-    """The task has committed an iteration in a new generation: its restarts have worked."""
+def close_cured_incidents(turn: Turn) -> None:
+    """Resolve every restart whose task trains again or was stopped; a held task holds it."""
     for incident in turn.state.incidents:
-        if (
-            incident.action == "restart"
-            and incident.is_open
-            and task.generation > incident.covers.get(task.spec.task, task.generation)
-        ):
-            resolve(turn, incident, f"{task.spec.task} trains again")
+        if incident.action != "restart" or incident.state is not IncidentState.ACTING:
+            continue
+        assert incident.task is not None
+        task = turn.state.tasks[incident.task]
+        if task.phase is TaskPhase.RUNNING and task.generation > incident.covers[incident.task]:
+            resolve(turn, incident, f"{incident.task} trains again")
+        elif task.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}:
+            resolve(turn, incident, f"{incident.task} is {task.phase}")
+        elif task.phase is TaskPhase.HELD:
+            incident.become(IncidentState.HELD)
 
 
 def resolve(turn: Turn, incident: Incident, text: str) -> None:

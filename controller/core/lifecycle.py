@@ -152,13 +152,22 @@ def compare_inventory(
             if rank.worker.node == node and (task.spec.task, task.generation, number) not in listed
         ]
         if task.phase is TaskPhase.STOPPING:
-            if node in task.stopped_nodes:
-                for number in missing:
-                    lose_rank(turn, task, number)
-            elif is_attach and node in task.nodes:
-                _send_stop(turn, task, (node,))
+            _pursue_stop(turn, task, node, missing, is_attach=is_attach)
         elif is_attach and task.phase is TaskPhase.STARTING:
             _start_missing(turn, task, missing)
+
+
+def _pursue_stop(
+    turn: Turn, task: TaskState, node: NodeId, missing: list[int], *, is_attach: bool
+) -> None:
+    """Where a stop was carried out, what is not listed is gone, and what still is, is told again."""
+    if node in task.stopped_nodes:
+        for number in missing:
+            lose_rank(turn, task, number)
+    elif not is_attach:
+        return
+    if node in task.nodes:
+        _send_stop(turn, task, (node,))
 
 
 def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:

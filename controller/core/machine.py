@@ -24,7 +24,7 @@ from controller.core.events import (
     TimerFired,
 )
 from controller.core.faults import Evidence, EvidenceKind
-from controller.core.incidents import settle, take_evidence
+from controller.core.incidents import close_cured_incidents, settle, take_evidence
 from controller.core.instructions import Instruction
 from controller.core.lifecycle import start_what_can_start, stop
 from controller.core.nodes import (
@@ -37,7 +37,8 @@ from controller.core.nodes import (
 from controller.core.observations import observe
 from controller.core.operators import approve_plan, reject_plan, request_drill, request_plan
 from controller.core.phases import InvariantViolationError, TaskPhase
-from controller.core.placement import place
+from controller.core.placement import Unplaceable, place
+from controller.core.planning import advance_plan
 from controller.core.policy import Policy
 from controller.core.state import (
     ClusterState,
@@ -82,8 +83,8 @@ class Machine:
         }
         available = {name: node.spec.num_workers for name, node in self.state.nodes.items()}
         placements = place(layouts, {}, available)
-        if isinstance(placements, str):
-            raise ValueError(placements)
+        if isinstance(placements, Unplaceable):
+            raise ValueError(placements.reason)  # noqa: TRY004 - a value is wrong, not a type
         for name, task in self.state.tasks.items():
             task.target = Target(layouts[name], placements[name])
 
@@ -97,6 +98,8 @@ class Machine:
         turn = Turn(self.state, self.policy, cause=event.number, at=event.at)
         self._dispatch(turn, event)
         start_what_can_start(turn)
+        advance_plan(turn)
+        close_cured_incidents(turn)
         return turn.instructions
 
     def _dispatch(self, turn: Turn, event: Event) -> None:

@@ -7,10 +7,9 @@ from typing import assert_never
 
 from controller.core.events import Observed
 from controller.core.faults import evidence_of
-from controller.core.incidents import resolve_incidents_of, take_evidence
+from controller.core.incidents import take_evidence
 from controller.core.lifecycle import lose_rank
 from controller.core.phases import TaskPhase
-from controller.core.planning import advance_plan
 from controller.core.state import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.observations import (
@@ -72,7 +71,6 @@ def _take_exit(turn: Turn, task: TaskState, event: Observed, exited: RankExited)
     if not exited.is_expected and not is_clean:
         _take_fault(turn, task, event, exited)
     lose_rank(turn, task, exited.global_rank)
-    advance_plan(turn)
 
 
 def _take_fault(
@@ -126,8 +124,6 @@ def _take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> Non
     if task.phase is TaskPhase.STARTING:
         task.become(TaskPhase.RUNNING)
         turn.tell("good", "running", task.spec.task, f"trains on {len(task.ranks)} workers")
-    resolve_incidents_of(turn, task)
-    advance_plan(turn)
 
 
 def _deviation(loss: float, recorded: float | None) -> float | None:

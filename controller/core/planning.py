@@ -7,12 +7,12 @@ means. Carrying a plan out needs no script: every task gets a target and moves t
 own, so a fault in the middle is handled like any other.
 """
 
-from controller.core.cost import horizon_s
+from controller.core.cost import PlanTask, horizon_s
 from controller.core.incidents import resolve
 from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
-from controller.core.placement import Placement, place
-from controller.core.planner import Decision, PlanTask, solve
+from controller.core.placement import Placement, Unplaceable, place
+from controller.core.planner import Decision, solve
 from controller.core.state import Intent, Plan, Target, TaskChange, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -30,12 +30,12 @@ def propose(turn: Turn, *, trigger: str, seen: str, incidents: set[str]) -> Plan
         running_s=horizon_s(turn.policy.worker_mtbf_s, sum(_available(turn).values())),
     )
     targets = _targets(turn, decision)
-    if isinstance(targets, str):
-        turn.tell("error", "plan", trigger, f"no plan: {targets}")
+    if isinstance(targets, Unplaceable):
+        turn.tell("error", "plan", trigger, f"no plan: {targets.reason}")
         _hold(turn, incidents)
         return None
     changes = _changes(turn, decision, targets)
-    if not any(change.moves or change.is_faulted for change in changes.values()):
+    if not any(change.moves for change in changes.values()):
         _resolve_all(turn, incidents, "no task is affected")
         return None
     for old in (turn.state.pending_plan(), turn.state.executing_plan()):
@@ -68,7 +68,6 @@ def approve(turn: Turn, plan: Plan, actor: str) -> None:
             incident.become(IncidentState.ACTING)
     for change in plan.changes.values():
         _redirect(turn, turn.state.tasks[change.task], change, plan.name)
-    advance_plan(turn)
 
 
 def reject(turn: Turn, plan: Plan, actor: str, reason: str) -> None:
@@ -152,7 +151,7 @@ def _plan_tasks(turn: Turn) -> list[PlanTask]:
     ]
 
 
-def _targets(turn: Turn, decision: Decision) -> dict[TaskId, Target] | str:
+def _targets(turn: Turn, decision: Decision) -> dict[TaskId, Target] | Unplaceable:
     layouts = {
         task.spec.task: task.spec.table.layout(size)
         for task in _planned_tasks(turn)
@@ -164,7 +163,7 @@ def _targets(turn: Turn, decision: Decision) -> dict[TaskId, Target] | str:
         if task.phase is not TaskPhase.STOPPED
     }
     placements = place(layouts, current, _available(turn))
-    if isinstance(placements, str):
+    if isinstance(placements, Unplaceable):
         return placements
     return {
         name: Target(layout=layout, placement=placements[name]) for name, layout in layouts.items()
@@ -187,7 +186,7 @@ def _changes(
             waf_before=spec.weight * spec.table.flops_per_s(before),
             waf_after=spec.weight * spec.table.flops_per_s(after),
             is_faulted=_is_faulted(task),
-            moves=not stays,
+            moves=_is_faulted(task) or not stays,
             target=target,
         )
     return changes

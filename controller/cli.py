@@ -1,0 +1,40 @@
+"""The command line of the controller: ``unicron COMMAND``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from controller.demo import command as demo
+from controller.demo.options import add_arguments
+
+_DESCRIPTION = """\
+Unicron keeps Megatron training alive: it names faults, takes the cheapest cure, and divides the
+workers that are left over all tasks so that the most weighted FLOP/s come out.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="unicron",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Start here: unicron-console --demo, or unicron demo --help",
+    )
+    parser.add_argument("--version", action="version", version=f"unicron {version('unicron')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add_arguments(
+        commands.add_parser(
+            "demo",
+            help="heal two real training tasks on a local cluster of SSH nodes",
+            description="Build a local cluster of SSH nodes, train two Megatron tasks on it, break"
+            " it, and watch it heal. Everything ends with the demo.",
+        )
+    )
+    parsed = parser.parse_args(arguments)
+    return demo.run(parsed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The demo: a local cluster of SSH nodes, two training tasks, and drills that break them."""

@@ -1,0 +1,251 @@
+"""The local cluster of the demo: nodes on this machine, each behind an SSH server of its own.
+
+A node is an SSH server on a loopback port with its own host key, a state directory, and whatever
+was started through it. Nodes can be lost (everything killed at once), restored, and cut off (their
+SSH sessions ended). Processes are in the hands of the warden, which ends them all and removes all
+files however this process ends; here are the keys, the configurations and the proof that every node
+lets us in. What runs on the nodes is not known here.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+from controller.demo.asyncssh_server import AsyncSsh
+from controller.demo.credentials import RunCredentials
+from controller.demo.errors import DemoError, ServerError
+from controller.demo.localnode import LocalNode, ServerKind
+from controller.demo.login import wait_until_serving
+from controller.demo.loopbackports import LOOPBACK, reserve_ports
+from controller.demo.openssh import OpenSsh
+from controller.demo.orders import Action, ServerCommand
+from controller.demo.processtree import Process, find_descendants, find_process, is_running
+from controller.demo.shortpath import claim_root
+from controller.demo.sshserver import SshServer, log_path
+from controller.demo.wardenlink import WardenLink
+from nodeagent.protocol.ids import NodeId
+
+__all__ = ["DemoError", "LocalCluster", "LocalNode", "ServerChoice", "ServerKind"]
+
+ServerChoice = Literal["auto", "openssh", "asyncssh"]
+"""``auto``: OpenSSH where it is installed and serves, else asyncssh's server."""
+
+_LOG_TAIL_BYTES: Final = 2000
+_SERVER_VERSION: Final = re.compile(r"^SSH-2\.0-([A-Za-z]+)_(\d+(?:\.\d+)*)")
+
+
+class LocalCluster:
+    """Running nodes; made by ``start``.
+
+    Attributes:
+        nodes: All nodes, lost ones included, in the order n1, n2 ..
+        root: The directory that holds everything of this run; mode 0700, gone after the end.
+    """
+
+    def __init__(
+        self, link: WardenLink, ports: Mapping[NodeId, int], workers_per_node: int
+    ) -> None:
+        self.root = link.root
+        self.nodes: list[LocalNode] = []
+        self._link = link
+        self._ports = ports
+        self._workers_per_node = workers_per_node
+        self._keys = RunCredentials.generate(link.root, list(ports))
+        self._commands: dict[NodeId, ServerCommand] = {}
+        self._hosts: dict[NodeId, Process | None] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls,
+        num_nodes: int,
+        workers_per_node: int,
+        *,
+        base_port: int | None = None,
+        root: Path | None = None,
+        sshd: ServerChoice = "auto",
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> AsyncIterator["LocalCluster"]:
+        """Start the nodes; on exit end everything of them and remove all files.
+
+        The exit returns when no process and no file is left. If this process dies instead, the
+        warden does the same without it.
+
+        Args:
+            num_nodes: How many nodes, at least 1.
+            workers_per_node: Worker slots of each.
+            base_port: Node n1 listens there, n2 on the next port and so on; None for free ports.
+            root: Directory to make and use; None for one with a new name under TMPDIR.
+            sshd: Which SSH server.
+            progress: Gets a line for every step an operator should know of.
+
+        Raises:
+            DemoError: The nodes can't be started; the text is one line. Nothing is left behind.
+        """
+        if num_nodes < 1 or workers_per_node < 1:
+            raise DemoError(
+                f"a cluster of {num_nodes} nodes with {workers_per_node} workers: both must be at"
+                " least 1"
+            )
+        claim = claim_root(num_nodes, root)
+        candidates = choose_servers(sshd, await asyncio.to_thread(OpenSsh.find), progress)
+        names = [NodeId(f"n{number}") for number in range(1, num_nodes + 1)]
+        with reserve_ports(names, base_port) as ports:
+            async with WardenLink.open(claim) as link:
+                cluster = cls(link, ports, workers_per_node)
+                await cluster._bring_up(candidates, progress)
+                yield cluster
+
+    @property
+    def warden_pid(self) -> int:
+        """Process id of the warden."""
+        return self._link.warden_pid
+
+    def host_pid(self, node: LocalNode | NodeId) -> int | None:
+        """Return the id of the process that stands for the machine ``node``; None if it is dead."""
+        host = self._hosts.get(self._find(node).node)
+        return host.pid if host is not None and is_running(host) else None
+
+    def pids(self, node: LocalNode | NodeId) -> list[int]:
+        """Return the process ids of ``node``: SSH server, sessions, all started over them."""
+        host_pid = self.host_pid(node)
+        return [each.pid for each in find_descendants(host_pid)] if host_pid is not None else []
+
+    async def lose_node(self, node: LocalNode | NodeId) -> None:
+        """Kill everything of ``node`` at once; it stays dead. A lost node stays lost.
+
+        Raises:
+            DemoError: Something would not die, or the warden is gone.
+        """
+        await self._link.order(Action.LOSE, self._find(node).node)
+
+    async def cut_connections(self, node: LocalNode | NodeId) -> None:
+        """End the SSH sessions of ``node``; its listener and what runs detached go on.
+
+        Raises:
+            DemoError: The warden is gone.
+        """
+        await self._link.order(Action.CUT, self._find(node).node)
+
+    async def restore_node(self, node: LocalNode | NodeId) -> None:
+        """Bring ``node`` back: same port and host key, empty state directory.
+
+        A node that is not lost is lost first.
+
+        Raises:
+            DemoError: Its server does not come up, or the warden is gone.
+        """
+        found = self._find(node)
+        failure = await self._wait_for(found, await self._start_server(found))
+        if isinstance(failure, ServerError):
+            raise DemoError(f"restoring failed: {failure}")
+
+    def _find(self, node: LocalNode | NodeId) -> LocalNode:
+        name = node.node if isinstance(node, LocalNode) else node
+        for known in self.nodes:
+            if known.node == name:
+                return known
+        raise DemoError(f"there is no node {name}: there are n1 to n{len(self._ports)}")
+
+    async def _bring_up(self, candidates: list[SshServer], progress: Callable[[str], None]) -> None:
+        """Start all nodes behind the first of ``candidates`` that serves."""
+        while True:
+            server = candidates.pop(0)
+            try:
+                version = await self._start_all(server)
+            except ServerError as error:
+                complaint = f"{server.title} can't serve here: {error}"
+                if not candidates:
+                    raise DemoError(complaint) from error
+                progress(f"{complaint}; using {candidates[0].title} instead")
+                continue
+            ports = ", ".join(str(node.port) for node in self.nodes)
+            count = f"{len(self.nodes)} node{'s' if len(self.nodes) > 1 else ''}"
+            progress(f"{count} behind {version} on port{'s' if ',' in ports else ''} {ports}")
+            return
+
+    async def _start_all(self, server: SshServer) -> str:
+        """Start every node behind ``server``; return the server's name and version.
+
+        Raises:
+            ServerError: A node does not come up; all are ended again.
+        """
+        self.nodes = [self._describe(name, server.kind) for name in self._ports]
+        await asyncio.to_thread(self._configure_all, server)
+        started = [(node, await self._start_server(node)) for node in self.nodes]
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(self._wait_for(*each)) for each in started]
+        outcomes = [wait.result() for wait in waits]
+        failures = [outcome for outcome in outcomes if isinstance(outcome, ServerError)]
+        if failures:
+            for node in self.nodes:
+                await self.lose_node(node)
+            raise failures[0]
+        version = _SERVER_VERSION.match(str(outcomes[0]))
+        return f"{version[1]} {version[2]}" if version else server.title
+
+    def _describe(self, name: NodeId, kind: ServerKind) -> LocalNode:
+        return LocalNode(
+            node=name,
+            host=LOOPBACK,
+            port=self._ports[name],
+            state_dir=self.root / name,
+            user=self._keys.servers[name].account.name,
+            client_key_path=self._keys.client.private_path,
+            host_public_key=self._keys.hosts[name].public_line,
+            server=kind,
+            num_workers=self._workers_per_node,
+        )
+
+    def _configure_all(self, server: SshServer) -> None:
+        for node in self.nodes:
+            credentials = self._keys.servers[node.node]
+            self._commands[node.node] = server.configure(node, credentials)
+
+    async def _start_server(self, node: LocalNode) -> Process | None:
+        """Start the server of ``node`` in an empty state directory; return its process."""
+        command = self._commands[node.node]
+        answer = await self._link.order(Action.START, node.node, command)
+        self._hosts[node.node] = find_process(answer.host_pid)
+        return find_process(answer.server_pid)
+
+    async def _wait_for(self, node: LocalNode, process: Process | None) -> str | ServerError:
+        """Return the version of the server of ``node`` once it serves, or why it does not."""
+        try:
+            return await wait_until_serving(
+                node, lambda: process is not None and is_running(process)
+            )
+        except ServerError as error:
+            complaint = _last_line(log_path(node))
+            return ServerError(f"{error} (node {node.node}{complaint})")
+
+
+def choose_servers(
+    choice: ServerChoice, openssh: OpenSsh | None, progress: Callable[[str], None]
+) -> list[SshServer]:
+    """Return the servers to try, in order.
+
+    Raises:
+        DemoError: OpenSSH is demanded and not installed.
+    """
+    missing = "no OpenSSH server (sshd in PATH, /usr/sbin or /usr/local/sbin)"
+    if choice == "asyncssh":
+        return [AsyncSsh()]
+    if choice == "openssh" and openssh is None:
+        raise DemoError(f"{missing}: install openssh-server or take --sshd asyncssh")
+    if openssh is None:
+        progress(f"{missing}: using {AsyncSsh().title} instead")
+        return [AsyncSsh()]
+    return [openssh] if choice == "openssh" else [openssh, AsyncSsh()]
+
+
+def _last_line(log: Path) -> str:
+    """Return the last line of a server's log for an error message; empty if there is none."""
+    try:
+        lines = log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")

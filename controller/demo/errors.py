@@ -1,0 +1,13 @@
+"""What can go wrong with the local cluster of the demo.
+
+DemoError                one clear line for the operator; the demo can't go on
+ServerError              one SSH server does not serve; another kind may
+"""
+
+
+class DemoError(Exception):
+    """The demo can't start or go on. The text is one line and says what would help."""
+
+
+class ServerError(Exception):
+    """This SSH server does not serve; the text says why, in one line."""

@@ -1,0 +1,70 @@
+"""Fans out what the controller says: to the event log, to consoles, and to the terminal."""
+
+import asyncio
+import itertools
+
+from controller.api.server import ApiServer
+from controller.api.views import LogLevel, LogLine
+from controller.api.wire import Reply
+from controller.clock import Clock
+from controller.core.instructions import Announce, AnswerRequest
+from controller.demo.progress import Progress
+from controller.demo.schedule import DrillSchedule
+from controller.store.eventlog import EventLog
+
+
+class Hub:
+    """The runtime's audience. ``changed`` is set whenever the state may have changed."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        progress: Progress,
+        event_log: EventLog | None,
+        clock: Clock,
+        schedule: DrillSchedule,
+        changed: asyncio.Event,
+    ) -> None:
+        self._server = server
+        self._progress = progress
+        self._event_log = event_log
+        self._clock = clock
+        self._schedule = schedule
+        self._changed = changed
+        self._numbers = itertools.count(1)
+
+    def hear(self, at: float, announcement: Announce) -> None:
+        """Take an announcement of the core."""
+        if self._event_log:
+            self._event_log.append(at, announcement)
+        self._progress.hear(at, announcement)
+        if announcement.level != "trace":
+            self._add_line(at, announcement.level, announcement.source, announcement.text)
+
+    def say(self, source: str, text: str) -> None:
+        """Take a line from outside the core, for instance why a node can't be reached."""
+        at = self._clock.now()
+        self._progress.say(at, source, text)
+        self._add_line(at, "warning", source, text)
+
+    def _add_line(self, at: float, level: str, source: str, text: str) -> None:
+        self._server.add_line(
+            LogLine(seq=next(self._numbers), at=at, level=LogLevel(level), source=source, text=text)
+        )
+
+    def answer(self, answer: AnswerRequest) -> None:
+        """Pass an answer to whoever asked."""
+        self._schedule.take_answer(answer)
+        self._server.answer(
+            Reply(
+                request_id=answer.request_id,
+                is_ok=answer.is_ok,
+                code=answer.code,
+                message=answer.message,
+            )
+        )
+
+    def state_changed(self) -> None:
+        """Have consoles sent a new snapshot, and wake whoever waits for a change."""
+        self._changed.set()
+        self._server.state_changed()

@@ -1,0 +1,67 @@
+"""What a client must know of one node of the local cluster, and who logs in."""
+
+import os
+import pwd
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from nodeagent.protocol.ids import NodeId
+
+
+class ServerKind(StrEnum):
+    """Which SSH server stands in front of a node."""
+
+    OPENSSH = "openssh"
+    ASYNCSSH = "asyncssh"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """One node: its own SSH server on a loopback port, its own host key, its own state directory.
+
+    Attributes:
+        node: Its name, ``n1``, ``n2`` and so on.
+        host: Always the loopback address.
+        port: Port of its SSH server; the same after a restore.
+        state_dir: Its state directory, mode 0700.
+        user: Login name: who runs the demo.
+        client_key_path: Private key that may log in; the same for all nodes of a run.
+        host_public_key: The key to pin, as ``ssh-ed25519 AAAA..``; the same after a restore.
+        server: Which SSH server it is.
+        num_workers: Worker slots.
+    """
+
+    node: NodeId
+    host: str
+    port: int
+    state_dir: Path
+    user: str
+    client_key_path: Path
+    host_public_key: str
+    server: ServerKind
+    num_workers: int
+
+    @property
+    def known_hosts_line(self) -> str:
+        """The pinned host key as a line of a known_hosts file."""
+        return f"[{self.host}]:{self.port} {self.host_public_key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The account that runs the demo, and therefore everything on its nodes."""
+
+    name: str
+    home: str
+    shell: str
+
+    @classmethod
+    def current(cls) -> "Account":
+        """Return the account of this process; a nameless user id gets its number as name."""
+        try:
+            entry = pwd.getpwuid(os.getuid())
+        except KeyError:
+            home = os.environ.get("HOME", "/")
+            return cls(str(os.getuid()), home, "/bin/sh")
+        return cls(entry.pw_name, entry.pw_dir, entry.pw_shell or "/bin/sh")

@@ -1,0 +1,67 @@
+"""The outcome of a headless run: what happened, as one JSON object, and whether it is a success."""
+
+from pydantic import JsonValue
+
+from controller.api.views import ClusterView, IncidentView, PlanView, TaskView
+
+
+def reached_target(view: ClusterView, num_iterations: int) -> bool:
+    """Return whether every task has committed ``num_iterations``."""
+    return all(task.iteration >= num_iterations for task in view.tasks)
+
+
+def outcome_of(view: ClusterView) -> dict[str, JsonValue]:
+    """Return the report that ``--json`` prints; times are seconds since the start."""
+    return {
+        "tasks": [_task(task) for task in view.tasks],
+        "incidents": [_incident(incident) for incident in view.incidents],
+        "plans": [_plan(plan) for plan in view.plans],
+    }
+
+
+def _task(task: TaskView) -> dict[str, JsonValue]:
+    layout = task.layout
+    return {
+        "name": task.name,
+        "workers": layout.tp * layout.pp * layout.dp if layout else 0,
+        "layout": {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp} if layout else None,
+        "iterations": task.iteration,
+        "rerun_iterations": task.num_rerun_iterations,
+        "losses": {str(iteration): loss for iteration, loss in sorted(task.losses.items())},
+    }
+
+
+def _incident(incident: IncidentView) -> dict[str, JsonValue]:
+    return {
+        "id": incident.id,
+        "task": incident.task,
+        "node": incident.node,
+        "rank": incident.rank,
+        "status": incident.status,
+        "severity": incident.severity,
+        "method": incident.method,
+        "action": incident.action,
+        "state": incident.state.value,
+        "reason": incident.reason,
+        "fault_at": incident.fault_at,
+        "detected_at": incident.detected_at,
+        "resolved_at": incident.resolved_at,
+    }
+
+
+def _plan(plan: PlanView) -> dict[str, JsonValue]:
+    assignments: dict[str, JsonValue] = dict(plan.assignments)
+    before: dict[str, JsonValue] = dict(plan.assignments_before)
+    return {
+        "id": plan.id,
+        "revision": plan.revision,
+        "trigger": plan.trigger,
+        "state": plan.state.value,
+        "approved_by": plan.approved_by,
+        "waf_before": plan.waf_before,
+        "waf_after": plan.waf_after,
+        "assignments_before": before,
+        "assignments": assignments,
+        "seen": plan.seen,
+        "why": plan.why,
+    }

@@ -1,0 +1,109 @@
+"""Runs one command for a client of asyncssh's server, the way sshd does.
+
+The user's shell runs it with a clean environment, in a session of its own. As with sshd, the
+channel stays open while anything holds the command's output open, and a command outlives its
+connection until it uses the closed pipes.
+
+The bytes are carried here, not by asyncssh's ``redirect``, which lost the end of a large output.
+"""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import asyncssh
+
+COMMAND_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_CHUNK_BYTES: Final = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """Who runs the commands, where, and with which shell."""
+
+    user: str
+    home: str
+    program: str
+
+
+async def run_command(process: "asyncssh.SSHServerProcess[bytes]", shell: Shell) -> None:
+    """Run the client's command and report its exit status; never raises for a lost connection."""
+    if process.command is None:
+        process.stderr.write(b"this server has no terminals: give a command\n")
+        process.exit(1)
+        return
+    (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = (os.pipe() for _ in range(3))
+    try:
+        child = await _start(process.command, shell, (stdin, stdout, stderr))
+    finally:
+        for descriptor in (stdin, stdout, stderr):
+            os.close(descriptor)
+    async with asyncio.TaskGroup() as group:
+        feeding = group.create_task(_carry_in(process.stdin, to_stdin))
+        async with asyncio.TaskGroup() as outputs:
+            outputs.create_task(_carry_out(from_stdout, process.stdout))
+            outputs.create_task(_carry_out(from_stderr, process.stderr))
+            exit_code = await child.wait()
+        feeding.cancel()
+    if exit_code < 0:
+        process.exit_with_signal(signal.Signals(-exit_code).name.removeprefix("SIG"))
+    else:
+        process.exit(exit_code)
+
+
+async def _start(
+    command: str, shell: Shell, descriptors: tuple[int, int, int]
+) -> asyncio.subprocess.Process:
+    stdin, stdout, stderr = descriptors
+    return await asyncio.create_subprocess_exec(
+        shell.program,
+        "-c",
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        cwd=shell.home,
+        env={
+            "HOME": shell.home,
+            "LOGNAME": shell.user,
+            "PATH": COMMAND_PATH,
+            "SHELL": shell.program,
+            "USER": shell.user,
+        },
+        start_new_session=True,
+    )
+
+
+async def _carry_in(source: "asyncssh.SSHReader[bytes]", descriptor: int) -> None:
+    """Carry the client's input to the command until either of them has enough."""
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
+        os.fdopen(descriptor, "wb", buffering=0),
+    )
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    try:
+        with suppress(asyncssh.Error, OSError):
+            while data := await source.read(_CHUNK_BYTES):
+                writer.write(data)
+                await writer.drain()
+    finally:
+        writer.close()
+
+
+async def _carry_out(descriptor: int, target: "asyncssh.SSHWriter[bytes]") -> None:
+    """Carry the command's output to the client; close the pipe when the client is gone."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
+    )
+    try:
+        with suppress(asyncssh.Error, OSError):
+            while data := await reader.read(_CHUNK_BYTES):
+                target.write(data)
+                await target.drain()
+    finally:
+        transport.close()

@@ -1,0 +1,53 @@
+"""What every kind of SSH server for a node has in common, and the choice between the kinds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from controller.demo.localnode import Account, LocalNode, ServerKind
+from controller.demo.orders import ServerCommand
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Files that a node's server needs.
+
+    Attributes:
+        directory: The node's own directory for its server's files, outside its state directory.
+        host_key_path: Private host key of this node.
+        authorized_keys_path: Public keys that may log in.
+        account: Who may log in.
+    """
+
+    directory: Path
+    host_key_path: Path
+    authorized_keys_path: Path
+    account: Account
+
+
+class SshServer(Protocol):
+    """A kind of SSH server."""
+
+    @property
+    def kind(self) -> ServerKind:
+        """Which kind."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """Its name for the operator."""
+        ...
+
+    def configure(self, node: LocalNode, credentials: Credentials) -> ServerCommand:
+        """Write the configuration for ``node``; return the command that starts its server.
+
+        Raises:
+            ServerError: This kind can't serve on this machine.
+            OSError: The configuration can't be written.
+        """
+        ...
+
+
+def log_path(node: LocalNode) -> Path:
+    """Return where the server of ``node`` writes its log."""
+    return node.state_dir / "sshd.log"

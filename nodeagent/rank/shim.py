@@ -1,0 +1,77 @@
+"""The one seam between devices: what lets Megatron run on CPU, and what prepares a GPU.
+
+Megatron names ``cuda`` in a few places even where nothing needs a GPU. ``prepare_device`` with the
+``gloo`` backend patches exactly those; with ``nccl`` it changes nothing and only picks the GPU.
+Each patch says which line of Megatron needs it. They apply to one rank process, after the fork.
+
+Not here: kernels or arithmetic. On CPU the same Megatron code runs, in float32.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import torch
+from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed, random as megatron_random
+
+_CPU = torch.device("cpu")
+_FACTORIES = ("empty", "ones", "tensor", "zeros")
+
+
+def prepare_device(backend: Literal["gloo", "nccl"], worker: int, seed: int) -> torch.device:
+    """Return the device of this rank and make this process ready to use it.
+
+    Args:
+        backend: ``gloo`` for CPU, ``nccl`` for GPUs.
+        worker: Slot on the node; the GPU's index with ``nccl``.
+        seed: Seed of the task, for Megatron's generators on a GPU.
+    """
+    if backend == "gloo":
+        _patch_for_cpu()
+        return _CPU
+    # NCCL's monitor threads would ask our store once per second for a peer's signal to dump; each
+    # question would travel to the controller, and the threads would need Python's lock for it.
+    os.environ["TORCH_NCCL_ENABLE_MONITORING"] = "0"
+    os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"
+    device = torch.device("cuda", worker)
+    torch.cuda.set_device(device)
+    # Equal losses on every layout are promised in float32; TF32 keeps 10 bits of the mantissa.
+    torch.backends.cuda.matmul.allow_tf32 = False
+    # Equal runs give equal losses: no atomics in kernels, and one fixed workspace for cuBLAS.
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    model_parallel_cuda_manual_seed(seed)
+    return device
+
+
+def _patch_for_cpu() -> None:
+    # schedules.py and optimizer.py make small tensors with device="cuda"; fused_softmax.py its mask.
+    for name in _FACTORIES:
+        setattr(torch, name, _on_cpu(getattr(torch, name)))
+    cuda: Any = torch.cuda
+    # param_and_grad_buffer.py and p2p_communication.py allocate on the current device.
+    cuda.current_device = lambda: _CPU
+    # p2p_communication.py synchronises after batched sends and receives.
+    cuda.synchronize = lambda *_: None
+    # dot_product_attention.py forks the tracker around its dropout, which is 0 here.
+    tracker: Any = megatron_random
+    tracker._CUDA_RNG_STATE_TRACKER = _NoGenerators()  # noqa: SLF001 - no public way to set it
+    tracker._CUDA_RNG_STATE_TRACKER_INITIALIZED = True  # noqa: SLF001
+
+
+def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def on_cpu(*args: object, **kwargs: object) -> torch.Tensor:
+        if kwargs.get("device") == "cuda":
+            kwargs["device"] = _CPU
+        return factory(*args, **kwargs)
+
+    return on_cpu
+
+
+class _NoGenerators:
+    """Stands for Megatron's tracker of CUDA generators where nothing draws random numbers."""
+
+    @contextlib.contextmanager
+    def fork(self, *_: object) -> Iterator[None]:
+        yield

@@ -1,0 +1,1 @@
+"""What tasks and models are like: shapes, layouts, throughput tables, reference data."""

@@ -1,0 +1,41 @@
+"""Small clusters for tests of the core."""
+
+from controller.core.machine import Machine
+from controller.core.policy import Policy
+from controller.core.state import NodeSpec, TaskSpec
+from nodeagent.protocol.ids import NodeId, TaskId
+from profiles.layout import Layout
+from profiles.tasks import default_task_profiles
+from profiles.throughput import ThroughputPoint, ThroughputTable
+
+
+def table(rate_by_size: dict[int, float], tp: int = 1) -> ThroughputTable:
+    """Return a throughput table with data-parallel layouts on top of ``tp``."""
+    return ThroughputTable(
+        points=tuple(
+            ThroughputPoint(workers=size, flops_per_s=rate, layout=Layout(tp=tp, dp=size // tp))
+            for size, rate in rate_by_size.items()
+        )
+    )
+
+
+def demo_machine(
+    *, is_auto_heal: bool = True, num_nodes: int = 4, policy: Policy | None = None
+) -> Machine:
+    """Return a machine over the demo's tasks and nodes ``n1``.. of two workers."""
+    return Machine(
+        [NodeSpec(NodeId(f"n{i}"), f"127.0.0.1:{2200 + i}", 2) for i in range(1, num_nodes + 1)],
+        [
+            TaskSpec(
+                task=TaskId(profile.name),
+                weight=profile.weight,
+                workers=profile.workers,
+                min_workers=profile.min_workers,
+                table=profile.throughput,
+                flops_per_iteration=1e9,
+                num_iterations=None,
+            )
+            for profile in default_task_profiles()
+        ],
+        policy or Policy(is_auto_heal=is_auto_heal),
+    )

@@ -1,0 +1,98 @@
+"""The machine under random faults: whatever happens, its promises hold and training goes on."""
+
+from collections.abc import Callable
+
+from hypothesis import given, settings, strategies as st
+
+from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from nodeagent.protocol.ids import NodeId
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import World
+
+NODES = ["n1", "n2", "n3", "n4", "n5"]
+TASKS = ["gpt-a", "gpt-b"]
+
+fault = st.one_of(
+    st.tuples(st.just("kill"), st.sampled_from(TASKS), st.integers(0, 3)),
+    st.tuples(st.just("raise"), st.sampled_from(TASKS), st.integers(0, 3)),
+    st.tuples(st.just("lose"), st.sampled_from(NODES), st.booleans()),
+    st.tuples(st.just("cut"), st.sampled_from(NODES), st.floats(0.1, 9.0)),
+    st.tuples(st.just("agent"), st.sampled_from(NODES), st.just(0)),
+    st.tuples(st.just("restore"), st.sampled_from(NODES), st.just(0)),
+)
+
+
+def strike(world: World, kind: str, target: str, detail: float) -> None:
+    """Do one fault, if there is anything left to hit."""
+    actions: dict[str, Callable[[], None]] = {
+        "kill": lambda: world.kill_rank(target, int(detail)),
+        "raise": lambda: world.raise_in_rank(target, int(detail)),
+        "lose": lambda: world.lose_node(target, is_silent=bool(detail)),
+        "cut": lambda: world.cut(target, detail),
+        "agent": lambda: world.kill_agent(target),
+        "restore": lambda: world.restore_node(target),
+    }
+    if kind in {"kill", "raise"}:
+        if any(
+            (rank.task, rank.global_rank) == (target, int(detail))
+            for node in world.nodes.values()
+            if node.is_up
+            for rank in node.ranks.values()
+        ):
+            actions[kind]()
+        return
+    node = world.nodes[NodeId(target)]
+    if node.is_visible and node.is_up is (kind != "restore"):
+        actions[kind]()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    faults=st.lists(st.tuples(st.floats(0.0, 6.0), fault), max_size=8),
+)
+def test_promises_hold_and_nothing_is_left_undone(
+    seed: int, faults: list[tuple[float, tuple[str, str, float]]]
+) -> None:
+    world = World(demo_machine(num_nodes=5), seed=seed, num_iterations=10**6)
+    world.run(4.0)
+    for pause_s, (kind, target, detail) in faults:
+        world.run(world.now + pause_s)
+        strike(world, kind, target, detail)
+    world.run(world.now + 90.0)
+    state = world.machine.state
+    for node in world.nodes.values():
+        condition = state.nodes[node.name].condition
+        assert (condition is NodeCondition.HEALTHY) == node.is_up or (
+            condition is NodeCondition.UNREACHABLE
+            and not any(world.nodes[name].is_up for name in world.nodes)
+        )
+    assert all(i.state in {IncidentState.RESOLVED, IncidentState.HELD} for i in state.incidents)
+    assert all(plan.state is not PlanState.PENDING for plan in state.plans)
+    for task in state.tasks.values():
+        if task.phase is TaskPhase.RUNNING:
+            assert task.committed_at is not None
+            assert world.now - task.committed_at < 5.0
+        elif task.phase is TaskPhase.WAITING:
+            assert not any(node.is_up for node in world.nodes.values())
+        else:
+            assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    faults=st.lists(st.tuples(st.floats(0.0, 6.0), fault), max_size=6),
+)
+def test_replaying_the_journal_rebuilds_the_state(
+    seed: int, faults: list[tuple[float, tuple[str, str, float]]]
+) -> None:
+    world = World(demo_machine(num_nodes=5), seed=seed, num_iterations=10**6)
+    world.run(4.0)
+    for pause_s, (kind, target, detail) in faults:
+        world.run(world.now + pause_s)
+        strike(world, kind, target, detail)
+    replayed = demo_machine(num_nodes=5)
+    for event in world.events:
+        replayed.handle(event)
+    assert replayed.state == world.machine.state

@@ -1,0 +1,44 @@
+"""One warm template for all tests here; each test gets a host of its own task names."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeagent.protocol.training import TrainingSpec
+from profiles.model import ModelShape
+from tests.fakes.rank_host import RankHost, rank_host
+
+TINY = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
+
+
+@pytest.fixture(scope="session")
+def warm_host() -> Iterator[RankHost]:
+    # A short path: the name of a unix socket has at most 107 bytes.
+    state_dir = Path(tempfile.mkdtemp(prefix="ur-"))
+    try:
+        with rank_host(state_dir) as host:
+            yield host
+    finally:
+        shutil.rmtree(state_dir)
+
+
+@pytest.fixture
+def host(warm_host: RankHost) -> Iterator[RankHost]:
+    yield warm_host
+    warm_host.resume_storing()
+    warm_host.kill_ranks()
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> TrainingSpec:
+    """Six iterations of a tiny model, a checkpoint after each third."""
+    return TrainingSpec(
+        model=TINY,
+        checkpoint_dir=str(tmp_path / "checkpoints"),
+        checkpoint_interval=3,
+        num_micro_batches=4,
+        num_iterations=6,
+    )

@@ -1,0 +1,168 @@
+"""The template forks ranks fast, records them, and refuses what would not be safe."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeagent.protocol.local import ForkRefused, RankForked, StopAtBoundary
+from nodeagent.protocol.training import RankLaunch, TrainingSpec
+from nodeagent.rank.files import start_ticks
+from nodeagent.rank.template import EXIT_ALREADY_RUNS
+from profiles.layout import Layout
+from tests.fakes.rank_host import REPOSITORY, RankHost, launches
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def state_dir() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="ur-"))
+    yield path
+    shutil.rmtree(path)
+
+
+def test_rank_is_recorded_when_it_starts_and_when_it_ends(
+    host: RankHost, training: TrainingSpec
+) -> None:
+    launch = launches(training, Layout(), task="recorded")[0]
+    pid = host.start([launch])[0]
+    started = host.start_record(launch)
+    assert started["pid"] == pid
+    assert started["start_ticks"] == start_ticks(pid)
+    assert RankLaunch.model_validate(started["launch"]) == launch
+    assert Path(f"/proc/{pid}/comm").read_text().startswith("ur:")
+
+    ended = host.wait_for_exit(launch)
+
+    assert (ended["pid"], ended["exit_code"], ended["signal"]) == (pid, 0, None)
+    assert (host.state_dir / "ranks" / "recorded.1.0.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_rank_inherits_no_descriptor_and_leads_its_own_session(
+    host: RankHost, training: TrainingSpec
+) -> None:
+    launch = launches(training, Layout(), task="clean")[0]
+    host.stop_storing()
+    pid = host.start([launch])[0]
+    host.wait_for(lambda: host.record(launch).hellos)
+    targets = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    assert not [target for target in targets if "template" in target]
+    assert os.getsid(pid) == pid
+
+
+def test_request_that_comes_twice_forks_once(host: RankHost, training: TrainingSpec) -> None:
+    launch = launches(training, Layout(dp=2), task="twice")[0]
+    first, second = host.fork(launch), host.fork(launch)
+    assert isinstance(first, RankForked)
+    assert second == first
+
+
+def test_template_survives_nonsense_and_the_loss_of_its_agent(host: RankHost) -> None:
+    before = host.connect_template()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(host.state_dir / "template.sock"))
+        connection.sendall(b'{"kind": "nonsense"}\n')
+        connection.settimeout(10)
+        # The hello, then the end: the connection is closed and nothing else happens.
+        while connection.recv(4096):
+            pass
+    assert host.connect_template().pid == before.pid
+    log = (host.state_dir / "template.log").read_text()
+    assert log.count("closed a connection that sent no message") == 1
+
+
+def test_task_name_that_is_a_path_is_refused(host: RankHost, training: TrainingSpec) -> None:
+    answer = host.fork(launches(training, Layout(), task="../../etc/x")[0])
+    assert isinstance(answer, ForkRefused)
+    assert "can't be part of a file name" in answer.reason
+
+
+def test_second_template_in_the_same_directory_gives_up(host: RankHost) -> None:
+    second = subprocess.run(
+        [sys.executable, "-m", "nodeagent.rank.template", "--state-dir", host.state_dir],
+        cwd=REPOSITORY,
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert second.returncode == EXIT_ALREADY_RUNS
+    assert b"another template runs" in second.stderr
+
+
+def test_template_with_a_second_thread_refuses_to_fork(
+    state_dir: Path, training: TrainingSpec
+) -> None:
+    # A training program whose import started a thread; nothing else is imported, to be quick.
+    program = """
+import sys, threading
+from pathlib import Path
+from nodeagent.rank.template import Template
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+Template(Path(sys.argv[1]), lambda *_: 0, 0.0).serve()
+"""
+    host = RankHost(state_dir)
+    process = subprocess.Popen([sys.executable, "-c", program, state_dir], cwd=REPOSITORY)
+    try:
+        host.connect_template()
+        answer = host.fork(launches(training, Layout(), task="refused")[0])
+        assert isinstance(answer, ForkRefused)
+        assert "2 threads" in answer.reason
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        host.close()
+    assert not (state_dir / "ranks").exists()
+    assert not (state_dir / "template.sock").exists()
+
+
+def test_cold_rank_trains_like_a_warm_one(
+    host: RankHost, training: TrainingSpec, tmp_path: Path
+) -> None:
+    spec = training.model_copy(update={"num_iterations": None, "iteration_floor_s": 0.05})
+    launch = launches(spec, Layout(), task="cold")[0]
+    path = tmp_path / "launch.json"
+    path.write_text(launch.model_dump_json())
+    cold = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "nodeagent.rank.cold"),
+            *("--state-dir", host.state_dir, "--launch", path),
+        ],
+        cwd=REPOSITORY,
+    )
+    record = host.record(launch)
+    host.wait_for(lambda: 2 in record.loss_by_iteration)
+    assert host.start_record(launch)["pid"] == record.hellos[0].pid
+    host.send(launch, StopAtBoundary())
+    assert host.wait_for_exit(launch)["exit_code"] == 0
+    assert cold.wait(10) == 0
+
+
+def test_template_ends_on_sigterm_and_leaves_its_ranks(
+    state_dir: Path, training: TrainingSpec
+) -> None:
+    program = """
+import signal, sys
+from pathlib import Path
+from nodeagent.rank.template import Template
+Template(Path(sys.argv[1]), lambda *_: signal.pause(), 0.0).serve()
+"""
+    host = RankHost(state_dir)
+    process = subprocess.Popen([sys.executable, "-c", program, state_dir], cwd=REPOSITORY)
+    try:
+        host.connect_template()
+        pid = host.start([launches(training, Layout(), task="stays")[0]])[0]
+        process.terminate()
+        assert process.wait(10) == 0
+        os.kill(pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+        host.close()

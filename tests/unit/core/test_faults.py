@@ -1,0 +1,83 @@
+"""Root cause and symptoms."""
+
+from controller.core.faults import Evidence, diagnose, diagnose_symptoms, evidence_of
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
+
+TASK, GENERATION = TaskId("gpt-a"), Generation(1)
+
+
+def exited(rank: int, at: float, *, signal: int | None = None, code: int | None = None) -> Evidence:
+    observation = RankExited(
+        task=TASK, generation=GENERATION, global_rank=rank, pid=7, exit_code=code, signal=signal
+    )
+    return evidence_of(observation, node=NodeId("n1"), at=at, observed_at=at)
+
+
+def raised(rank: int, at: float, *, is_in_collective: bool) -> Evidence:
+    observation = RankRaised(
+        task=TASK,
+        generation=GENERATION,
+        global_rank=rank,
+        exception_type="RuntimeError",
+        message="Connection closed by peer\nsecond line",
+        traceback="",
+        is_in_collective=is_in_collective,
+        iteration=3,
+    )
+    return evidence_of(observation, node=NodeId("n2"), at=at, observed_at=at)
+
+
+def test_a_killed_rank_outweighs_the_failed_collectives_that_came_first() -> None:
+    evidence = [
+        raised(0, 1.0, is_in_collective=True),
+        raised(2, 1.1, is_in_collective=True),
+        exited(1, 1.2, signal=9),
+    ]
+    diagnosis = diagnose(evidence)
+    assert diagnosis is not None
+    assert (diagnosis.status, diagnosis.severity) == ("exited_abnormally", "SEV2")
+    assert diagnosis.root.global_rank == 1
+    assert "SIGKILL" in diagnosis.reason
+    assert "2 symptom(s)" in diagnosis.reason
+
+
+def test_failed_collectives_alone_name_no_fault() -> None:
+    assert diagnose([raised(0, 1.0, is_in_collective=True)]) is None
+
+
+def test_failed_collectives_that_stay_alone_are_named_in_the_end() -> None:
+    diagnosis = diagnose_symptoms([raised(0, 1.0, is_in_collective=True)])
+    assert diagnosis.status == "other_software_error"
+
+
+def test_an_exit_after_an_exception_of_the_same_rank_belongs_to_the_exception() -> None:
+    diagnosis = diagnose([exited(1, 1.0, code=1), raised(1, 1.1, is_in_collective=False)])
+    assert diagnosis is not None
+    assert diagnosis.method == "exception propagation"
+    assert diagnosis.status == "other_software_error"
+
+
+def test_the_earliest_of_two_conclusive_traces_is_the_root() -> None:
+    diagnosis = diagnose([exited(3, 2.0, signal=6), raised(1, 1.0, is_in_collective=False)])
+    assert diagnosis is not None
+    assert diagnosis.root.global_rank == 1
+
+
+def test_an_unknown_signal_and_an_unknown_status_are_said_plainly() -> None:
+    assert "signal 200" in exited(0, 1.0, signal=200).summary
+    assert "not known" in exited(0, 1.0).summary
+
+
+def test_a_launch_that_failed_is_conclusive() -> None:
+    observation = LaunchFailed(
+        task=TASK, generation=GENERATION, global_rank=0, reason="no template"
+    )
+    evidence = evidence_of(observation, node=NodeId("n1"), at=1.0, observed_at=1.0)
+    diagnosis = diagnose([evidence])
+    assert diagnosis is not None
+    assert diagnosis.status == "exited_abnormally"
+
+
+def test_only_the_first_line_of_a_message_is_quoted() -> None:
+    assert "second line" not in raised(0, 1.0, is_in_collective=True).summary

@@ -1,0 +1,328 @@
+"""The machine against a make-believe cluster: every drill of the demo, and the cases around it."""
+
+import pytest
+
+from controller.core.events import (
+    ContactLost,
+    DrillRequested,
+    Event,
+    PlanApproved,
+    PlanRejected,
+    PlanRequested,
+)
+from controller.core.machine import Machine
+from controller.core.phases import (
+    IncidentState,
+    InvariantViolationError,
+    NodeCondition,
+    PlanState,
+    TaskPhase,
+)
+from controller.core.policy import Policy
+from controller.core.state import TaskState
+from nodeagent.protocol.ids import NodeId, TaskId
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import World
+
+A, B = TaskId("gpt-a"), TaskId("gpt-b")
+
+
+def running(machine: Machine) -> bool:
+    return all(task.phase is TaskPhase.RUNNING for task in machine.state.tasks.values())
+
+
+def trained(world: World, iteration: int) -> None:
+    tasks = world.machine.state.tasks
+    world.run_until(lambda: all(task.iteration >= iteration for task in tasks.values()))
+
+
+@pytest.fixture(params=range(4))
+def world(request: pytest.FixtureRequest) -> World:
+    """A cluster in training that heals by itself; the seed varies the order of reports."""
+    world = World(demo_machine(), seed=request.param, num_iterations=10**6)
+    trained(world, 7)
+    return world
+
+
+def task(world: World, name: TaskId) -> TaskState:
+    return world.machine.state.tasks[name]
+
+
+def test_tasks_start_once_their_nodes_are_in_contact(world: World) -> None:
+    assert running(world.machine)
+    assert {worker.node for worker in task(world, A).placement} == {"n1", "n2"}
+    assert {worker.node for worker in task(world, B).placement} == {"n3", "n4"}
+
+
+def test_a_killed_rank_becomes_one_incident_and_a_restart(world: World) -> None:
+    world.kill_rank("gpt-a", 1)
+    trained(world, 12)
+    [incident] = world.machine.state.incidents
+    assert (incident.status, incident.severity) == ("exited_abnormally", "SEV2")
+    assert (incident.task, incident.global_rank, incident.node) == (A, 1, "n1")
+    assert (incident.action, incident.state) == ("restart", IncidentState.RESOLVED)
+    assert incident.fault_at <= incident.detected_at <= (incident.resolved_at or 0)
+    assert task(world, A).generation == 2
+    assert task(world, B).generation == 1
+    assert not world.machine.state.plans
+
+
+def test_an_exception_is_told_from_the_collectives_that_it_broke(world: World) -> None:
+    world.raise_in_rank("gpt-b", 2)
+    trained(world, 12)
+    [incident] = world.machine.state.incidents
+    assert incident.status == "other_software_error"
+    assert incident.method == "exception propagation"
+    assert (incident.task, incident.global_rank) == (B, 2)
+
+
+def test_iterations_run_again_are_marked_and_reported_once_otherwise(world: World) -> None:
+    world.kill_rank("gpt-a", 1)
+    trained(world, 12)
+    lines = [
+        dict(line.facts)
+        for _, line in world.announcements
+        if line.kind == "iteration" and line.source == A
+    ]
+    first = [line["iteration"] for line in lines if not line["is_rerun"]]
+    again = [line["iteration"] for line in lines if line["is_rerun"]]
+    assert first == list(range(1, len(first) + 1))
+    assert again == [6, 7]
+    assert all(line["deviation"] == 0.0 for line in lines if line["is_rerun"])
+    assert task(world, A).num_rerun_iterations == 2
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_lost_node_is_isolated_and_the_rest_divided(world: World, is_silent: bool) -> None:
+    world.lose_node("n2", is_silent=is_silent)
+    trained(world, 14)
+    state = world.machine.state
+    [incident] = state.incidents
+    assert (incident.status, incident.severity) == ("lost_connection", "SEV1")
+    assert (incident.node, incident.action) == ("n2", "reconfigure")
+    assert incident.state is IncidentState.RESOLVED
+    assert state.nodes[NodeId("n2")].condition is NodeCondition.LOST
+    [plan] = state.plans
+    assert plan.state is PlanState.APPLIED
+    assert plan.approved_by == "policy auto-heal"
+    assert {name: change.workers_after for name, change in plan.changes.items()} == {A: 4, B: 2}
+    assert plan.waf_after < plan.waf_before
+    assert "n2" not in {worker.node for worker in task(world, A).placement}
+
+
+def test_a_task_that_the_plan_resizes_finishes_its_iteration_first(world: World) -> None:
+    world.lose_node("n2")
+    trained(world, 14)
+    assert task(world, B).num_rerun_iterations == 0
+
+
+def test_a_plan_waits_for_an_approval_of_its_revision() -> None:
+    world = World(demo_machine(is_auto_heal=False), num_iterations=10**6)
+    trained(world, 7)
+    world.lose_node("n2")
+    world.run(world.now + 30)
+    state = world.machine.state
+    [plan] = state.plans
+    assert plan.state is PlanState.PENDING
+    assert task(world, A).phase is TaskPhase.WAITING
+    assert task(world, B).phase is TaskPhase.RUNNING
+    world.post(PlanApproved("r1", "op", plan.name, plan.revision + 1))
+    assert (world.answers[-1].code, plan.state) == ("superseded", PlanState.PENDING)
+    world.post(PlanApproved("r2", "op", plan.name, plan.revision))
+    assert world.answers[-1].is_ok
+    world.run_until(lambda: running(world.machine))
+    assert (plan.state, plan.approved_by) == (PlanState.APPLIED, "op")
+    world.post(PlanApproved("r3", "op", plan.name, plan.revision))
+    assert world.answers[-1].code == "decided"
+
+
+def test_a_rejected_plan_leaves_things_as_they_are_until_another_is_asked_for() -> None:
+    world = World(demo_machine(is_auto_heal=False), num_iterations=10**6)
+    trained(world, 7)
+    world.lose_node("n2")
+    world.run(world.now + 5)
+    [plan] = world.machine.state.plans
+    world.post(PlanRejected("r1", "op", plan.name, plan.revision, "not now"))
+    world.run(world.now + 30)
+    [incident] = world.machine.state.incidents
+    assert incident.state is IncidentState.HELD
+    assert task(world, A).phase is TaskPhase.WAITING
+    world.post(PlanRequested("r2", "op"))
+    second = world.machine.state.plans[-1]
+    assert second.name != plan.name
+    world.post(PlanApproved("r3", "op", second.name, second.revision))
+    world.run_until(lambda: running(world.machine))
+    assert incident.state is IncidentState.RESOLVED
+
+
+def test_a_second_lost_node_revises_the_pending_plan() -> None:
+    world = World(demo_machine(is_auto_heal=False), num_iterations=10**6)
+    trained(world, 7)
+    world.lose_node("n2")
+    world.run(world.now + 5)
+    world.lose_node("n4")
+    world.run(world.now + 5)
+    [plan] = world.machine.state.plans
+    assert plan.revision == 2
+    assert plan.incidents == {"I-1", "I-2"}
+    assert set(plan.isolated_nodes) == {"n2", "n4"}
+    world.post(PlanApproved("r1", "op", plan.name, 2))
+    world.run_until(lambda: plan.state is PlanState.APPLIED)
+    assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents)
+
+
+@pytest.mark.parametrize("seconds", [0.4, 8.0])
+def test_a_cut_connection_costs_no_training(world: World, seconds: float) -> None:
+    pids = {rank.pid for rank in task(world, A).ranks.values()}
+    world.cut("n1", seconds)
+    assert world.machine.state.nodes[NodeId("n1")].condition is NodeCondition.UNREACHABLE
+    trained(world, 20)
+    assert {rank.pid for rank in task(world, A).ranks.values()} == pids
+    assert not world.machine.state.incidents
+    assert world.machine.state.nodes[NodeId("n1")].condition is NodeCondition.HEALTHY
+
+
+def test_a_killed_agent_costs_no_training(world: World) -> None:
+    pids = {rank.pid for rank in task(world, B).ranks.values()}
+    world.kill_agent("n3")
+    trained(world, 16)
+    assert {rank.pid for rank in task(world, B).ranks.values()} == pids
+    assert not world.machine.state.incidents
+
+
+def test_a_rank_killed_while_its_node_is_out_of_sight_is_named_when_it_is_back(
+    world: World,
+) -> None:
+    world.cut("n2", 4.0)
+    world.kill_rank("gpt-a", 3)
+    trained(world, 14)
+    [incident] = world.machine.state.incidents
+    assert incident.status == "exited_abnormally"
+    assert incident.global_rank == 3
+    assert world.machine.state.nodes[NodeId("n2")].condition is NodeCondition.HEALTHY
+
+
+def test_a_task_that_never_recovers_is_handed_to_the_operator(world: World) -> None:
+    policy = world.machine.policy
+    for _ in range(policy.max_recoveries + 1):
+        generation = task(world, A).generation
+        world.kill_rank("gpt-a", 0)
+        world.run_until(
+            lambda g=generation: (
+                (task(world, A).generation > g and task(world, A).phase is TaskPhase.STARTING)
+                or task(world, A).phase is TaskPhase.HELD
+            )
+        )
+        if task(world, A).phase is not TaskPhase.HELD:
+            world.run_until(lambda: len([r for r in task(world, A).ranks.values() if r.pid]) == 4)
+    assert task(world, A).phase is TaskPhase.HELD
+    assert world.machine.state.incidents[-1].state is IncidentState.HELD
+    world.post(PlanRequested("r1", "op"))
+    assert world.answers[-1].is_ok
+    world.run_until(lambda: running(world.machine))
+    assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents)
+
+
+def test_a_rank_that_dies_during_the_transition_does_not_stop_it(world: World) -> None:
+    world.lose_node("n2")
+    world.run_until(lambda: task(world, A).generation == 2)
+    world.run_until(lambda: all(r.pid for r in task(world, A).ranks.values()))
+    world.kill_rank("gpt-a", 2)
+    trained(world, 15)
+    [plan] = world.machine.state.plans
+    assert plan.state is PlanState.APPLIED
+    assert [i.state for i in world.machine.state.incidents] == [IncidentState.RESOLVED] * 2
+
+
+def test_a_lost_node_without_tasks_needs_no_plan() -> None:
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6)
+    trained(world, 3)
+    world.lose_node("n5")
+    world.run(world.now + 5)
+    [incident] = world.machine.state.incidents
+    assert incident.state is IncidentState.RESOLVED
+    assert not world.machine.state.plans
+
+
+def test_stale_ranks_of_a_node_that_returns_are_ended(world: World) -> None:
+    node = world.nodes[NodeId("n2")]
+    ranks = dict(node.ranks)
+    world.lose_node("n2")
+    trained(world, 14)
+    node.ranks = ranks
+    world.restore_node("n2")
+    world.run(world.now + 3)
+    assert not node.ranks
+    assert world.machine.state.nodes[NodeId("n2")].condition is NodeCondition.HEALTHY
+    assert running(world.machine)
+
+
+def test_tasks_end_at_their_last_iteration() -> None:
+    machine = demo_machine()
+    world = World(machine, num_iterations=9)
+    world.run_until(
+        lambda: all(t.phase is TaskPhase.FINISHED for t in machine.state.tasks.values())
+    )
+    assert [t.iteration for t in machine.state.tasks.values()] == [9, 9]
+    assert not machine.state.incidents
+
+
+def test_a_start_that_brings_no_iteration_is_tried_again() -> None:
+    machine = demo_machine(policy=Policy(is_auto_heal=True, start_limit_s=0.5))
+    world = World(machine, num_iterations=10**6)
+    world.run_until(lambda: bool(machine.state.incidents))
+    [incident, *_] = machine.state.incidents
+    assert "within" in incident.evidence[0].summary
+
+
+@pytest.mark.parametrize(
+    ("drill", "rank", "node"),
+    [("kill-rank", 1, "n1"), ("exception", 1, "n1"), ("lose-node", None, "n2")],
+)
+def test_a_drill_without_a_target_gets_a_sensible_one(
+    world: World, drill: str, rank: int | None, node: str
+) -> None:
+    world.post(DrillRequested("r1", "op", drill))
+    [order] = world.drills
+    assert (order.global_rank, order.node) == (rank, node)
+    assert world.answers[-1].is_ok
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "words"),
+    [
+        (DrillRequested("r", "op", "earthquake"), "unsupported", "unknown drill"),
+        (DrillRequested("r", "op", "kill-rank", TaskId("nope")), "no_target", "no task nope"),
+        (DrillRequested("r", "op", "kill-rank", A, 9), "no_target", "no living rank 9"),
+        (DrillRequested("r", "op", "lose-node", node=NodeId("n9")), "no_target", "no node n9"),
+        (PlanRequested("r", "op"), "nothing", "no plan would change anything"),
+        (PlanApproved("r", "op", "P-7", 1), "unknown", "no plan P-7"),
+    ],
+)
+def test_what_can_not_be_done_is_refused_and_changes_nothing(
+    world: World, request_: DrillRequested | PlanRequested | PlanApproved, code: str, words: str
+) -> None:
+    world.post(request_)
+    assert not world.drills
+    assert (world.answers[-1].is_ok, world.answers[-1].code) == (False, code)
+    assert words in world.answers[-1].message
+
+
+def test_a_gap_in_the_journal_is_our_own_bug(world: World) -> None:
+    body = ContactLost(NodeId("n1"), 0.0, "?")
+    with pytest.raises(InvariantViolationError, match="gap"):
+        world.machine.handle(Event(len(world.events) + 2, world.now, body))
+
+
+def test_equal_events_give_equal_decisions(world: World) -> None:
+    world.lose_node("n2")
+    trained(world, 14)
+    replayed = demo_machine()
+    for event in world.events:
+        replayed.handle(event)
+    assert replayed.state == world.machine.state
+
+
+def test_an_initial_size_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="want 8 workers, 6 are available"):
+        demo_machine(num_nodes=3)
