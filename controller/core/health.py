@@ -11,7 +11,7 @@ the node itself says so. In order of weight:
 2. *Its SSH port answers a peer node.* The node is alive; the ranks may not be, but then the agent,
    once reached, says so. Only if it stays out of reach for long while its collectives failed, the
    node is given up.
-3. *No peer finds its SSH port.* Gone; also for a power loss, which sends no reset.
+3. *None of its peers finds its SSH port.* Gone; also for a power loss, which sends no reset.
 4. *Collectives of its tasks failed or their iterations stopped*, and no peer can tell: gone.
 
 With no evidence at all (nobody to ask) the node stays unreachable, and the operator decides.
@@ -31,7 +31,8 @@ class NodeEvidence:
     Attributes:
         silent_s: Seconds since contact was lost.
         answers: Per peer that could try: whether the node's SSH port answered.
-        num_peers_asked: Peers in contact that were asked; 0 means nobody can corroborate.
+        num_peers: Peers in contact that can be asked; 0 means nobody can corroborate.
+        has_open_probes: Whether some of them have not answered yet.
         advanced: Tasks with ranks on the node that advanced by two iterations, in words.
         has_failed_collective: Whether a rank elsewhere, of a task on the node, reported one.
         stalled: Tasks with ranks on the node whose iterations have stopped, in words.
@@ -39,7 +40,8 @@ class NodeEvidence:
 
     silent_s: float
     answers: Mapping[NodeId, bool]
-    num_peers_asked: int
+    num_peers: int
+    has_open_probes: bool
     advanced: str | None
     has_failed_collective: bool
     stalled: str | None
@@ -58,9 +60,9 @@ def judge(evidence: NodeEvidence, policy: Policy) -> Judgement:
     training = _training_evidence(evidence)
     if evidence.advanced:
         return _presumed_training(evidence.advanced)
-    if evidence.answers:
+    if any(evidence.answers.values()) or (evidence.answers and not evidence.has_open_probes):
         return _judge_by_probes(evidence, training, policy)
-    if evidence.num_peers_asked:
+    if evidence.num_peers:
         return _presumed_training("asking its peer nodes")
     if training:
         return Judgement(is_lost=True, reason=f"out of contact and {training}")

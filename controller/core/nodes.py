@@ -70,9 +70,11 @@ def lose_contact(turn: Turn, event: ContactLost) -> None:
 def take_probe(turn: Turn, event: PeerProbed) -> None:
     """A peer has looked at the node's SSH port."""
     node = turn.state.nodes[event.node]
-    if node.condition is not NodeCondition.UNREACHABLE or event.outcome == "unknown":
+    if node.condition is not NodeCondition.UNREACHABLE:
         return
-    node.answers[event.by] = event.outcome == "answered"
+    node.open_probes.discard(event.by)
+    if event.outcome != "unknown":
+        node.answers[event.by] = event.outcome == "answered"
     turn.tell(
         "trace", "probe", event.node, f"SSH port, seen from {event.by}: {event.outcome}",
         by=event.by, outcome=event.outcome,
@@ -88,6 +90,7 @@ def judge_node(turn: Turn, node: NodeState) -> None:
     if node.condition is NodeCondition.UNREACHABLE:
         peers = _peers(turn, node)
         if peers:
+            node.open_probes = set(peers)
             turn.emit(ProbeNode(turn.cause, node.spec.node, peers))
         turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
 
@@ -113,6 +116,7 @@ def _conclude(turn: Turn, node: NodeState) -> None:
 
 def _gather(turn: Turn, node: NodeState) -> NodeEvidence:
     silent_s = turn.at - node.lost_contact_at
+    peers = _peers(turn, node)
     advanced, stalled, has_failed_collective = None, None, False
     for task in _tasks_on(turn, node):
         name = task.spec.task
@@ -129,7 +133,8 @@ def _gather(turn: Turn, node: NodeState) -> NodeEvidence:
     return NodeEvidence(
         silent_s=silent_s,
         answers=node.answers,
-        num_peers_asked=len(_peers(turn, node)),
+        num_peers=len(peers),
+        has_open_probes=not node.open_probes.isdisjoint(peers),
         advanced=advanced,
         has_failed_collective=has_failed_collective,
         stalled=stalled,

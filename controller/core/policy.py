@@ -13,7 +13,7 @@ class Policy:
             rank's peers report within milliseconds, and in any order.
         symptom_patience_s: How long failed collectives alone wait for a cause: longer than it
             takes to notice a silent node.
-        judge_interval_s: Time between two looks at an unreachable node.
+        judge_interval_s: Time between two looks at an unreachable node; longer than a probe takes.
         stall_factor: Iterations count as stopped after this multiple of their mean duration.
         stall_floor_s: And never before this.
         unreachable_limit_s: A node whose SSH port answers but whose agent can't be reached, while
@@ -29,7 +29,7 @@ class Policy:
     is_auto_heal: bool = False
     settle_s: float = 0.25
     symptom_patience_s: float = 6.0
-    judge_interval_s: float = 1.0
+    judge_interval_s: float = 1.5
     stall_factor: float = 3.0
     stall_floor_s: float = 3.0
     unreachable_limit_s: float = 60.0

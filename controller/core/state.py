@@ -74,6 +74,8 @@ class NodeState:
     lost_contact_at: float = 0.0
     answers: dict[NodeId, bool] = field(default_factory=dict)
     """What peers found at its SSH port since contact was lost: whether it answered."""
+    open_probes: set[NodeId] = field(default_factory=set)
+    """Peers that were asked and have not answered yet."""
     iterations_at_loss: dict[TaskId, int] = field(default_factory=dict)
 
     def become(self, condition: NodeCondition, note: str = "") -> None:

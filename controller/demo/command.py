@@ -56,6 +56,13 @@ def _fail(code: int, error: Exception) -> int:
     return code
 
 
+def _leaves(error: BaseException) -> list[BaseException]:
+    """Return the exceptions of a group and of the groups in it."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for part in error.exceptions for leaf in _leaves(part)]
+
+
 class _Demo:
     """One run of the demo."""
 
@@ -74,20 +81,22 @@ class _Demo:
             loop.add_signal_handler(number, self._end_early, number)
         names = [profile.name for profile in self._options.profiles]
         progress = Progress(names, self._options.num_iterations)
+        failures: list[BaseException] = []
+        has_succeeded = False
         try:
             async with asyncio.timeout(self._options.time_limit_s), asyncio.TaskGroup() as group:
                 watch = group.create_task(self._wait_for_early_end(self._early_end))
                 has_succeeded = await self._run_cluster(progress)
                 watch.cancel()
-        except* _EndedEarlyError as group_of_ends:
-            ended = group_of_ends.exceptions[0]
-            assert isinstance(ended, _EndedEarlyError)
-            progress.say(self._clock.now(), "demo", str(ended))
-            return ended.code
-        except* (DemoError, ApiSocketError, OSError) as errors:
-            raise errors.exceptions[0] from None
+        except* (_EndedEarlyError, DemoError, ApiSocketError, OSError) as errors:
+            failures.extend(_leaves(errors))
         finally:
             progress.close()
+        for failure in failures:
+            if not isinstance(failure, _EndedEarlyError):
+                raise failure
+            progress.say(self._clock.now(), "demo", str(failure))
+            return failure.code
         return 0 if has_succeeded or not self._options.is_headless else 1
 
     def _end_early(self, number: signal.Signals) -> None:

@@ -37,6 +37,8 @@ def translated(doing: str) -> Iterator[None]:
         raise PermanentLinkError(f"{doing}: the login key is refused: {error}") from error
     except TimeoutError as error:
         raise TemporaryLinkError(f"{doing}: no answer in time") from error
+    except ConnectionRefusedError as error:
+        raise TemporaryLinkError(f"{doing}: connection refused") from error
     except (asyncssh.Error, OSError, ProtocolError, asyncio.IncompleteReadError) as error:
         text = str(error) or type(error).__name__
         raise TemporaryLinkError(f"{doing}: {text}") from error

@@ -132,7 +132,7 @@ class NodeLink:
 
     async def run(self) -> None:
         """Keep the node in contact until cancelled."""
-        backoff_s = _FIRST_BACKOFF_S
+        backoff_s, last_note = _FIRST_BACKOFF_S, ""
         while True:
             try:
                 await self._connect_and_serve()
@@ -145,8 +145,9 @@ class NodeLink:
                 )
                 if isinstance(error, PermanentLinkError):
                     backoff_s = _LAST_BACKOFF_S
-                if not was_attached:
-                    self._listener.note(self.address.node, str(error))
+                if not was_attached and str(error) != last_note:
+                    last_note = str(error)
+                    self._listener.note(self.address.node, last_note)
             await asyncio.sleep(backoff_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
 
     async def _connect_and_serve(self) -> None:

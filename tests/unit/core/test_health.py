@@ -12,7 +12,8 @@ POLICY = Policy()
 NOTHING = NodeEvidence(
     silent_s=1.0,
     answers={},
-    num_peers_asked=2,
+    num_peers=2,
+    has_open_probes=False,
     advanced=None,
     has_failed_collective=False,
     stalled=None,
@@ -42,6 +43,11 @@ def test_a_node_whose_ssh_port_no_peer_finds_is_lost() -> None:
     assert "n1, n3" in judgement.reason
 
 
+def test_one_peer_alone_condemns_nobody_while_another_still_looks() -> None:
+    evidence = replace(NOTHING, answers={N1: False}, has_open_probes=True)
+    assert not judge(evidence, POLICY).is_lost
+
+
 def test_one_answering_peer_is_enough_to_presume_training() -> None:
     assert not judge(replace(NOTHING, answers={N1: False, N3: True}), POLICY).is_lost
 
@@ -59,8 +65,8 @@ def test_an_answering_node_without_agent_is_given_up_in_the_end() -> None:
 @pytest.mark.parametrize(
     "evidence",
     [
-        replace(NOTHING, num_peers_asked=0, has_failed_collective=True),
-        replace(NOTHING, num_peers_asked=0, stalled="gpt-a has not advanced for 9 s"),
+        replace(NOTHING, num_peers=0, has_failed_collective=True),
+        replace(NOTHING, num_peers=0, stalled="gpt-a has not advanced for 9 s"),
     ],
 )
 def test_failed_or_stopped_training_decides_where_no_peer_can_look(evidence: NodeEvidence) -> None:
@@ -72,6 +78,6 @@ def test_failed_collectives_wait_for_the_peers_that_were_asked() -> None:
 
 
 def test_a_node_that_nobody_can_see_stays_unreachable() -> None:
-    judgement = judge(replace(NOTHING, num_peers_asked=0, silent_s=3600.0), POLICY)
+    judgement = judge(replace(NOTHING, num_peers=0, silent_s=3600.0), POLICY)
     assert not judgement.is_lost
     assert "no other node can look" in judgement.reason

@@ -1,0 +1,211 @@
+"""The console's application: one state, fed by a source, shown by screens, acted on by commands.
+
+Events wait in an inbox until the next tick, are folded into the state there, and whatever looks
+different afterwards is painted. The connection runs as a worker of the app, so no screen owns it.
+What the commands do is the desk's business; what things look like is the view model's.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from textual import events
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.command import Provider
+from textual.geometry import Size
+from textual.screen import Screen
+
+from console.client.source import Inbox, NoReplyError, Source
+from console.commands import COMMAND_BY_ID, COMMANDS as REGISTRY, bar_hints
+from console.desk import Desk, ResultT, Session
+from console.dialogs.frame import Dialog
+from console.palette import CommandSearch
+from console.screens.overview import Overview
+from console.screens.waiting import TooSmall, Waiting
+from console.themes.palette import BACKGROUND
+from console.viewmodel.activity import Effect
+from console.viewmodel.arrange import is_too_small
+from console.viewmodel.state import (
+    ActionAnswered,
+    ActionBlocked,
+    ActionSent,
+    ActionUnanswered,
+    ArmSwitched,
+    Event,
+    Link,
+    LinkChanged,
+    LinkPhase,
+    State,
+    Ticked,
+    is_recovering,
+    reduce,
+)
+from console.widgets.bars import KeyBar
+from console.widgets.look import Look
+from controller.api.wire import Command
+
+TICK_S: Final = 0.1
+CALM_S: Final = 0.25
+UNFOCUSED_S: Final = 1.0
+LIVELY_S: Final = 2.0
+"""How long ticks stay fast after a key."""
+
+
+def _bindings() -> list[BindingType]:
+    return [
+        Binding(command.key, f"command('{command.id}')", command.title, show=False, id=command.id)
+        for command in REGISTRY
+    ]
+
+
+class ConsoleApp(App[int], inherit_bindings=False):
+    """The console. ``return_code`` is 0 after a normal end, 1 if the demo did not start."""
+
+    CSS = f"Screen {{ background: {BACKGROUND}; }} Dialog {{ background: black 35%; }}"
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {CommandSearch}
+    BINDINGS: ClassVar[list[BindingType]] = _bindings()
+
+    def __init__(
+        self,
+        source: Source,
+        session: Session,
+        clock: Callable[[], float],
+        new_request_id: Callable[[], str],
+        *,
+        look: Look | None = None,
+    ) -> None:
+        super().__init__()
+        self.animation_level = "none"
+        self.look = look or Look()
+        self.inbox = Inbox()
+        self.overview = Overview(self.look, bar_hints)
+        self._source = source
+        self._session = session
+        self._clock = clock
+        self._desk = Desk(self, session, clock, new_request_id)
+        now = clock()
+        self.state = State(now=now, owns_demo=session.owns_demo, link=Link(since=now))
+        if session.starts_armed:
+            self.state = reduce(self.state, ArmSwitched(now, is_armed=True))
+        self._waiting: Waiting | None = None
+        self._too_small: TooSmall | None = None
+        self._due = now
+        self._lively_until = now
+
+    def get_default_screen(self) -> Screen[None]:
+        """Return the overview; all other screens lie on top of it."""
+        return self.overview
+
+    def on_mount(self) -> None:
+        """Start the connection and the tick."""
+        self._waiting = Waiting(self.look, self.state)
+        _ = self.push_screen(self._waiting)
+        self._check_size(self.size)
+        self.run_worker(self._connected(), name="source")
+        self.set_interval(TICK_S, self.tick)
+
+    def tick(self, *, is_forced: bool = False) -> None:
+        """Fold what arrived since the last tick and paint; cheap when it is not due yet."""
+        now = self._clock()
+        if now < self._due and not is_forced:
+            return
+        for event in self.inbox.drain():
+            self.state = reduce(self.state, event)
+        self.state = reduce(self.state, Ticked(now))
+        self._due = now + self._period_s(now)
+        self._end_waiting()
+        for screen in self.screen_stack:
+            if isinstance(screen, Overview | Waiting | Dialog) and screen.is_mounted:
+                screen.show(self.state)
+
+    def apply(self, event: Event) -> None:
+        """Fold an event of our own and paint at once."""
+        self.inbox.put(event)
+        self.tick(is_forced=True)
+
+    def action_command(self, command_id: str) -> None:
+        """Run a command on the newest state, or say why it can't be run now."""
+        self.tick(is_forced=True)
+        command = COMMAND_BY_ID[command_id]
+        if isinstance(self.screen, TooSmall | Waiting) and command.id != "app.quit":
+            return  # nobody acts on what is not on screen
+        enabled = command.enabled(self.state)
+        if enabled is True:
+            command.run(self._desk)
+        else:
+            self.apply(ActionBlocked(self._clock(), command.label or command.title, enabled))
+
+    def ask(self, dialog: Screen[ResultT], answered: Callable[[ResultT | None], None]) -> None:
+        """Open a dialog and hand over its result."""
+        _ = self.push_screen(dialog, answered)
+
+    def transmit(self, command: Command, title: str, effect: Effect) -> None:
+        """Send a command to the controller and follow its life."""
+        self.apply(ActionSent(self._clock(), command.request_id, title, effect))
+        self.run_worker(self._delivered(command), name=command.request_id, group="commands")
+
+    def show_palette(self) -> None:
+        """Open the command palette."""
+        self.action_command_palette()
+
+    def end(self) -> None:
+        """End the app."""
+        self.exit(0)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Tick faster for a while after a key."""
+        if isinstance(event, events.Key):
+            self._lively_until = self._clock() + LIVELY_S
+        await super().on_event(event)
+
+    def on_key_bar_clicked(self, message: KeyBar.Clicked) -> None:
+        """Run what was clicked."""
+        self.action_command(message.command_id)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Show or hide the "too small" screen."""
+        self._check_size(event.size)
+
+    def _period_s(self, now: float) -> float:
+        if not self.app_focus:
+            return UNFOCUSED_S
+        view = self.state.view
+        is_lively = now < self._lively_until or (
+            view is not None and any(is_recovering(self.state, task) for task in view.tasks)
+        )
+        return TICK_S if is_lively else CALM_S
+
+    def _end_waiting(self) -> None:
+        if self.state.view is not None and self._waiting is not None:
+            _ = self._waiting.dismiss()
+            self._waiting = None
+        elif self.state.view is None and self.state.link.phase is LinkPhase.ENDED:
+            self.exit(1, return_code=1)
+
+    def _check_size(self, size: Size) -> None:
+        if self._waiting is None and self.state.view is None:
+            return  # a first resize comes before the screens are there; on_mount asks again
+        is_needed = is_too_small(size.width, size.height)
+        if is_needed and self._too_small is None:
+            self._too_small = TooSmall(self.look, ends_demo=self._session.owns_demo)
+            _ = self.push_screen(self._too_small)
+        elif self._too_small is not None and not is_needed:
+            _ = self._too_small.dismiss()
+            self._too_small = None
+
+    async def _connected(self) -> None:
+        """Run the source; a bug in it is shown like a lost connection, and the console lives on."""
+        try:
+            await self._source.run(self.inbox)
+        except Exception as error:  # noqa: BLE001 (the console's one worker wrapper)
+            reason = f"the console's own connection failed: {error!r}"
+            self.inbox.put(LinkChanged(Link(LinkPhase.LOST, self._clock(), reason)))
+
+    async def _delivered(self, command: Command) -> None:
+        try:
+            reply = await self._source.send(command)
+        except NoReplyError as error:
+            self.inbox.put(ActionUnanswered(self._clock(), command.request_id, str(error)))
+        else:
+            self.inbox.put(ActionAnswered(self._clock(), reply))
+        self.tick(is_forced=True)

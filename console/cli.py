@@ -1,0 +1,227 @@
+"""``unicron-console``: attach to a controller, or start a demo cluster and look at it.
+
+Everything that can be refused is refused here in one line, before the terminal is touched and
+before anything is started. Textual is imported last, so that ``--help`` and errors are fast.
+"""
+
+import argparse
+import asyncio
+import getpass
+import importlib.metadata
+import os
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from console.client.demo import DemoChild
+    from console.client.source import Source
+
+EXIT_USAGE: Final = 2
+
+DESCRIPTION: Final = """\
+The operations console of Unicron: watch the cluster, approve or reject plans, run drills.
+It starts in VIEW mode, where no key changes anything; ctrl+t arms it. "?" shows all keys."""
+
+EXAMPLES: Final = """\
+examples:
+  unicron-console --demo                      start a local demo cluster, watch it, end it on quit
+  unicron-console --demo --nodes 6 --seed 3   the same with arguments of "unicron demo"
+  unicron-console --connect /run/unicron.sock attach to a running controller
+  unicron-console --demo --headless --json    no console: run "unicron demo" with these arguments
+
+All arguments after --demo that the console does not know go to "unicron demo"
+(see "unicron demo --help")."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints one line instead of the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the arguments."""
+        _refuse(f"{message} (see unicron-console --help)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the console; return the exit code."""
+    arguments, extra = _parse(sys.argv[1:] if argv is None else argv)
+    demo_argv = [sys.executable, "-m", "controller.cli", "demo", *extra]
+    if arguments.demo and "--headless" in extra:
+        os.execv(sys.executable, demo_argv)  # noqa: S606 (our own interpreter)
+    if problem := terminal_problem(os.environ.get("TERM", ""), _streams()):
+        _refuse(problem)
+    if arguments.demo:
+        return _run_demo(demo_argv, is_ascii=arguments.ascii)
+    path = Path(arguments.connect)
+    if problem := connect_problem(path):
+        _refuse(problem)
+    return _attach(path, is_ascii=arguments.ascii)
+
+
+def terminal_problem(term: str, is_tty_by_name: dict[str, bool]) -> str:
+    """Return why no console can be shown, or an empty string."""
+    missing = [name for name, is_tty in is_tty_by_name.items() if not is_tty]
+    if missing:
+        return f"{' and '.join(missing)} must be a terminal; without one, use --demo --headless"
+    if term in ("", "dumb", "unknown"):
+        return f"the terminal (TERM={term or 'unset'}) can't be drawn on; use --demo --headless"
+    return ""
+
+
+def connect_problem(path: Path) -> str:
+    """Return why nobody answers at ``path`` now, or an empty string.
+
+    Later failures are retried; this first one is most likely a mistyped path.
+    """
+    from console.client.link import connect_failure  # noqa: PLC0415 (pydantic is slow to import)
+
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(2.0)
+        try:
+            connection.connect(str(path))
+        except OSError as error:
+            return connect_failure(path, error)
+    return ""
+
+
+def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = _Parser(
+        prog="unicron-console",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--demo", action="store_true", help="start a demo cluster, and end it with the console"
+    )
+    what.add_argument("--connect", metavar="SOCKET", help="attach to a controller's API socket")
+    parser.add_argument("--ascii", action="store_true", help="draw with ASCII signs only")
+    parser.add_argument("--version", action="version", version=f"unicron-console {_version()}")
+    arguments, extra = parser.parse_known_args(argv)
+    if extra[:1] == ["--"]:
+        extra = extra[1:]
+    if extra and not arguments.demo:
+        parser.error(f"unknown argument: {extra[0]}")
+    return arguments, extra
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("unicron")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _streams() -> dict[str, bool]:
+    """Return which standard streams are terminals. Textual reads the first and draws on the last."""
+    streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
+    return {name: stream is not None and stream.isatty() for name, stream in streams.items()}
+
+
+def _refuse(problem: str) -> NoReturn:
+    sys.stderr.write(f"unicron-console: {problem}\n")
+    raise SystemExit(EXIT_USAGE)
+
+
+def _attach(path: Path, *, is_ascii: bool) -> int:
+    from console.client.link import ApiLink  # noqa: PLC0415 (imported when it is needed)
+
+    return _run_app(ApiLink(path, _clock()), owns_demo=False, is_ascii=is_ascii)
+
+
+def _run_demo(demo_argv: Sequence[str], *, is_ascii: bool) -> int:
+    from console.client.demo import DemoChild, DemoSource  # noqa: PLC0415 (imported when needed)
+
+    clock = _clock()
+    with _exit_on_signals():
+        child = DemoChild(demo_argv)
+        started_at = clock()
+        try:
+            source = DemoSource(child, clock)
+            code = _run_app(source, owns_demo=True, is_ascii=is_ascii)
+            if code != 0 and child.exit_code is not None:
+                sys.stderr.write(f"{child.failure()}\n")
+                return code
+        finally:
+            _end(child, clock() - started_at)
+    return code
+
+
+def _end(child: "DemoChild", ran_s: float) -> None:
+    """End the demo and say so in one line; signals meanwhile do not stop the cleaning up."""
+    from console.viewmodel.numbers import seconds  # noqa: PLC0415 (imported when it is needed)
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    had_ended = child.exit_code is not None
+    if not had_ended:
+        _say("ending the demo ...")
+    is_orderly = child.end()
+    if not is_orderly:
+        _say(f"\rthe demo did not end when asked and was killed; its log: {child.log_path}\n")
+    elif not had_ended:
+        _say(f"\rthe demo ended after {seconds(ran_s)}\n")
+
+
+def _say(text: str) -> None:
+    # The terminal may be gone: then nobody reads this, and the demo must end all the same.
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        pass
+
+
+def _run_app(source: "Source", *, owns_demo: bool, is_ascii: bool) -> int:
+    from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
+    from console.desk import Session  # noqa: PLC0415
+    from console.viewmodel.glyphs import ASCII, UNICODE  # noqa: PLC0415
+    from console.widgets.look import Look  # noqa: PLC0415
+
+    session = Session(_actor(), owns_demo=owns_demo, starts_armed=owns_demo)
+    look = Look(glyphs=ASCII if is_ascii else UNICODE)
+    app = ConsoleApp(source, session, _clock(), lambda: uuid.uuid4().hex, look=look)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            loop.add_signal_handler(number, app.exit, 128 + number, 128 + number)
+        await app.run_async()
+
+    asyncio.run(run())
+    return app.return_code or 0
+
+
+@contextmanager
+def _exit_on_signals() -> Iterator[None]:
+    """Turn signals into an orderly exit while no event loop handles them."""
+
+    def leave(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
+    yield
+
+
+def _clock() -> Callable[[], float]:
+    return time.monotonic  # noqa: TID251 (the console's one real clock, injected from here)
+
+
+def _actor() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,53 @@
+"""Where the app gets its events from, whatever it is: a controller, a demo, or a fake."""
+
+from collections import deque
+from typing import Protocol
+
+from console.viewmodel.state import Event, Received
+from controller.api.wire import Command, Reply, Snapshot
+
+
+class NoReplyError(Exception):
+    """No reply came, so the outcome of a command is unknown. The text says why."""
+
+
+class Inbox:
+    """Events on their way from a source to the app's next tick.
+
+    A snapshot replaces one that was not looked at yet; nothing else is ever dropped. Between two
+    ticks there are at most as many other events as the controller sent in a fraction of a second.
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+
+    def put(self, event: Event) -> None:
+        """Add an event, replacing the newest one if both are snapshots."""
+        if self._events and _is_snapshot(event) and _is_snapshot(self._events[-1]):
+            self._events.pop()
+        self._events.append(event)
+
+    def drain(self) -> list[Event]:
+        """Return and forget all events, oldest first."""
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+
+def _is_snapshot(event: Event) -> bool:
+    return isinstance(event, Received) and isinstance(event.message, Snapshot)
+
+
+class Source(Protocol):
+    """A live connection, as the app sees it."""
+
+    async def run(self, inbox: Inbox) -> None:
+        """Fill ``inbox`` until cancelled; a lost connection is an event, never an exception."""
+
+    async def send(self, command: Command) -> Reply:
+        """Send a command and return its reply.
+
+        Raises:
+            NoReplyError: There is no connection, it went, or the reply is late.
+        """
+        ...

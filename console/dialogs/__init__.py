@@ -1,0 +1,1 @@
+"""Modal dialogs: each asks one thing and returns one value."""

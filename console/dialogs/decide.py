@@ -1,0 +1,119 @@
+"""Dialogs that decide on a plan. Each is bound to the plan's id and revision at its opening.
+
+If the plan changes or is decided meanwhile, the dialog freezes and says so; it never silently
+shows another plan under the same keys.
+"""
+
+from collections.abc import Callable
+
+from textual import events
+
+from console.dialogs.frame import Dialog, Question
+from console.viewmodel.dialog import DialogContent, TextField, choice_line
+from console.viewmodel.plan import change_lines, plan_lines
+from console.viewmodel.state import State, why_not_current
+from console.viewmodel.text import Line, Tone, span
+from console.widgets.look import Look
+from controller.api.views import PlanState, PlanView
+
+
+def why_changed(state: State, plan: PlanView) -> str:
+    """Return how ``plan`` differs from what waits now, or an empty string if it does not."""
+    now = next((one for one in state.view.plans if one.id == plan.id), None) if state.view else None
+    if now is None:
+        return f"{plan.id} is gone"
+    if now.state is not PlanState.PENDING:
+        by = f" by {now.approved_by}" if now.approved_by else ""
+        return f"{plan.id} was {now.state}{by}"
+    if now.revision != plan.revision:
+        return f"{plan.id} r{now.revision} arrived, this is r{plan.revision}"
+    return ""
+
+
+class ApproveDialog(Question[bool]):
+    """Shows what a plan will do and asks for ``y``, Enter. True: approve."""
+
+    def __init__(
+        self, look: Look, clock: Callable[[], float], state: State, plan: PlanView
+    ) -> None:
+        super().__init__(look, clock, state)
+        self._plan = plan
+
+    def why_frozen(self) -> str:
+        """Freeze when the plan changed or the data is old."""
+        return why_changed(self.state, self._plan) or why_not_current(self.state)
+
+    def accept(self) -> None:
+        """Approve."""
+        self.finish(True)
+
+    def content(self) -> DialogContent:
+        """Return the plan's effects and the question."""
+        plan, frozen = self._plan, self.why_frozen()
+        cluster = self.state.view.cluster if self.state.view else ""
+        paused = sum(1 for change in plan.changes if change.moves or change.is_faulted)
+        foot = choice_line(
+            (("Cancel", not self.is_yes), ("Approve", self.is_yes)),
+            "esc closes" if frozen else "y, then Enter approves" if not self.is_yes else "Enter",
+            self.glyphs,
+        )
+        summary = f"{plan.id} revision {plan.revision} stops and starts {paused} of "
+        return DialogContent(
+            title=f"Approve plan {plan.id} r{plan.revision} on {cluster}?",
+            body=[
+                Line((span(f"  {summary}{len(plan.changes)} tasks", Tone.STRONG),)),
+                *plan_lines(self.state, plan, self.text_width, self.glyphs),
+            ],
+            foot=[foot],
+            banner=f"{frozen}: close and review" if frozen else "",
+        )
+
+
+class RejectDialog(Dialog[str]):
+    """Asks why a plan is rejected. The result is the reason, which may be empty."""
+
+    def __init__(
+        self, look: Look, clock: Callable[[], float], state: State, plan: PlanView
+    ) -> None:
+        super().__init__(look, clock, state)
+        self._plan = plan
+        self._reason = TextField()
+
+    def why_frozen(self) -> str:
+        """Freeze when the plan changed or the data is old."""
+        return why_changed(self.state, self._plan) or why_not_current(self.state)
+
+    def content(self) -> DialogContent:
+        """Return what is declined and the field for the reason."""
+        plan, view, frozen = self._plan, self.state.view, self.why_frozen()
+        changes = change_lines(view, plan, self.text_width, self.glyphs) if view else []
+        hint = "esc closes" if frozen else "Enter rejects, esc keeps it waiting"
+        return DialogContent(
+            title=f"Reject plan {plan.id} r{plan.revision}",
+            body=[
+                *changes,
+                Line(),
+                Line((span("  The tasks stay as they are. Why not this plan?"),)),
+                self._reason.line("  reason", self.text_width),
+            ],
+            foot=[Line((span(f"  {hint}", Tone.DIM),))],
+            banner=f"{frozen}: close and review" if frozen else "",
+            cursor=len(changes) + 2,
+        )
+
+    def pressed(self, key: str, character: str | None) -> None:
+        """Edit the reason or reject."""
+        if key == "enter":
+            self.finish(None if self.why_frozen() else self._reason.text.strip())
+        elif key == "backspace":
+            self._reason = self._reason.erased()
+        elif key == "ctrl+u":
+            self._reason = self._reason.cleared()
+        elif character is not None:
+            self._reason = self._reason.typed(character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Take a pasted reason; it can't contain an Enter."""
+        event.stop()
+        self._reason = self._reason.typed(event.text)
+        self.redraw()

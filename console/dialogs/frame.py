@@ -1,0 +1,150 @@
+"""What all dialogs share: frame, place, scrolling, and protection against stray keys.
+
+A dialog never opens by itself, ignores keys for ``GUARD_S`` after it opened (the key that opened
+it may repeat), swallows what is pasted unless it holds a text field, and begins with the answer
+that changes nothing. Escape and ctrl+c always mean "no".
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from textual import events
+from textual.app import ComposeResult
+from textual.screen import ModalScreen, ScreenResultType
+
+from console.viewmodel.dialog import CHROME_WIDTH, DialogContent, draw_dialog, inner_width
+from console.viewmodel.glyphs import Glyphs
+from console.viewmodel.state import State, why_not_current
+from console.widgets.look import Look
+from console.widgets.painted import Painted
+
+GUARD_S: Final = 0.4
+
+
+class Dialog(ModalScreen[ScreenResultType]):
+    """Base of all dialogs. A subclass gives ``content`` and handles ``pressed``."""
+
+    DEFAULT_CSS = """
+    Dialog { align: center middle; background: black 35%; }
+    """
+
+    def __init__(self, look: Look, clock: Callable[[], float], state: State) -> None:
+        super().__init__()
+        self.look = look
+        self.state = state
+        self._clock = clock
+        self._opened_at = clock()
+        self._scroll = 0
+
+    @property
+    def glyphs(self) -> Glyphs:
+        """The console's signs."""
+        return self.look.glyphs
+
+    @property
+    def text_width(self) -> int:
+        """Cells for text inside the frame."""
+        return inner_width(self.app.size.width)
+
+    def content(self) -> DialogContent:
+        """Return what to show."""
+        raise NotImplementedError
+
+    def pressed(self, key: str, character: str | None) -> None:
+        """Handle a key that is neither a refusal nor scrolling."""
+
+    def finish(self, result: ScreenResultType | None) -> None:
+        """Close with ``result``; None refuses. Textual closes in its own time."""
+        _ = self.dismiss(result)
+
+    def compose(self) -> ComposeResult:
+        """Create the only widget."""
+        yield Painted(self.look)
+
+    def on_mount(self) -> None:
+        """Draw at once."""
+        self.redraw()
+
+    def on_resize(self) -> None:
+        """Draw for the new size."""
+        self.redraw()
+
+    def show(self, state: State) -> None:
+        """Show the dialog for a newer state; what it asks about may have changed."""
+        self.state = state
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw the content in a frame of its size."""
+        if not self.is_mounted:
+            return
+        width, height = self.app.size
+        lines = draw_dialog(self.content(), width, height, self._scroll, self.glyphs)
+        painted = self.query_one(Painted)
+        painted.styles.width = inner_width(width) + CHROME_WIDTH
+        painted.styles.height = len(lines)
+        painted.paint(lines)
+
+    def on_key(self, event: events.Key) -> None:
+        """Take every key: none reaches the screen below."""
+        event.stop()
+        event.prevent_default()
+        if self._clock() - self._opened_at < GUARD_S:
+            return
+        match event.key:
+            case "escape" | "ctrl+c" | "ctrl+q":
+                self.finish(None)
+            case "pageup" | "pagedown":
+                step = max(1, self.app.size.height // 2)
+                self.scroll_lines(step if event.key == "pagedown" else -step)
+            case key:
+                self.pressed(key, event.character if event.is_printable else None)
+                if self.is_attached:
+                    self.redraw()
+
+    def scroll_lines(self, delta: int) -> None:
+        """Move the body by ``delta`` lines."""
+        self._scroll = min(max(0, self._scroll + delta), max(0, len(self.content().body) - 1))
+        self.redraw()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Swallow what is pasted: it must never answer a question."""
+        event.stop()
+
+
+class Question(Dialog[ScreenResultType]):
+    """A dialog that is accepted by ``y`` and then Enter, and refused by anything else.
+
+    It freezes, with a banner, as soon as ``why_frozen`` finds a reason.
+    """
+
+    def __init__(self, look: Look, clock: Callable[[], float], state: State) -> None:
+        super().__init__(look, clock, state)
+        self.is_yes = False
+
+    def why_frozen(self) -> str:
+        """Return why the question can't be answered any more, or an empty string."""
+        return why_not_current(self.state)
+
+    def accept(self) -> None:
+        """Dismiss with the answer that changes something."""
+        raise NotImplementedError
+
+    def pressed(self, key: str, character: str | None) -> None:  # noqa: ARG002 (the base's signature)
+        """Choose, accept or refuse."""
+        if self.why_frozen():
+            self.is_yes = False
+            if key == "enter":
+                self.finish(None)
+            return
+        match key:
+            case "enter" if self.is_yes:
+                self.accept()
+            case "enter" | "n":
+                self.finish(None)
+            case "y":
+                self.is_yes = True
+            case "up" | "down":
+                self.scroll_lines(1 if key == "down" else -1)
+            case _:
+                self.is_yes = False

@@ -1,0 +1,1 @@
+"""Whole screens: which widgets are shown where."""

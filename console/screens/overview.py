@@ -1,0 +1,150 @@
+"""The overview: is anything wrong, what does it cost, and what waits for the operator.
+
+The screen owns no data. It gives every panel the state and places the panels by
+``viewmodel.arrange``, so that their sizes follow from the terminal and from what there is to show.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widget import Widget
+
+from console.viewmodel.arrange import WIDE, Box, Need, arrange, is_too_small, shares_space
+from console.viewmodel.incidents import incident_table
+from console.viewmodel.keybar import KeyHint
+from console.viewmodel.nodes import node_table
+from console.viewmodel.plan import decision_line, plan_lines
+from console.viewmodel.state import State
+from console.viewmodel.status import activity_line, status_line
+from console.viewmodel.tasks import task_table
+from console.widgets.bars import KeyBar, StateBar
+from console.widgets.look import Look
+from console.widgets.painted import Panel
+from console.widgets.streams import EventPanel, PlanPanel
+from console.widgets.tables import TablePanel
+
+FRESH_S = 8.0
+"""An action this recent is shown in preference to the decision line where only one fits."""
+
+Hints = Callable[[State], Sequence[KeyHint]]
+
+
+class ShowsState(Protocol):
+    """A screen that wants every new state."""
+
+    def show(self, state: State) -> None:
+        """Show ``state``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the operator has selected: names, None where nothing is."""
+
+    node: str | None
+    task: str | None
+
+
+class Overview(Screen[None]):
+    """Status, nodes, tasks, incidents, plan, events, and what can be done."""
+
+    DEFAULT_CSS = """
+    Overview { layers: base; }
+    Overview > Painted { position: absolute; }
+    """
+
+    def __init__(self, look: Look, hints: Hints) -> None:
+        super().__init__()
+        self._look = look
+        self._hints = hints
+        self._state = State()
+        self._is_plan_first = True
+        self._boxes: dict[str, Box] = {}
+
+    def compose(self) -> ComposeResult:
+        """Create the widgets; ``show`` places them."""
+        look = self._look
+        yield StateBar(status_line, look, id="status")
+        yield TablePanel(node_table, look, id="nodes")
+        yield TablePanel(task_table, look, id="tasks")
+        yield PlanPanel(look, id="plan")
+        yield TablePanel(incident_table, look, id="incidents")
+        yield EventPanel(look, id="events")
+        yield StateBar(decision_line, look, id="decision")
+        yield StateBar(activity_line, look, id="activity")
+        yield KeyBar(look, id="keys")
+
+    def show(self, state: State) -> None:
+        """Place and paint everything for ``state``."""
+        self._state = state
+        if not self.is_mounted or is_too_small(self.size.width, self.size.height):
+            return
+        self._place(arrange(self.size.width, self.size.height, self._need()))
+        for widget in self.query(Panel):
+            widget.show(state)
+        for bar in self.query(StateBar):
+            bar.show(state)
+        self.query_one(KeyBar).show_hints(self._hints(state))
+
+    def swap_plan(self) -> None:
+        """Show incidents instead of the plan where only one fits, or back."""
+        if shares_space(self.size.width, self.size.height, self._need()):
+            self._is_plan_first = not self._is_plan_first
+            self.show(self._state)
+
+    @property
+    def panel(self) -> Panel | None:
+        """The panel that has the focus."""
+        return self.focused if isinstance(self.focused, Panel) else None
+
+    @property
+    def selection(self) -> Selection:
+        """What the operator has selected in nodes and tasks; the focused panel's choice alone."""
+        focused = self.panel
+        if not isinstance(focused, TablePanel):
+            return Selection(None, None)
+        chosen = focused.selected
+        return Selection(
+            chosen if focused.id == "nodes" else None, chosen if focused.id == "tasks" else None
+        )
+
+    def on_mount(self) -> None:
+        """Begin with the focus on the nodes."""
+        self.query_one("#nodes").focus()
+
+    def on_resize(self) -> None:
+        """Place the panels anew."""
+        self.show(self._state)
+
+    def _need(self) -> Need:
+        view, plan, activity = self._state.view, self._state.pending, self._state.activity
+        # Its length depends on its width, which depends on the arrangement: half is near enough.
+        width = self.size.width if self.size.width < WIDE else self.size.width * 56 // 100
+        lines = plan_lines(self._state, plan, width, self._look.glyphs) if plan else []
+        return Need(
+            nodes=len(view.nodes) if view else 0,
+            tasks=len(view.tasks) if view else 0,
+            incidents=len(view.incidents) if view else 0,
+            plan=len(lines),
+            is_plan_first=self._is_plan_first,
+            is_activity_fresh=activity is not None
+            and self._state.now - activity.changed_at < FRESH_S,
+        )
+
+    def _place(self, boxes: dict[str, Box]) -> None:
+        if boxes == self._boxes:
+            return
+        self._boxes = boxes
+        for name, box in boxes.items():
+            _put(self.query_one(f"#{name}"), box)
+        if self.focused is not None and not self.focused.display:
+            self.query_one("#nodes").focus()
+
+
+def _put(widget: Widget, box: Box) -> None:
+    widget.display = box.height > 0 and box.width > 0
+    widget.styles.offset = (box.x, box.y)
+    widget.styles.width = max(1, box.width)
+    widget.styles.height = max(1, box.height)

@@ -1,0 +1,127 @@
+"""The life of one action of this operator, from the key press to its proven effect.
+
+A reply from the controller only means that the command was accepted. An action counts as done when
+a later view shows its effect: the plan is applied, a new plan waits, the drilled fault is cured. A
+command whose reply never came is ``UNKNOWN``, never "failed": it may have happened.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from controller.api.views import ClusterView, IncidentState, IncidentView, PlanState
+from controller.api.wire import Reply
+
+
+class ActionPhase(StrEnum):
+    """How far an action has come."""
+
+    SENT = "sent"
+    ACCEPTED = "accepted"
+    DONE = "done"
+    REFUSED = "refused"
+    UNKNOWN = "outcome unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEffect:
+    """Done when the plan reaches ``goal``."""
+
+    plan: str
+    goal: PlanState
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalEffect:
+    """Done when a plan waits that is not among ``known``."""
+
+    known: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DrillEffect:
+    """Followed through the first incident that is not among ``known``.
+
+    A drill that must not cause an incident (a lost connection) has nothing to follow.
+    """
+
+    known: frozenset[str]
+    expectation: str = ""
+
+
+Effect = PlanEffect | ProposalEffect | DrillEffect | None
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One action. ``message`` explains the phase in the controller's or the console's words."""
+
+    request_id: str
+    title: str
+    phase: ActionPhase
+    sent_at: float
+    changed_at: float
+    message: str = ""
+    effect: Effect = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more may still be heard of it."""
+        return self.phase in (ActionPhase.SENT, ActionPhase.ACCEPTED)
+
+
+def answered(activity: Activity, reply: Reply, at: float) -> Activity:
+    """Return the activity after the controller's reply."""
+    if not reply.is_ok:
+        message = f"{reply.message} ({reply.code})" if reply.message else reply.code
+        return replace(activity, phase=ActionPhase.REFUSED, changed_at=at, message=message)
+    message = reply.message
+    if isinstance(activity.effect, DrillEffect) and not message:
+        message = activity.effect.expectation
+    return replace(activity, phase=ActionPhase.ACCEPTED, changed_at=at, message=message)
+
+
+def followed(activity: Activity, view: ClusterView, at: float) -> Activity:
+    """Return the activity after what ``view`` shows of its effect."""
+    if activity.phase is not ActionPhase.ACCEPTED:
+        return activity
+    match activity.effect:
+        case PlanEffect() as effect:
+            return _followed_plan(activity, effect, view, at)
+        case ProposalEffect(known):
+            for plan in view.plans:
+                if plan.id not in known and plan.state is PlanState.PENDING:
+                    return _now(activity, ActionPhase.DONE, f"{plan.id} waits for you", at)
+            return activity
+        case DrillEffect(known):
+            new = [incident for incident in view.incidents if incident.id not in known]
+            return _followed_drill(activity, new[0], at) if new else activity
+        case None:
+            return activity
+
+
+def _followed_plan(
+    activity: Activity, effect: PlanEffect, view: ClusterView, at: float
+) -> Activity:
+    state = next((plan.state for plan in view.plans if plan.id == effect.plan), None)
+    if state is effect.goal:
+        return _now(activity, ActionPhase.DONE, f"{effect.plan} is {effect.goal}", at)
+    if state in (PlanState.SUPERSEDED, PlanState.REJECTED, PlanState.APPLIED):
+        return _now(activity, ActionPhase.REFUSED, f"{effect.plan} was {state}", at)
+    if state is PlanState.APPROVED:
+        return _now(activity, ActionPhase.ACCEPTED, f"{effect.plan} is being applied", at)
+    return activity
+
+
+def _followed_drill(activity: Activity, incident: IncidentView, at: float) -> Activity:
+    found = max(0.0, incident.detected_at - incident.fault_at)
+    message = f"{incident.id} {incident.status}: found after {found:.1f} s, {incident.state}"
+    if incident.state is IncidentState.RESOLVED and incident.resolved_at is not None:
+        took = max(0.0, incident.resolved_at - incident.fault_at)
+        return _now(activity, ActionPhase.DONE, f"{message} after {took:.1f} s", at)
+    return _now(activity, ActionPhase.ACCEPTED, message, at)
+
+
+def _now(activity: Activity, phase: ActionPhase, message: str, at: float) -> Activity:
+    if (activity.phase, activity.message) == (phase, message):
+        return activity
+    return replace(activity, phase=phase, message=message, changed_at=at)

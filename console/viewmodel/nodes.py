@@ -1,0 +1,117 @@
+"""Nodes and their workers: one row per node, one cell per worker.
+
+A worker cell is the letter of its task and the rank it holds, with a sign in front where something
+is not as it should be. Where the cells do not fit, they are counted per task instead.
+"""
+
+from collections import Counter
+
+from console.viewmodel.glyphs import Glyphs
+from console.viewmodel.numbers import mebibytes, seconds
+from console.viewmodel.state import State
+from console.viewmodel.table import Column, Row, Table, draw
+from console.viewmodel.text import Cell, Span, Tone, cell, cells_wide, span
+from console.viewmodel.words import NODE_WORDS, marked, task_letter, task_tone
+from controller.api.views import ClusterView, NodeCondition, NodeView, WorkerView
+
+LATE_AFTER_S = 3.0
+"""A heartbeat older than this is shown as a warning."""
+
+
+def node_table(state: State, width: int, glyphs: Glyphs) -> Table:
+    """Return one row per node, in the controller's order."""
+    view = state.view
+    nodes = view.nodes if view else []
+    positions = {task.name: index for index, task in enumerate(view.tasks)} if view else {}
+    columns = (
+        Column("name", f"NODES {len(nodes)}", 0, least=8),
+        Column("condition", "condition", 0, least=13),
+        Column("workers", "workers", 1, least=7, most=max(20, width)),
+        Column("heard", "heard", 2, least=8, align_right=True),
+        Column("memory", "memory", 4, least=7, align_right=True),
+        Column("agent", "agent", 5, least=7, align_right=True),
+        Column("address", "address", 6, least=9),
+        Column("note", "note", 3, least=8, most=44, is_flexible=True),
+    )
+    limit = width * 45 // 100
+    rows = [_row(state, node, positions, glyphs, limit) for node in nodes]
+    return draw(columns, rows, width, glyphs)
+
+
+def _row(
+    state: State, node: NodeView, positions: dict[str, int], glyphs: Glyphs, limit: int
+) -> Row:
+    word = NODE_WORDS[node.condition]
+    cells = {
+        "name": cell(node.node, Tone.STRONG),
+        "condition": marked(word, glyphs),
+        "workers": _workers(node, positions, glyphs, limit),
+        "heard": _heard(state, node, glyphs),
+    }
+    if node.note:
+        cells["note"] = cell(node.note, Tone.DIM if word[2] is Tone.GOOD else word[2])
+    if node.agent_pid is not None:
+        cells["agent"] = cell(f"{node.agent_pid}", Tone.DIM)
+    if node.agent_rss_bytes is not None:
+        cells["memory"] = cell(mebibytes(node.agent_rss_bytes), Tone.DIM)
+    if node.address:
+        cells["address"] = cell(node.address, Tone.DIM)
+    return Row(node.node, cells)
+
+
+def _heard(state: State, node: NodeView, glyphs: Glyphs) -> Cell:
+    if node.heartbeat_at is None:
+        return cell(glyphs.dash, Tone.DIM)
+    age = state.cluster_now - node.heartbeat_at
+    return cell(seconds(age), Tone.WARN if age > LATE_AFTER_S else Tone.DIM)
+
+
+def _workers(node: NodeView, positions: dict[str, int], glyphs: Glyphs, limit: int) -> Cell:
+    labels = [_label(worker, node.condition, positions, glyphs) for worker in node.workers]
+    size = max((cells_wide((label,)) for label in labels), default=0)
+    if len(labels) * (size + 1) > limit:
+        return _counted(node, positions, glyphs)
+    spans: list[Span] = []
+    for label in labels:
+        spans.append(Span(label.text.ljust(size), label.tone))
+        spans.append(Span(" "))
+    return tuple(spans[:-1])
+
+
+def _label(
+    worker: WorkerView, condition: NodeCondition, positions: dict[str, int], glyphs: Glyphs
+) -> Span:
+    if condition is NodeCondition.LOST:
+        return span(f"{glyphs.bad}{glyphs.dash}", Tone.BAD)
+    if worker.task is None:
+        return span(f" {glyphs.dash}", Tone.DIM)
+    position = positions.get(worker.task, len(positions))
+    number = "" if worker.global_rank is None else f"{worker.global_rank}"
+    sign, tone = " ", task_tone(position)
+    if condition is NodeCondition.UNREACHABLE:
+        sign, tone = glyphs.ask, Tone.WARN
+    elif worker.pid is None:
+        sign = glyphs.busy
+    return span(f"{sign}{task_letter(position)}{number}", tone)
+
+
+def _counted(node: NodeView, positions: dict[str, int], glyphs: Glyphs) -> Cell:
+    counts = Counter(worker.task for worker in node.workers)
+    spans: list[Span] = []
+    for task, count in sorted(counts.items(), key=lambda item: positions.get(item[0] or "", 999)):
+        if task is None:
+            spans.append(span(f"{glyphs.dash}:{count} ", Tone.DIM))
+        else:
+            position = positions.get(task, len(positions))
+            spans.append(span(f"{task_letter(position)}:{count} ", task_tone(position)))
+    return tuple(spans)
+
+
+def node_names(view: ClusterView) -> list[str]:
+    """Return the nodes that hold at least one rank and can still be hit, in order."""
+    return [
+        node.node
+        for node in view.nodes
+        if node.condition is not NodeCondition.LOST
+        and any(worker.task is not None for worker in node.workers)
+    ]

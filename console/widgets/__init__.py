@@ -1,0 +1,1 @@
+"""Line-drawn widgets: each paints rows that the view model made, and knows nothing else."""

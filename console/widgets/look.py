@@ -1,0 +1,14 @@
+"""How things look: colours and signs, chosen once at the start."""
+
+from dataclasses import dataclass, field
+
+from console.themes.palette import Palette
+from console.viewmodel.glyphs import UNICODE, Glyphs
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The console's palette and glyphs."""
+
+    palette: Palette = field(default_factory=Palette)
+    glyphs: Glyphs = UNICODE

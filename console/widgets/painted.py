@@ -1,0 +1,133 @@
+"""Widgets that paint lines, and repaint only the rows that changed.
+
+A picture is a list of ``Line``; ``paint`` compares it with the one on screen and refreshes the rows
+that differ, so a tick that changes nothing costs no frame. ``Panel`` adds what all panels of the
+overview share: the state they show, the focus, and moving inside them.
+"""
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.strip import Strip
+from textual.widget import Widget
+
+from console.viewmodel.state import State
+from console.viewmodel.text import Ground, Line, Span, Tone, fit
+from console.widgets.look import Look
+
+
+class Painted(Widget):
+    """A widget that shows the lines it was given, cropped or padded to its size."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002 (Textual's name)
+        super().__init__(id=id)
+        self.look = look
+        self.lines: list[Line] = []
+        self.is_faded = False
+        self._drawn_for = Size(0, 0)
+
+    def draw(self) -> list[Line]:
+        """Return the lines for the present size; a widget that is only given lines keeps them."""
+        return self.lines
+
+    def paint(self, lines: list[Line], *, is_faded: bool = False) -> None:
+        """Show ``lines`` from now on; a faded picture tells that it may no longer be true."""
+        self._drawn_for = self.size
+        if is_faded != self.is_faded or len(lines) != len(self.lines):
+            self.lines, self.is_faded = lines, is_faded
+            self.refresh()
+            return
+        changed = [y for y, line in enumerate(lines) if line != self.lines[y]]
+        self.lines = lines
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return rows for the compositor, drawn anew if the size changed: never a stale frame."""
+        if self._drawn_for != self.size:
+            self._drawn_for = self.size
+            self.lines = self.draw()
+        return super().render_lines(crop)
+
+    def render_line(self, y: int) -> Strip:
+        """Return row ``y`` as styled segments of exactly the widget's width."""
+        line = self.lines[y] if y < len(self.lines) else Line()
+        ellipsis = self.look.glyphs.ellipsis
+        spans = fit(line.spans, self.size.width, ellipsis)
+        segments = [Segment(text, self._style(tone, line.ground)) for text, tone in spans if text]
+        return Strip(segments, self.size.width)
+
+    def _style(self, tone: Tone, ground: Ground) -> Style:
+        return self.look.palette.style(tone, ground, is_faded=self.is_faded)
+
+
+class Panel(Painted, can_focus=True):
+    """A part of the overview that shows the state, with a heading, and can be moved in."""
+
+    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002 (Textual's name)
+        super().__init__(look, id=id)
+        self.state = State()
+
+    def show(self, state: State) -> None:
+        """Show ``state``."""
+        self.state = state
+        self.repaint()
+
+    def repaint(self) -> None:
+        """Draw the picture again, for instance after a move."""
+        if self.size.height > 0 and self.size.width > 0:
+            self.paint(self.draw(), is_faded=self.state.is_stale)
+
+    def draw(self) -> list[Line]:
+        """Return the lines to show at the present size."""
+        raise NotImplementedError
+
+    def move(self, delta: int) -> None:
+        """Move by ``delta`` rows."""
+        raise NotImplementedError
+
+    def page(self, delta: int) -> None:
+        """Move by ``delta`` pages."""
+        self.move(delta * max(1, self.size.height - 2))
+
+    def jump(self, *, to_end: bool) -> None:
+        """Go to the first or last row."""
+        self.move(1_000_000 if to_end else -1_000_000)
+
+    def headed(self, heading: Line, note: str = "") -> Line:
+        """Return ``heading`` with the focus mark and ``note`` at its right end."""
+        glyphs = self.look.glyphs
+        spans = _marked(heading.spans, glyphs.cursor) if self.has_focus else heading.spans
+        tail = Span(f"  {note} ", Tone.DIM) if note else Span("")
+        room = max(0, self.size.width - len(tail.text))
+        return Line((*fit(spans, room, glyphs.ellipsis), tail), Ground.HEADING)
+
+    def on_focus(self) -> None:
+        """Mark the heading."""
+        self.repaint()
+
+    def on_blur(self) -> None:
+        """Unmark the heading."""
+        self.repaint()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Move down."""
+        event.stop()
+        self.move(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Move up."""
+        event.stop()
+        self.move(-3)
+
+
+def _marked(spans: tuple[Span, ...], cursor: str) -> tuple[Span, ...]:
+    """Return a heading whose left margin carries the cursor and whose title is highlighted."""
+    margin, title, *rest = spans
+    if margin.text[:1].strip() or not margin.text:
+        return spans
+    mark = Span(cursor + margin.text[1:], Tone.FOCUS)
+    return (mark, Span(title.text, Tone.FOCUS), *rest)

@@ -1,0 +1,273 @@
+"""The agent of a node: one asyncio process that holds the parts together.
+
+It may be killed at any instant. Ranks and template do not notice; the next agent finds the outbox,
+the ranks' files and the template's socket, and goes on. A lock on ``agent.lock``, held for life,
+keeps a second agent out of the state directory.
+
+The sockets open first and the template starts after, so that the agent answers at once. This module
+wires and starts; what happens is decided in the modules it names.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from nodeagent.clock import Clock
+from nodeagent.commands import Command, Commands
+from nodeagent.inspection import AgentStatus
+from nodeagent.launcher import Launcher, code_dir
+from nodeagent.outbox_file import OutboxFile
+from nodeagent.probes.processes import rss_bytes
+from nodeagent.processes import RankProcesses
+from nodeagent.protocol.codec import MAX_LINE_BYTES
+from nodeagent.protocol.ids import AgentId, NodeId
+from nodeagent.protocol.messages import Attach
+from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.rank_files import RankFiles
+from nodeagent.rank_hub import MAX_RANK_LINE_BYTES, RankHub
+from nodeagent.rank_starter import RankStarter
+from nodeagent.session import Gate
+from nodeagent.store_relay import StoreRelay
+from nodeagent.streams import LineChannel, listen
+from nodeagent.template_client import TemplateClient
+
+_LOG = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+
+Serve = Callable[[LineChannel], Coroutine[Any, Any, None]]
+
+
+class AgentRunsError(Exception):
+    """Another agent holds the state directory."""
+
+
+class _EndedError(Exception):
+    """The agent was asked to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What an agent is told at its start.
+
+    Attributes:
+        node: The node's name.
+        num_workers: Workers of the node.
+        launcher: Starts template and cold ranks; holds the state directory.
+        has_template: False starts every rank cold.
+    """
+
+    node: NodeId
+    num_workers: int
+    launcher: Launcher
+    has_template: bool = True
+
+    @property
+    def state_dir(self) -> Path:
+        """The node's state directory."""
+        return self.launcher.state_dir
+
+
+class StateLock:
+    """The lock that makes an agent the only one of its state directory. A context manager."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "agent.lock"
+        self._file = -1
+
+    def __enter__(self) -> Self:
+        """Take the lock. Raises ``AgentRunsError`` if it is held."""
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._file)
+            raise AgentRunsError(f"an agent runs in {self._path.parent} already") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+
+class Agent:
+    """A running agent. Make one inside a running loop and ``run`` it once."""
+
+    def __init__(self, settings: AgentSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._agent_id = AgentId(f"{settings.node}-{os.urandom(4).hex()}")
+        self._group = asyncio.TaskGroup()
+        self._ended = asyncio.Event()
+        self._listeners: list[socket.socket] = []
+        state_dir, launcher = settings.state_dir, settings.launcher
+        files = RankFiles(state_dir / "ranks")
+        self._outbox = OutboxFile(state_dir / "outbox.jsonl")
+        self._relay = StoreRelay(settings.node)
+        self._hub = RankHub(self._outbox, self._relay)
+        self._processes = RankProcesses(files, self._outbox, clock, self._spawn, self._hub.drained)
+        self._hub.attach(self._processes)
+        self._template = TemplateClient(launcher, clock, self._processes.adopt_all)
+        self._starter = RankStarter(
+            self._processes, files, self._template, launcher, self._outbox, clock
+        )
+        self._commands = Commands(
+            self._processes, self._hub, self._template, self._starter, self._outbox, self._spawn
+        )
+        self._gate = Gate(self, self._outbox, clock)
+        self._relay.on_call = self._commands.on_done = self._gate.send
+        self._commands.on_retired = self._retired
+
+    async def run(self) -> None:
+        """Serve until SIGTERM, ``Leave`` or ``Retire``. Ranks and template stay, but for the last.
+
+        Raises:
+            OSError: The sockets can't be opened, or the outbox can't be written at the start.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ended.set)
+        try:
+            async with self._group:
+                self._open_sockets()
+                self._begin()
+                await self._wait_for_end()
+        except* _EndedError:
+            _LOG.info("agent %s ends", self._agent_id)
+        finally:
+            for listener in self._listeners:
+                listener.close()
+            for name in ("agent.sock", "ranks.sock", "agent.pid"):
+                (self._settings.state_dir / name).unlink(missing_ok=True)
+            self._outbox.close()
+
+    # --- what sessions ask for ---------------------------------------------------------------
+
+    def status(self) -> AgentStatus:
+        """Return what the agent is and what runs on its node."""
+        outbox = self._outbox.outbox
+        return AgentStatus(
+            node=self._settings.node,
+            agent_id=self._agent_id,
+            pid=os.getpid(),
+            num_workers=self._settings.num_workers,
+            code_dir=str(code_dir()),
+            rss_bytes=rss_bytes(os.getpid()),
+            is_template_ready=self._template.is_ready,
+            has_controller=self._gate.has_controller,
+            run_id=outbox.run_id,
+            term=outbox.term,
+            num_unacknowledged=outbox.num_reports,
+            ranks=self._processes.statuses(),
+        )
+
+    def attached(self, attach: Attach) -> None:
+        """Take in that a controller takes over."""
+        processes = [rank.name for rank in self._processes.living()]
+        if attach.run_id != self._outbox.outbox.run_id:
+            self._commands.forget()
+        self._outbox.attach(attach.run_id, attach.term, attach.last_seq, processes)
+        self._processes.disown()
+
+    def submit(self, command: Command) -> None:
+        """Carry out a command in the background."""
+        self._commands.submit(command)
+
+    def reply(self, reply: StoreReply) -> None:
+        """Pass on the answer to a rendezvous call."""
+        self._relay.reply(reply)
+
+    def waiting_calls(self) -> list[StoreCall]:
+        """Return the rendezvous calls without an answer."""
+        return self._relay.waiting()
+
+    def leave(self, *, kill_ranks: bool) -> None:
+        """End the agent, with or without everything it looks after."""
+        self._spawn(self._leave(kill_ranks=kill_ranks), "leave")
+
+    # --- its own life ------------------------------------------------------------------------
+
+    def _open_sockets(self) -> None:
+        self._listen("agent.sock", self._gate.serve, MAX_LINE_BYTES)
+        self._listen("ranks.sock", self._hub.serve, MAX_RANK_LINE_BYTES)
+
+    def _listen(self, name: str, serve: Serve, max_line_bytes: int) -> None:
+        listener = listen(self._settings.state_dir / name)
+        self._listeners.append(listener)
+
+        def begin(connection: socket.socket) -> None:
+            channel = LineChannel(connection, max_line_bytes)
+            self._spawn(serve(channel), f"a connection to {name}")
+
+        self._spawn(self._accept(listener, begin), name)
+
+    async def _accept(
+        self, listener: socket.socket, begin: Callable[[socket.socket], None]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:  # out of descriptors, most likely: old connections go on
+                _LOG.error("can't accept a connection: %s", error)
+                await asyncio.sleep(TICK_S)
+            else:
+                begin(connection)
+
+    def _begin(self) -> None:
+        (self._settings.state_dir / "agent.pid").write_text(f"{os.getpid()}\n")
+        self._processes.adopt_all()
+        _LOG.info(
+            "agent %s of node %s runs as %d with %d adopted ranks",
+            self._agent_id,
+            self._settings.node,
+            os.getpid(),
+            len(self._processes.living()),
+        )
+        if self._settings.has_template:
+            self._spawn(self._template.run(), "template")
+        else:
+            self._template.give_up("the agent was started with --no-template")
+        self._spawn(self._tick(), "tick")
+
+    async def _wait_for_end(self) -> None:
+        await self._ended.wait()
+        raise _EndedError  # ends the group's other tasks
+
+    async def _tick(self) -> None:
+        """Look again, once a second, for what no event tells."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._starter.reap()
+            try:
+                self._processes.adopt_all()
+            except OSError as error:
+                _LOG.error("can't store what the ranks' files tell: %s", error)
+
+    async def _leave(self, *, kill_ranks: bool) -> None:
+        if kill_ranks:
+            await self._commands.end_everything()
+        self._ended.set()
+
+    def _retired(self) -> None:
+        self._spawn(self._flush_and_end(), "retire")
+
+    async def _flush_and_end(self) -> None:
+        await self._gate.flush()
+        self._ended.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        self._group.create_task(_contained(work, what))
+
+
+async def _contained(work: Coroutine[Any, Any, None], what: str) -> None:
+    """Run one piece of the agent's work; a bug in it must not end the node's supervision."""
+    try:
+        await work
+    except Exception:  # noqa: BLE001 - the agent's main loop: logged, and everything else goes on
+        _LOG.exception("%s failed", what)

@@ -1,0 +1,132 @@
+"""The node's command line: ``start``, ``run``, ``status`` and ``stop`` an agent.
+
+Every failure is one line on standard error and exit code 1. ``start`` and ``status`` print one JSON
+line on standard output and nothing else. Ranks are not commanded from here: that is the
+controller's.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from nodeagent.agent import Agent, AgentRunsError, AgentSettings, StateLock
+from nodeagent.clock import SystemClock
+from nodeagent.control import ControlError, ask_agent, start_agent, stop_agent
+from nodeagent.inspection import Inspect
+from nodeagent.launcher import COLD_MODULE, TEMPLATE_MODULE, Launcher
+from nodeagent.protocol.ids import NodeId
+
+MAX_SOCKET_PATH_BYTES: Final = 107
+"""Longest path of a unix socket on Linux, without the terminating zero."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        state_dir = _prepare(options.state_dir)
+        if options.command == "start":
+            return _start(state_dir, options)
+        if options.command == "run":
+            return _run(state_dir, options)
+        if options.command == "status":
+            return _status(state_dir)
+        stop_agent(state_dir, kill_ranks=options.kill_ranks, clock=SystemClock())
+    except (ControlError, AgentRunsError, OSError) as error:
+        return _fail(str(error))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="nodeagent", description="Unicron's agent on a node")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    helps = {
+        "start": "start an agent, detached, unless one answers",
+        "run": "run an agent in the foreground",
+        "status": "print what the agent says about itself",
+        "stop": "end the agent; its ranks and template stay",
+    }
+    parsers = {name: commands.add_parser(name, help=text) for name, text in helps.items()}
+    for command in parsers.values():
+        command.add_argument("--state-dir", type=Path, required=True, metavar="DIR")
+    for name in ("start", "run"):
+        _add_agent_options(parsers[name])
+    parsers["stop"].add_argument(
+        "--kill-ranks", action="store_true", help="end the ranks and the template too"
+    )
+    return parser
+
+
+def _add_agent_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--node", required=True, help="the node's name in the cluster")
+    parser.add_argument("--num-workers", type=int, required=True, metavar="K")
+    parser.add_argument("--no-template", action="store_true", help="start every rank cold")
+    parser.add_argument(
+        "--template-module",
+        default=TEMPLATE_MODULE,
+        metavar="MODULE",
+        help="run as the template (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cold-module",
+        default=COLD_MODULE,
+        metavar="MODULE",
+        help="starts one rank without the template (default: %(default)s)",
+    )
+
+
+def _prepare(state_dir: Path) -> Path:
+    """Make the state directory if it is missing; return its absolute path."""
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state_dir = state_dir.resolve()
+    state_dir.chmod(0o700)
+    longest = len(str(state_dir / "template.sock").encode())
+    if longest > MAX_SOCKET_PATH_BYTES:
+        raise ControlError(
+            f"state directory {state_dir} is too long by {longest - MAX_SOCKET_PATH_BYTES} bytes:"
+            f" a socket's path has at most {MAX_SOCKET_PATH_BYTES}"
+        )
+    return state_dir
+
+
+def _start(state_dir: Path, options: argparse.Namespace) -> int:
+    passed_on = ["--template-module", options.template_module]
+    passed_on += ["--cold-module", options.cold_module]
+    passed_on += ["--no-template"] if options.no_template else []
+    started = start_agent(state_dir, options.node, options.num_workers, passed_on, SystemClock())
+    sys.stdout.write(started.to_json() + "\n")
+    return 0
+
+
+def _run(state_dir: Path, options: argparse.Namespace) -> int:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    launcher = Launcher(state_dir, options.template_module, options.cold_module)
+    settings = AgentSettings(
+        NodeId(options.node), options.num_workers, launcher, has_template=not options.no_template
+    )
+
+    async def run() -> None:
+        await Agent(settings, SystemClock()).run()
+
+    with StateLock(state_dir):
+        asyncio.run(run())
+    return 0
+
+
+def _status(state_dir: Path) -> int:
+    status = ask_agent(state_dir, Inspect())
+    if status is None:
+        return _fail(f"no agent answers in {state_dir}")
+    sys.stdout.write(status.model_dump_json() + "\n")
+    return 0
+
+
+def _fail(reason: str) -> int:
+    sys.stderr.write(f"nodeagent: {reason}\n")
+    return 1

@@ -1,0 +1,194 @@
+"""The controller's commands, carried out: start, stop, probe, break, retire.
+
+A command outlives the session that brought it; its result goes to whichever controller is attached
+then. A ``command_id`` that comes again is not carried out again: while it runs nothing happens,
+afterwards its result is repeated, for the newest ``NUM_REMEMBERED`` commands. After the agent was
+replaced the ids are forgotten, and the marks of the outbox keep a repeated start from starting
+anything twice.
+
+Starts of one task follow one another; a start that waits (for old ranks to end, for the template)
+is abandoned when a newer generation or a stop has come meanwhile.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Final, assert_never
+
+from nodeagent.outbox import MarkScope
+from nodeagent.outbox_file import OutboxFile
+from nodeagent.probes.peer import PeerAnswer, probe_ssh
+from nodeagent.processes import RankProcess, RankProcesses, Spawn
+from nodeagent.protocol.ids import TaskId
+from nodeagent.protocol.messages import (
+    CommandDone,
+    InjectFault,
+    ProbePeer,
+    Retire,
+    StartRanks,
+    StopRanks,
+)
+from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank_hub import RankHub
+from nodeagent.rank_starter import RankStarter, StartError
+from nodeagent.supervisor import RankKey, plan_start, plan_stop, refusal
+from nodeagent.template_client import TemplateClient
+
+NUM_REMEMBERED: Final = 512
+OLD_RANKS_LIMIT_S: Final = 30.0
+RETIRE_LIMIT_S: Final = 5.0
+
+Command = StartRanks | StopRanks | ProbePeer | InjectFault | Retire
+Probe = Callable[[str, int, float], Awaitable[PeerAnswer]]
+
+
+class CommandError(Exception):
+    """A command can't be carried out; the text tells the controller why."""
+
+
+class Commands:
+    """Takes commands, carries each out once, and tells how it went."""
+
+    def __init__(
+        self,
+        processes: RankProcesses,
+        hub: RankHub,
+        template: TemplateClient,
+        starter: RankStarter,
+        outbox: OutboxFile,
+        spawn: Spawn,
+    ) -> None:
+        self.on_done: Callable[[CommandDone], None] = lambda _done: None
+        self.on_retired: Callable[[], None] = lambda: None
+        self._processes = processes
+        self._hub = hub
+        self._template = template
+        self._starter = starter
+        self._outbox = outbox
+        self._spawn = spawn
+        self._running: set[str] = set()
+        self._done: OrderedDict[str, CommandDone] = OrderedDict()
+        self._start_locks: dict[TaskId, asyncio.Lock] = {}
+
+    def forget(self) -> None:
+        """Forget the commands so far: another run of the controller may use their ids again."""
+        self._running.clear()
+        self._done.clear()
+
+    def submit(self, command: Command) -> None:
+        """Carry out ``command`` in the background, unless it came before."""
+        command_id = command.command_id
+        if command_id in self._done:
+            self.on_done(self._done[command_id])
+        elif command_id not in self._running:
+            self._running.add(command_id)
+            self._spawn(self._run(command), f"{command.kind} {command_id}")
+
+    async def end_everything(self) -> None:
+        """Kill all ranks and the template, and wait until they are gone."""
+        ranks = self._processes.living()
+        for rank in ranks:
+            self._outbox.advance(MarkScope.STOP, rank.key.task, rank.key.generation)
+        await self._processes.end([rank.key for rank in ranks], RETIRE_LIMIT_S)
+        await self._template.end()
+
+    async def _run(self, command: Command) -> None:
+        run_id = self._outbox.outbox.run_id
+        # Stands for a failure of our own: the blanket handler around this logs it.
+        done = CommandDone(command_id=command.command_id, error="the agent failed; see agent.log")
+        try:
+            detail = await self._execute(command)
+            done = CommandDone(command_id=command.command_id, detail=detail)
+        except (CommandError, OSError) as error:
+            done = CommandDone(command_id=command.command_id, error=str(error))
+        finally:
+            if self._outbox.outbox.run_id == run_id:
+                self._tell(done)
+        if isinstance(command, Retire):
+            self.on_retired()
+
+    def _tell(self, done: CommandDone) -> None:
+        self._running.discard(done.command_id)
+        self._done[done.command_id] = done
+        if len(self._done) > NUM_REMEMBERED:
+            self._done.popitem(last=False)
+        self.on_done(done)
+
+    async def _execute(self, command: Command) -> str:
+        """Carry out ``command``; return the detail of its result."""
+        match command:
+            case StartRanks():
+                await self._start(command)
+            case StopRanks():
+                self._stop(command)
+            case ProbePeer():
+                return await probe_ssh(command.host, command.port, command.timeout_s)
+            case InjectFault():
+                self._inject(command)
+            case Retire():
+                await self.end_everything()
+            case _:
+                assert_never(command)
+        return ""
+
+    async def _start(self, command: StartRanks) -> None:
+        marks = self._outbox.outbox
+        run_id = marks.run_id
+        self._check(command)
+        for launch in command.launches:
+            self._outbox.advance(MarkScope.FENCE, launch.task, launch.generation)
+        async with AsyncExitStack() as stack:
+            for task in sorted({launch.task for launch in command.launches}):
+                lock = self._start_locks.setdefault(task, asyncio.Lock())
+                await stack.enter_async_context(lock)
+            plan = plan_start(command.launches, self._processes.living(), marks)
+            remaining = await self._processes.end(plan.to_kill, OLD_RANKS_LIMIT_S)
+            if remaining:
+                raise CommandError(f"old ranks do not end: {', '.join(r.name for r in remaining)}")
+            self._check(command)
+            errors = await self._start_all(plan.to_launch, run_id)
+        if errors:
+            raise CommandError("; ".join(errors))
+
+    def _check(self, command: StartRanks) -> None:
+        reason = refusal(command.launches, self._outbox.outbox)
+        if reason is not None:
+            raise CommandError(reason)
+
+    async def _start_all(self, launches: tuple[RankLaunch, ...], run_id: str | None) -> list[str]:
+        """Start all ranks at the same time; return what went wrong, sorted by rank."""
+        errors: dict[int, str] = {}
+
+        async def start(launch: RankLaunch) -> None:
+            try:
+                await self._starter.start(launch, run_id)
+            except (StartError, OSError) as error:
+                errors[launch.global_rank] = str(error)
+
+        async with asyncio.TaskGroup() as group:
+            for launch in launches:
+                group.create_task(start(launch))
+        return [errors[global_rank] for global_rank in sorted(errors)]
+
+    def _stop(self, command: StopRanks) -> None:
+        self._outbox.advance(MarkScope.STOP, command.task, command.generation)
+        if command.is_graceful:
+            self._outbox.advance(MarkScope.DRAIN, command.task, command.generation)
+        to_stop = plan_stop(command.task, command.generation, self._processes.living())
+        for rank in self._processes.living():
+            if rank.key in to_stop:
+                if command.is_graceful:
+                    self._hub.stop_at_boundary(rank.key)
+                else:
+                    rank.kill()
+
+    def _inject(self, command: InjectFault) -> None:
+        key = RankKey(command.task, command.generation, command.global_rank)
+        rank: RankProcess | None = self._processes.find(key)
+        if rank is None:
+            raise CommandError(f"no living rank {key.stem} on this node")
+        if command.fault == "kill":
+            rank.kill()
+        elif not self._hub.raise_in(key):
+            raise CommandError(f"rank {key.stem} is not connected")

@@ -1,0 +1,41 @@
+"""Process descriptors: a handle on the process itself, where a pid may come to mean a stranger.
+
+They work for any process of the same user, also for one whose parent is another or dead.
+"""
+
+import asyncio
+import os
+import signal
+
+
+def open_pidfd(pid: int) -> int | None:
+    """Return a descriptor of ``pid``, or None if there is no such process."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def kill(pidfd: int) -> None:
+    """Send SIGKILL; nothing happens if the process has ended."""
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+async def wait_ended(pidfd: int) -> None:
+    """Wait until the process has ended; a zombie has."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def wake() -> None:
+        # Level-triggered: it may be called again before the waiter has removed it.
+        if not ended.done():
+            ended.set_result(None)
+
+    loop.add_reader(pidfd, wake)
+    try:
+        await ended
+    finally:
+        loop.remove_reader(pidfd)

@@ -1,0 +1,1 @@
+"""Where observations come from: processes of this node, and its neighbours."""

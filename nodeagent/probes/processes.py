@@ -1,0 +1,74 @@
+"""What ``/proc`` says about a process: whether it lives, since when, and how much memory it holds.
+
+A process is named by its pid *and* its start time (field 22 of ``/proc/PID/stat``): a pid alone may
+have been given to another process since. A zombie counts as dead, because its program is over even
+where nobody reaps it. Nothing here sends a signal.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PROC: Final = Path("/proc")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """The fields of ``/proc/PID/stat`` that the agent uses."""
+
+    state: str
+    parent_pid: int
+    start_ticks: int
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the program still runs; a zombie does not."""
+        return self.state not in "ZXx"
+
+
+def parse_stat(text: str) -> ProcessStat:
+    """Return the fields of one ``/proc/PID/stat`` line; the name in it may hold anything."""
+    fields = text[text.rindex(")") + 1 :].split()
+    return ProcessStat(state=fields[0], parent_pid=int(fields[1]), start_ticks=int(fields[19]))
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """Return what the kernel says about ``pid``, or None if there is no such process."""
+    try:
+        return parse_stat((PROC / str(pid) / "stat").read_text("utf-8", "replace"))
+    except OSError:
+        return None
+
+
+def is_running(pid: int, start_ticks: int) -> bool:
+    """Return whether the very process that began at ``start_ticks`` still runs as ``pid``."""
+    stat = read_stat(pid)
+    return stat is not None and stat.is_alive and stat.start_ticks == start_ticks
+
+
+def rss_bytes(pid: int) -> int:
+    """Return the resident memory of ``pid``; 0 if there is no such process."""
+    try:
+        return int((PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def find_by_environment(name: str, value: str) -> Iterator[int]:
+    """Yield the pids whose environment, as of their last exec, has ``name`` set to ``value``.
+
+    A forked child that never called exec has its parent's environment. Processes of other users,
+    which can't be read, are left out.
+    """
+    wanted = f"{name}={value}".encode()
+    for entry in PROC.iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if wanted in environment.split(b"\0"):
+                yield int(entry.name)

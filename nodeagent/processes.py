@@ -1,0 +1,325 @@
+"""The rank processes of the node: watched by pidfd, adopted from a former agent, reported at exit.
+
+Every rank has a pidfd, also those forked by the template or started by an agent before this one. A
+pidfd names the process itself, so a signal can't reach a stranger that was given the same pid. An
+exit is stored in the outbox before the rank's files are removed; the mark stored with it keeps the
+next agent from reporting it again if this one dies in between.
+
+How a process ended is known from its ``.exit`` file: the agent is not its parent. Which ranks to
+kill or start is decided in ``supervisor``.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nodeagent.clock import Clock
+from nodeagent.outbox import Mark, MarkScope
+from nodeagent.outbox_file import OutboxFile
+from nodeagent.pidfd import kill, open_pidfd, wait_ended
+from nodeagent.probes.processes import is_running, rss_bytes
+from nodeagent.protocol.local import RankHello, RankPulse
+from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.observations import AnyObservation, LaunchFailed, RankExited, RankStarted
+from nodeagent.rank_files import ExitRecord, RankFiles, RankRecord
+from nodeagent.supervisor import Adoption, RankKey, is_exit_expected, judge_record
+
+_LOG = logging.getLogger(__name__)
+
+EXIT_FILE_WAIT_S: Final = 2.0
+RECORD_WAIT_S: Final = 5.0
+_POLL_S: Final = 0.02
+_STORE_RETRY_S: Final = 1.0
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], None]
+"""Runs a coroutine in the agent's task group; the text names it in the log if it fails."""
+
+
+@dataclass(slots=True, eq=False)
+class RankProcess:
+    """A rank's process, from its start until its exit is stored."""
+
+    record: RankRecord
+    launched_at: float
+    is_foreign: bool = False
+    pidfd: int | None = None
+    is_cold: bool = False
+    is_draining: bool = False
+    iteration: int = 0
+    duration_s: float = 0.0
+    exited: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def key(self) -> RankKey:
+        """Name of the rank."""
+        return self.record.key
+
+    @property
+    def name(self) -> str:
+        """Name of the process in marks."""
+        return self.key.process(self.record.pid)
+
+    def kill(self) -> None:
+        """Send SIGKILL to the process itself; nothing happens if it is gone."""
+        if self.pidfd is not None:
+            kill(self.pidfd)
+
+
+class RankProcesses:
+    """All living ranks of the node."""
+
+    def __init__(
+        self,
+        files: RankFiles,
+        outbox: OutboxFile,
+        clock: Clock,
+        spawn: Spawn,
+        drained: Callable[[int], Awaitable[None]],
+    ) -> None:
+        """Take what is needed to watch.
+
+        Args:
+            files: The ranks' directory.
+            outbox: Where starts and exits are stored.
+            clock: The node's clock.
+            spawn: Starts the watching of one rank.
+            drained: Waits until what the process ``pid`` had sent to the agent is read, so that
+                its exit is not stored before its last words.
+        """
+        self._files = files
+        self._outbox = outbox
+        self._clock = clock
+        self._spawn = spawn
+        self._drained = drained
+        self._by_pid: dict[int, RankProcess] = {}
+        self._launched_at: dict[RankKey, float] = {}
+
+    def living(self) -> list[RankProcess]:
+        """Return the ranks whose exit is not stored yet."""
+        return list(self._by_pid.values())
+
+    def find(self, key: RankKey) -> RankProcess | None:
+        """Return the living rank of that name in this run of the controller, if there is one."""
+        ranks = (rank for rank in self._by_pid.values() if rank.key == key and not rank.is_foreign)
+        return next(ranks, None)
+
+    def is_foreign(self, pid: int) -> bool:
+        """Return whether ``pid`` is a rank of an earlier run of the controller."""
+        return pid in self._by_pid and self._by_pid[pid].is_foreign
+
+    def disown(self) -> None:
+        """Look again who is foreign, after another run of the controller took over."""
+        for rank in self._by_pid.values():
+            rank.is_foreign = bool(self._outbox.outbox.mark(MarkScope.FOREIGN, rank.name))
+
+    def expect(self, key: RankKey) -> None:
+        """Note that the rank's start is asked for now: its start is measured from here."""
+        self._launched_at[key] = self._clock.monotonic_s()
+
+    def adopt_all(self) -> None:
+        """Watch every rank on disk that is not watched yet; report those that ended unseen.
+
+        Raises:
+            OSError: The start of one can't be stored.
+        """
+        known = {rank.key.stem for rank in self._by_pid.values()}
+        for record in self._files.records(known):
+            self.adopt(record)
+
+    def adopt_forked(self, key: RankKey, pid: int) -> RankProcess | None:
+        """Watch a rank that was just started; None where its exit is stored already.
+
+        Raises:
+            OSError: It has no record, or its start can't be stored.
+        """
+        record = self._files.record(key)
+        if record is None or record.pid != pid:
+            if pid in self._by_pid or self._outbox.outbox.mark(MarkScope.EXIT, key.process(pid)):
+                return self._by_pid.get(pid)
+            raise OSError(f"{key.stem} was started as {pid}, but its record is missing")
+        return self.adopt(record)
+
+    def adopt(self, record: RankRecord) -> RankProcess | None:
+        """Watch the process of ``record`` and report its start, each once.
+
+        A cold rank's start is reported with its first word.
+
+        Returns:
+            The rank, or None where its exit is stored already.
+
+        Raises:
+            OSError: The start can't be stored. The rank is watched nevertheless.
+        """
+        if record.pid in self._by_pid:
+            return self._by_pid[record.pid]
+        now = self._clock.monotonic_s()
+        rank = RankProcess(record, launched_at=self._launched_at.pop(record.key, now))
+        marks = self._outbox.outbox
+        rank.is_foreign = bool(marks.mark(MarkScope.FOREIGN, rank.name))
+        rank.is_cold = self._files.is_cold(rank.key)
+        rank.pidfd = _open_running(record)
+        verdict = judge_record(
+            is_running=rank.pidfd is not None,
+            is_exit_stored=bool(marks.mark(MarkScope.EXIT, rank.name)),
+        )
+        if verdict is Adoption.CLEAN_UP:
+            self._forget(rank)
+            return None
+        self._by_pid[record.pid] = rank
+        self._spawn(self._watch(rank), f"watch of {rank.name}")
+        if not rank.is_cold:
+            self._note_start(rank)
+        return rank
+
+    async def greet(self, hello: RankHello) -> None:
+        """Take in a rank's first words: what it says next must come after its start.
+
+        A forked rank may speak before its parent has written its record, so that is waited for.
+
+        Raises:
+            OSError: Its start can't be stored.
+        """
+        key = RankKey(hello.task, hello.generation, hello.global_rank)
+        deadline = self._clock.monotonic_s() + RECORD_WAIT_S
+        while hello.pid not in self._by_pid:
+            record = self._files.record(key)
+            if record is not None and record.pid == hello.pid:
+                self.adopt(record)
+                break
+            if self._clock.monotonic_s() >= deadline:
+                _LOG.warning("%s has no record", key.process(hello.pid))
+                return
+            await asyncio.sleep(_POLL_S)
+        rank = self._by_pid.get(hello.pid)
+        if rank is not None and rank.is_cold:
+            self._note_start(rank)
+
+    def pulse(self, pid: int, pulse: RankPulse) -> None:
+        """Remember how far a rank is."""
+        if (rank := self._by_pid.get(pid)) is not None:
+            rank.iteration, rank.duration_s = pulse.iteration, pulse.duration_s
+
+    def statuses(self) -> list[RankStatus]:
+        """Return what lives now, for heartbeats and the inventory."""
+        return [
+            RankStatus(
+                task=rank.key.task,
+                generation=rank.key.generation,
+                global_rank=rank.key.global_rank,
+                worker=rank.record.launch.worker,
+                pid=rank.record.pid,
+                iteration=rank.iteration,
+                duration_s=rank.duration_s,
+                rss_bytes=rss_bytes(rank.record.pid),
+            )
+            for rank in self._by_pid.values()
+        ]
+
+    async def end(self, keys: Iterable[RankKey], limit_s: float) -> list[RankProcess]:
+        """Kill the ranks and wait until their exits are stored; return those that remain."""
+        wanted = set(keys)
+        ranks = [rank for rank in self._by_pid.values() if rank.key in wanted]
+        for rank in ranks:
+            rank.kill()
+        try:
+            async with asyncio.timeout(limit_s):
+                for rank in ranks:
+                    await rank.exited.wait()
+        except TimeoutError:
+            _LOG.warning("some ranks survive SIGKILL")
+        return [rank for rank in ranks if not rank.exited.is_set()]
+
+    def _note_start(self, rank: RankProcess) -> None:
+        if rank.is_foreign:
+            return
+        key = rank.key
+        started = RankStarted(
+            task=key.task,
+            generation=key.generation,
+            global_rank=key.global_rank,
+            pid=rank.record.pid,
+            warm=not rank.is_cold,
+            start_s=round(max(0.0, self._clock.monotonic_s() - rank.launched_at), 6),
+        )
+        mark = Mark(scope=MarkScope.START, name=key.stem)
+        self._outbox.store(started, self._clock.wall_s(), mark)
+
+    async def _watch(self, rank: RankProcess) -> None:
+        if rank.pidfd is not None:
+            await wait_ended(rank.pidfd)
+        ended = await self._exit_record(rank)
+        await self._drained(rank.record.pid)
+        await self._store_exit(rank, self._describe_exit(rank, ended))
+        del self._by_pid[rank.record.pid]
+        self._forget(rank)
+
+    async def _exit_record(self, rank: RankProcess) -> ExitRecord | None:
+        """Wait until its parent wrote how the rank ended; the parent may itself be dead."""
+        deadline = self._clock.monotonic_s() + EXIT_FILE_WAIT_S
+        while (ended := self._files.exit(rank.key, rank.record.pid)) is None:
+            if self._clock.monotonic_s() >= deadline:
+                _LOG.warning("nobody wrote how %s ended", rank.name)
+                break
+            await asyncio.sleep(_POLL_S)
+        return ended
+
+    def _describe_exit(self, rank: RankProcess, ended: ExitRecord | None) -> AnyObservation:
+        key, marks = rank.key, self._outbox.outbox
+        tail = self._files.tail(key)
+        if rank.is_cold and not rank.is_foreign and not marks.mark(MarkScope.START, key.stem):
+            return LaunchFailed(
+                task=key.task,
+                generation=key.generation,
+                global_rank=key.global_rank,
+                reason=f"cold start ended with {_in_words(ended)} before its first word: {tail}",
+            )
+        return RankExited(
+            task=key.task,
+            generation=key.generation,
+            global_rank=key.global_rank,
+            pid=rank.record.pid,
+            exit_code=ended.exit_code if ended else None,
+            signal=ended.signal if ended else None,
+            is_expected=is_exit_expected(key, is_foreign=rank.is_foreign, marks=marks),
+            stderr_tail=tail,
+        )
+
+    async def _store_exit(self, rank: RankProcess, observation: AnyObservation) -> None:
+        """Store an exit, whatever it takes: it is the one report that nobody repeats."""
+        mark = Mark(scope=MarkScope.EXIT, name=rank.name)
+        while True:
+            try:
+                self._outbox.store(observation, self._clock.wall_s(), mark)
+            except OSError as error:
+                _LOG.error("can't store the exit of %s, trying again: %s", rank.name, error)
+                await asyncio.sleep(_STORE_RETRY_S)
+            else:
+                return
+
+    def _forget(self, rank: RankProcess) -> None:
+        self._files.retire(rank.key)
+        if rank.pidfd is not None:
+            os.close(rank.pidfd)
+            rank.pidfd = None
+        rank.exited.set()
+
+
+def _open_running(record: RankRecord) -> int | None:
+    """Return a pidfd of the very process in ``record``, or None if it does not run."""
+    pidfd = open_pidfd(record.pid)
+    # Checked after opening: from here on the descriptor can't come to mean another process.
+    if pidfd is None or is_running(record.pid, record.start_ticks):
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def _in_words(ended: ExitRecord | None) -> str:
+    if ended is None:
+        return "an unknown status"
+    if ended.signal is not None:
+        return f"signal {ended.signal}"
+    return f"exit code {ended.exit_code}"

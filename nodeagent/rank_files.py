@@ -1,0 +1,149 @@
+"""The files of a node's ranks: ``ranks/<task>.<generation>.<global_rank>.{json,exit,log,launch}``.
+
+Who forks a rank, the template or a cold start, writes ``.json`` right after the fork and ``.exit``
+when it reaped the rank, both atomically. They are what the next agent adopts from. The agent writes
+``.launch``, from which a cold rank starts; its presence tells a cold rank from a warm one. All
+three go once the exit is stored in the outbox; logs of ended ranks are kept for the newest
+``NUM_LOGS_KEPT``.
+
+This module reads and writes files and decides nothing.
+"""
+
+import logging
+from collections.abc import Container
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from nodeagent.protocol.training import RankLaunch
+from nodeagent.supervisor import RankKey
+
+_LOG = logging.getLogger(__name__)
+
+NUM_LOGS_KEPT: Final = 20
+TAIL_BYTES: Final = 4096
+
+
+class RankRecord(BaseModel):
+    """Content of ``.json``: a process that was started."""
+
+    model_config = ConfigDict(frozen=True)
+
+    launch: RankLaunch
+    pid: int
+    start_ticks: int
+
+    @property
+    def key(self) -> RankKey:
+        """Name of the rank."""
+        return RankKey(self.launch.task, self.launch.generation, self.launch.global_rank)
+
+
+class ExitRecord(BaseModel):
+    """Content of ``.exit``: how a process ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pid: int
+    exit_code: int | None = None
+    signal: int | None = None
+    wall_s: float
+
+
+class RankFiles:
+    """The directory ``ranks/`` of one state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+    def log(self, key: RankKey) -> Path:
+        """Return where the rank's stdout and stderr go."""
+        return self._path(key, ".log")
+
+    def records(self, known: Container[str] = ()) -> list[RankRecord]:
+        """Return every record whose stem is not in ``known``.
+
+        One that can't be read is moved aside and logged.
+        """
+        found = []
+        for path in sorted(self.directory.glob("*.json")):
+            if path.name.removesuffix(".json") in known:
+                continue
+            try:
+                found.append(RankRecord.model_validate_json(path.read_bytes()))
+            except FileNotFoundError:
+                continue
+            except ValidationError as error:
+                _LOG.error("moved %s aside: %s", path, error.errors()[0]["msg"])
+                path.rename(path.with_suffix(".bad"))
+        return found
+
+    def record(self, key: RankKey) -> RankRecord | None:
+        """Return the record of one rank, if there is one."""
+        try:
+            return RankRecord.model_validate_json(self._path(key, ".json").read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def is_cold(self, key: RankKey) -> bool:
+        """Return whether the rank was started without the template."""
+        return self._path(key, ".launch").exists()
+
+    def write_launch(self, launch: RankLaunch) -> Path:
+        """Write what a cold rank is to be; return the file."""
+        key = RankKey(launch.task, launch.generation, launch.global_rank)
+        path = self._path(key, ".launch")
+        _write_atomically(path, launch)
+        return path
+
+    def exit(self, key: RankKey, pid: int) -> ExitRecord | None:
+        """Return how the process ended, once that is written; an older process's file is none."""
+        try:
+            ended = ExitRecord.model_validate_json(self._path(key, ".exit").read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+        return ended if ended.pid == pid else None
+
+    def tail(self, key: RankKey) -> str:
+        """Return the last lines of the rank's log, at most ``TAIL_BYTES``."""
+        return tail_of(self.log(key))
+
+    def retire(self, key: RankKey) -> None:
+        """Remove what is left of an ended rank, except its log; drop logs that are too old."""
+        for suffix in (".json", ".exit", ".launch"):
+            self._path(key, suffix).unlink(missing_ok=True)
+        ended = [
+            path for path in self.directory.glob("*.log") if not _beside(path, ".json").exists()
+        ]
+        ended.sort(key=lambda path: path.stat().st_mtime)
+        for path in ended[:-NUM_LOGS_KEPT]:
+            path.unlink(missing_ok=True)
+
+    def _path(self, key: RankKey, suffix: str) -> Path:
+        return self.directory / f"{key.stem}{suffix}"
+
+
+def tail_of(path: Path, num_bytes: int = TAIL_BYTES) -> str:
+    """Return the end of a text file, from a line's beginning on; empty if there is no file."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - num_bytes))
+            data = file.read()
+    except FileNotFoundError:
+        return ""
+    if size > num_bytes:
+        data = data[data.find(b"\n") + 1 :]
+    return data.decode("utf-8", "replace")
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name.removesuffix(path.suffix) + suffix)
+
+
+def _write_atomically(path: Path, content: BaseModel) -> None:
+    scratch = path.with_name(path.name + ".tmp")
+    scratch.write_text(content.model_dump_json())
+    scratch.replace(path)

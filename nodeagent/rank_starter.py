@@ -1,0 +1,143 @@
+"""Starts one rank: forked from the template where that is possible, else cold.
+
+The template may be importing still (the start waits), die in the middle (the rank's record tells
+whether it was forked), be given up, or refuse. Only then does a rank start cold. A start that was
+asked away meanwhile, by a stop or a newer generation, is abandoned.
+
+Which ranks start at all is decided in ``supervisor``.
+"""
+
+import asyncio
+import logging
+import subprocess
+from typing import Final
+
+from nodeagent.clock import Clock
+from nodeagent.launcher import Launcher
+from nodeagent.outbox import MarkScope
+from nodeagent.outbox_file import OutboxFile
+from nodeagent.processes import RankProcesses
+from nodeagent.protocol.local import RankForked
+from nodeagent.protocol.observations import LaunchFailed
+from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank_files import RankFiles
+from nodeagent.supervisor import RankKey, key_of, refusal
+from nodeagent.template_client import TemplateClient, TemplateError
+
+_LOG = logging.getLogger(__name__)
+
+COLD_RECORD_LIMIT_S: Final = 30.0
+_POLL_S: Final = 0.02
+_FORK_ATTEMPTS: Final = 3
+
+
+class StartError(Exception):
+    """A rank was not started; the text tells the controller why."""
+
+
+class RankStarter:
+    """Starts single ranks: forked from the template where that is possible, else cold."""
+
+    def __init__(
+        self,
+        processes: RankProcesses,
+        files: RankFiles,
+        template: TemplateClient,
+        launcher: Launcher,
+        outbox: OutboxFile,
+        clock: Clock,
+    ) -> None:
+        self._processes = processes
+        self._files = files
+        self._template = template
+        self._launcher = launcher
+        self._outbox = outbox
+        self._clock = clock
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def reap(self) -> None:
+        """Collect the cold starts that have ended, so that they do not stay as zombies."""
+        self._children = [child for child in self._children if child.poll() is None]
+
+    async def start(self, launch: RankLaunch, run_id: str | None) -> None:
+        """Start one rank for the controller's run ``run_id``, unless it is there already.
+
+        Raises:
+            StartError: It was not started, or was asked away. If it could not be started, a
+                ``LaunchFailed`` is stored too.
+            OSError: Its start can't be stored.
+        """
+        key = key_of(launch)
+        self._processes.expect(key)
+        reason = await self._fork(launch, run_id)
+        if reason:
+            _LOG.warning("starting %s cold: %s", key.stem, reason)
+            await self._start_cold(launch)
+        if (asked_away := self._asked_away(launch, run_id)) is not None:
+            # It may be running by now; under another run it is a foreign rank.
+            for rank in self._processes.living():
+                if rank.key == key and (rank.is_foreign or self._outbox.outbox.run_id == run_id):
+                    rank.kill()
+            raise StartError(asked_away)
+
+    def _asked_away(self, launch: RankLaunch, run_id: str | None) -> str | None:
+        """Return why the rank is not wanted any more, or None."""
+        if self._outbox.outbox.run_id != run_id:
+            return "another run of the controller took over"
+        return refusal([launch], self._outbox.outbox)
+
+    async def _fork(self, launch: RankLaunch, run_id: str | None) -> str:
+        """Fork one rank; return why it has to start cold, or nothing."""
+        key, reason = key_of(launch), ""
+        for _ in range(_FORK_ATTEMPTS):
+            if reason := await self._template.settled():
+                return reason
+            if (asked_away := self._asked_away(launch, run_id)) is not None:
+                raise StartError(asked_away)
+            if (record := self._files.record(key)) is not None:
+                self._processes.adopt(record)  # forked, and the template died before it said so
+                return ""
+            try:
+                answer = await self._template.fork(launch)
+            except TemplateError as error:
+                reason = str(error)
+                continue
+            if isinstance(answer, RankForked):
+                if self._outbox.outbox.run_id != run_id:
+                    self._outbox.advance(MarkScope.FOREIGN, key.process(answer.pid))
+                self._processes.adopt_forked(key, answer.pid)
+                return ""
+            return answer.reason
+        return reason
+
+    async def _start_cold(self, launch: RankLaunch) -> None:
+        key = key_of(launch)
+        try:
+            path = self._files.write_launch(launch)
+            child = self._launcher.start_cold(self._files, key, path)
+            self._children.append(child)
+            await self._adopt_cold(key, child)
+        except (StartError, OSError) as error:
+            failed = LaunchFailed(
+                task=key.task,
+                generation=key.generation,
+                global_rank=key.global_rank,
+                reason=str(error),
+            )
+            self._outbox.store(failed, self._clock.wall_s())
+            raise StartError(f"{key.stem}: {error}") from error
+
+    async def _adopt_cold(self, key: RankKey, child: subprocess.Popen[bytes]) -> None:
+        """Wait for the record that the cold start writes, as soon as the rank is forked."""
+        deadline = self._clock.monotonic_s() + COLD_RECORD_LIMIT_S
+        while (record := self._files.record(key)) is None:
+            status = child.poll()
+            if status is not None:
+                raise StartError(
+                    f"the cold start ended with {status}: {self._files.tail(key).strip()}"
+                )
+            if self._clock.monotonic_s() > deadline:
+                child.kill()
+                raise StartError(f"the cold start did nothing in {COLD_RECORD_LIMIT_S:.0f} s")
+            await asyncio.sleep(_POLL_S)
+        self._processes.adopt(record)

@@ -1,0 +1,134 @@
+"""A console under test: frozen clock, scripted source, and its screen as text."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+
+from textual.pilot import Pilot
+
+from console.app import ConsoleApp
+from console.client.source import Inbox, NoReplyError
+from console.desk import Session
+from console.screens.waiting import Waiting
+from console.viewmodel.glyphs import UNICODE, Glyphs
+from console.viewmodel.state import Link, LinkChanged, LinkPhase, Received
+from console.widgets.look import Look
+from controller.api.views import ClusterView, LogLine
+from controller.api.wire import Command, LogLines, Reply, Snapshot
+
+
+class FakeSource:
+    """A source that stays silent; tests put events into the app's inbox themselves."""
+
+    def __init__(self) -> None:
+        self.sent: list[Command] = []
+        self.answer: Callable[[Command], Reply | None] = lambda command: Reply(
+            request_id=command.request_id, is_ok=True
+        )
+
+    async def run(self, inbox: Inbox) -> None:
+        """Do nothing: there is no connection to keep."""
+
+    async def send(self, command: Command) -> Reply:
+        """Remember ``command`` and answer as scripted; no answer means a time-out."""
+        self.sent.append(command)
+        if reply := self.answer(command):
+            return reply
+        raise NoReplyError("no reply within 10 s")
+
+
+class Bench:
+    """A running console and the hands on it."""
+
+    def __init__(self, app: ConsoleApp, pilot: Pilot[int], source: FakeSource) -> None:
+        self.app = app
+        self.pilot = pilot
+        self.source = source
+        self.now = 1_000.0
+
+    async def show(self, view: ClusterView, *lines: LogLine) -> None:
+        """Let ``view`` and ``lines`` arrive."""
+        self.app.inbox.put(Received(self.now, Snapshot(view=view)))
+        if lines:
+            self.app.inbox.put(Received(self.now, LogLines(lines=list(lines))))
+        await self.settle()
+
+    async def link(self, phase: LinkPhase, reason: str = "") -> None:
+        """Let the connection change."""
+        self.app.inbox.put(LinkChanged(Link(phase, self.now, reason)))
+        await self.settle()
+
+    async def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+        await self.settle()
+
+    async def press(self, *keys: str, opens_dialog: bool = False) -> None:
+        """Press keys; a dialog that they open gets past its guard."""
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+        if opens_dialog:
+            await self.wait(0.5)
+
+    async def settle(self) -> None:
+        """Let everything that is under way be painted."""
+        await self.pilot.pause()
+        self.app.tick(is_forced=True)
+        # Textual lays screens out in its own time.
+        for _ in range(200):
+            await self.pilot.pause(0.01)
+            if self._is_laid_out():
+                return
+        raise AssertionError("the screen was not laid out within 2 s")
+
+    def _is_laid_out(self) -> bool:
+        is_waiting = any(isinstance(screen, Waiting) for screen in self.app.screen_stack)
+        if self.app.state.view is None or is_waiting or self.app.overview.size != self.app.size:
+            return self.app.state.view is None
+        boxes = self.app.overview._boxes
+        return all(
+            widget.size == (box.width, box.height)
+            for name, box in boxes.items()
+            if (widget := self.app.overview.query_one(f"#{name}")).display
+        )
+
+    @property
+    def screen(self) -> str:
+        """What the terminal shows."""
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join(strip.text.rstrip() for strip in strips)
+
+    @property
+    def last_line(self) -> str:
+        """The activity line, above the key bar."""
+        return self.screen.splitlines()[-2].strip()
+
+
+@asynccontextmanager
+async def console(
+    view: ClusterView | None,
+    *lines: LogLine,
+    size: tuple[int, int] = (80, 24),
+    is_armed: bool = False,
+    owns_demo: bool = False,
+    glyphs: Glyphs = UNICODE,
+) -> AsyncIterator[Bench]:
+    """Run a console of ``size``, connected and showing ``view`` unless that is None."""
+    source = FakeSource()
+    numbers = count(1)
+    holder: list[Bench] = []
+    app = ConsoleApp(
+        source,
+        Session("alex", owns_demo=owns_demo, starts_armed=is_armed),
+        lambda: holder[0].now if holder else 1_000.0,
+        lambda: f"r{next(numbers)}",
+        look=Look(glyphs=glyphs),
+    )
+    async with app.run_test(size=size) as pilot:
+        holder.append(Bench(app, pilot, source))
+        bench = holder[0]
+        await bench.settle()
+        if view is not None:
+            await bench.link(LinkPhase.LIVE)
+            await bench.show(view, *lines)
+        yield bench

@@ -1,0 +1,405 @@
+"""What an operator does, key by key: decide, drill, arm, read, leave, and what is refused."""
+
+import pytest
+from textual.events import Paste
+
+from console.app import ConsoleApp
+from console.client.source import Inbox
+from console.dialogs.decide import ApproveDialog, RejectDialog
+from console.dialogs.drill import DrillDialog
+from console.dialogs.plain import HelpDialog, QuitDialog
+from console.screens.overview import Overview
+from console.screens.waiting import TooSmall
+from console.viewmodel.state import LinkPhase, Received
+from console.widgets.bars import KeyBar
+from console.widgets.streams import EventPanel
+from console.widgets.tables import TablePanel
+from controller.api.views import PlanState
+from controller.api.wire import ApprovePlan, RejectPlan, Reply, RequestPlan, RunDrill, Snapshot
+from tests.console.bench import console
+from tests.fakes import cluster_views
+
+SIZES = pytest.mark.parametrize("size", [(80, 24), (160, 48)], ids=lambda size: f"{size[0]}")
+
+
+@SIZES
+async def test_approve_is_sent_with_the_revision_and_followed_until_applied(
+    size: tuple[int, int],
+) -> None:
+    async with console(cluster_views.waiting(), size=size, is_armed=True) as bench:
+        await bench.press("A", opens_dialog=True)
+        assert "Approve plan P-2 r1 on demo?" in bench.screen
+        await bench.press("y", "enter")
+        await bench.settle()
+        assert bench.source.sent == [
+            ApprovePlan(request_id="r1", actor="alex", plan="P-2", revision=1)
+        ]
+        assert "accepted  approve P-2 r1" in bench.last_line
+        await bench.show(cluster_views.healed())
+        assert "done  approve P-2 r1: P-2 is applied" in bench.last_line
+
+
+async def test_enter_alone_cancels_an_approval() -> None:
+    async with console(cluster_views.waiting(), is_armed=True) as bench:
+        await bench.press("A", opens_dialog=True)
+        await bench.press("enter")
+        assert isinstance(bench.app.screen, Overview)
+        assert bench.source.sent == []
+
+
+async def test_keys_within_the_guard_time_do_nothing() -> None:
+    async with console(cluster_views.waiting(), is_armed=True) as bench:
+        await bench.press("A")
+        await bench.press("y", "enter")
+        assert isinstance(bench.app.screen, ApproveDialog)
+        await bench.wait(0.5)
+        await bench.press("enter")
+        assert bench.source.sent == []
+
+
+@SIZES
+async def test_a_new_revision_freezes_the_open_dialog(size: tuple[int, int]) -> None:
+    async with console(cluster_views.waiting(), size=size, is_armed=True) as bench:
+        await bench.press("A", opens_dialog=True)
+        await bench.press("y")
+        newer = cluster_views.plan(revision=2)
+        await bench.show(cluster_views.waiting().model_copy(update={"plans": [newer]}))
+        assert "P-2 r2 arrived, this is r1: close and review" in bench.screen
+        await bench.press("enter")
+        assert bench.source.sent == []
+        assert isinstance(bench.app.screen, Overview)
+
+
+async def test_a_decision_of_somebody_else_freezes_the_open_dialog() -> None:
+    async with console(cluster_views.waiting(), is_armed=True) as bench:
+        await bench.press("A", opens_dialog=True)
+        decided = cluster_views.plan(state=PlanState.APPROVED, approved_by="kim")
+        await bench.show(cluster_views.waiting().model_copy(update={"plans": [decided]}))
+        assert "P-2 was approved by kim" in bench.screen
+        await bench.press("y", "enter")
+        assert bench.source.sent == []
+
+
+async def test_a_disconnect_freezes_the_open_dialog() -> None:
+    async with console(cluster_views.waiting(), is_armed=True) as bench:
+        await bench.press("A", opens_dialog=True)
+        await bench.press("y")
+        await bench.link(LinkPhase.LOST, "gone")
+        assert "not connected to the controller" in bench.screen
+        await bench.press("enter")
+        assert bench.source.sent == []
+
+
+@SIZES
+async def test_reject_carries_the_reason_with_hostile_characters(size: tuple[int, int]) -> None:
+    async with console(cluster_views.waiting(), size=size, is_armed=True) as bench:
+        await bench.press("X", opens_dialog=True)
+        await bench.press(*"no", "space", "[", "/", "]", "x", "backspace", "enter")
+        await bench.settle()
+        assert bench.source.sent == [
+            RejectPlan(request_id="r1", actor="alex", plan="P-2", revision=1, reason="no [/]")
+        ]
+
+
+async def test_escape_keeps_the_plan_waiting() -> None:
+    async with console(cluster_views.waiting(), is_armed=True) as bench:
+        await bench.press("X", opens_dialog=True)
+        assert isinstance(bench.app.screen, RejectDialog)
+        await bench.press("escape")
+        assert bench.source.sent == []
+
+
+async def test_a_refusal_of_the_controller_is_shown_with_code_and_message() -> None:
+    async with console(cluster_views.calm(), size=(120, 40), is_armed=True) as bench:
+        bench.source.answer = lambda command: Reply(
+            request_id=command.request_id,
+            is_ok=False,
+            code="nothing",
+            message="no plan would change anything",
+        )
+        await bench.press("P")
+        await bench.settle()
+        assert [type(command) for command in bench.source.sent] == [RequestPlan]
+        expected = "refused  propose a plan: no plan would change anything (nothing)"
+        assert expected in bench.last_line
+
+
+async def test_a_missing_reply_is_an_unknown_outcome() -> None:
+    async with console(cluster_views.calm(), is_armed=True) as bench:
+        bench.source.answer = lambda _: None
+        await bench.press("P")
+        await bench.settle()
+        assert "outcome unknown  propose a plan: no reply within 10 s" in bench.last_line
+
+
+@SIZES
+async def test_drill_goes_through_kind_target_and_confirmation(size: tuple[int, int]) -> None:
+    async with console(cluster_views.calm(), size=size, is_armed=True) as bench:
+        await bench.press("I", opens_dialog=True)
+        assert "Drill: what should break?" in bench.screen
+        await bench.press("down", "down", "enter")
+        assert "Drill lose-node: which node?" in bench.screen
+        await bench.press("enter")
+        assert "Inject lose-node into node n4 on demo?" in bench.screen
+        assert "gpt-b: ranks 2, 3 on n4" in bench.screen
+        await bench.press("y", "enter")
+        await bench.settle()
+        assert bench.source.sent == [
+            RunDrill(request_id="r1", actor="alex", drill="lose-node", node="n4")
+        ]
+
+
+async def test_drill_proposes_what_is_selected_on_the_overview() -> None:
+    async with console(cluster_views.calm(), is_armed=True) as bench:
+        await bench.press("tab", "down", "down")
+        await bench.press("I", opens_dialog=True)
+        await bench.press("enter", "enter")
+        assert "rank 3 of gpt-b on n4" in bench.screen
+        await bench.press("y", "enter")
+        await bench.settle()
+        assert bench.source.sent == [
+            RunDrill(request_id="r1", actor="alex", drill="kill-rank", task="gpt-b", rank=3)
+        ]
+
+
+async def test_a_target_that_vanishes_freezes_the_confirmation() -> None:
+    async with console(cluster_views.calm(), is_armed=True) as bench:
+        await bench.press("I", opens_dialog=True)
+        await bench.press("down", "down", "enter", "enter")
+        await bench.show(cluster_views.waiting())
+        assert "node n4 changed or is gone" in bench.screen
+        await bench.press("y", "enter")
+        assert bench.source.sent == []
+
+
+async def test_left_goes_back_in_the_drill_menu() -> None:
+    async with console(cluster_views.calm(), is_armed=True) as bench:
+        await bench.press("I", opens_dialog=True)
+        await bench.press("enter", "enter", "left", "left")
+        assert "Drill: what should break?" in bench.screen
+        await bench.press("ctrl+c")
+        assert isinstance(bench.app.screen, Overview)
+
+
+@pytest.mark.parametrize("key", ["A", "X", "P", "I"])
+async def test_view_mode_refuses_every_verb_with_the_reason(key: str) -> None:
+    async with console(cluster_views.waiting()) as bench:
+        await bench.press(key)
+        await bench.settle()
+        reason = "P-2 waits already" if key == "P" else "view mode, ctrl+t arms"
+        assert reason in bench.last_line
+        assert isinstance(bench.app.screen, Overview)
+        assert bench.source.sent == []
+
+
+async def test_ctrl_t_arms_and_ten_minutes_without_a_verb_disarm() -> None:
+    async with console(cluster_views.calm()) as bench:
+        assert "VIEW" in bench.screen.splitlines()[0]
+        await bench.press("ctrl+t")
+        assert "ARMED" in bench.screen.splitlines()[0]
+        await bench.wait(595)
+        await bench.show(cluster_views.calm())
+        assert "ARMED 5.0 s" in bench.screen.splitlines()[0]
+        await bench.wait(6)
+        assert "VIEW" in bench.screen.splitlines()[0]
+
+
+async def test_a_verb_prolongs_the_armed_time() -> None:
+    async with console(cluster_views.calm(), is_armed=True) as bench:
+        await bench.wait(500)
+        await bench.show(cluster_views.calm())
+        await bench.press("P")
+        await bench.wait(500)
+        assert "ARMED" in bench.screen.splitlines()[0]
+
+
+async def test_a_disconnect_disarms_and_refuses_verbs() -> None:
+    async with console(cluster_views.waiting(), is_armed=True) as bench:
+        await bench.link(LinkPhase.LOST, "the controller closed the connection")
+        assert "DISCONNECTED" in bench.screen.splitlines()[0]
+        await bench.press("A")
+        await bench.settle()
+        assert "not connected" in bench.last_line
+        await bench.press("ctrl+t")
+        assert not bench.app.state.is_armed
+
+
+async def test_old_data_refuses_verbs() -> None:
+    async with console(cluster_views.waiting(), is_armed=True) as bench:
+        await bench.wait(7)
+        await bench.press("A")
+        await bench.settle()
+        assert "data is 7 s old" in bench.last_line
+
+
+async def test_too_small_a_terminal_says_so_and_recovers() -> None:
+    async with console(cluster_views.calm(), size=(80, 24), is_armed=True) as bench:
+        await bench.pilot.resize_terminal(50, 10)
+        await bench.pilot.pause()
+        assert isinstance(bench.app.screen, TooSmall)
+        assert "terminal 50x10 is too small: 60x16 is the least" in bench.screen
+        await bench.press("I", "A")
+        assert isinstance(bench.app.screen, TooSmall)
+        await bench.pilot.resize_terminal(60, 16)
+        await bench.settle()
+        assert "NODES 4" in bench.screen
+
+
+async def test_starting_too_small_recovers_too() -> None:
+    async with console(None, size=(50, 10)) as bench:
+        assert isinstance(bench.app.screen, TooSmall)
+        await bench.link(LinkPhase.LIVE)
+        bench.app.inbox.put(_snapshot(bench.now))
+        bench.app.tick(is_forced=True)
+        await bench.pilot.resize_terminal(80, 24)
+        await bench.settle()
+        assert "NODES 4" in bench.screen
+
+
+def _snapshot(at: float) -> Received:
+
+    return Received(at, Snapshot(view=cluster_views.calm()))
+
+
+async def test_quit_of_an_owned_demo_asks() -> None:
+    async with console(cluster_views.calm(), owns_demo=True, is_armed=True) as bench:
+        await bench.press("q", opens_dialog=True)
+        assert isinstance(bench.app.screen, QuitDialog)
+        assert "Quit ends the demo" in bench.screen
+        await bench.press("escape")
+        assert _is_running(bench.app)
+        await bench.press("q", opens_dialog=True)
+        await bench.press("y", "enter")
+        assert not _is_running(bench.app)
+
+
+async def test_quit_of_an_attached_console_does_not_ask() -> None:
+    async with console(cluster_views.calm()) as bench:
+        await bench.press("ctrl+c")
+        assert not _is_running(bench.app)
+
+
+async def test_a_demo_that_ends_before_its_first_view_ends_the_console() -> None:
+    async with console(None, owns_demo=True) as bench:
+        await bench.link(LinkPhase.ENDED, "the demo ended (exit 2)")
+        assert bench.app.return_code == 1
+
+
+async def test_a_demo_that_ends_later_leaves_its_last_state_on_screen() -> None:
+    async with console(cluster_views.calm(), owns_demo=True) as bench:
+        await bench.link(LinkPhase.ENDED, "the demo ended (exit 0)")
+        assert "ENDED" in bench.screen.splitlines()[0]
+        assert "gpt-a" in bench.screen
+        await bench.press("q")
+        assert not _is_running(bench.app)
+
+
+def _is_running(app: ConsoleApp) -> bool:
+    return app._exit is False
+
+
+async def test_help_lists_every_command() -> None:
+    async with console(cluster_views.calm(), size=(120, 60)) as bench:
+        await bench.press("question_mark", opens_dialog=True)
+        assert isinstance(bench.app.screen, HelpDialog)
+        for words in ("Approve the plan", "Run a drill", "Worker cells", "not now: no plan waits"):
+            assert words in bench.screen
+        await bench.press("x")
+        assert isinstance(bench.app.screen, Overview)
+
+
+async def test_the_palette_offers_the_registry_and_runs_it() -> None:
+    async with console(cluster_views.calm()) as bench:
+        await bench.press("ctrl+p")
+        await bench.pilot.press(*"arm", "enter")
+        for _ in range(100):
+            await bench.pilot.pause(0.02)
+            if bench.app.state.is_armed:
+                break
+        assert bench.app.state.is_armed
+
+
+async def test_a_click_on_the_key_bar_runs_the_command() -> None:
+    async with console(cluster_views.calm()) as bench:
+        bar = bench.app.overview.query_one(KeyBar)
+        place = next(first for first, _, name in bar._places if name == "app.arm")
+        await bench.pilot.click("#keys", offset=(place + 1, 0))
+        await bench.settle()
+        assert bench.app.state.is_armed
+
+
+async def test_the_cursor_stays_on_its_node_when_rows_come_and_go() -> None:
+    async with console(cluster_views.calm()) as bench:
+        await bench.press("down", "down", "down")
+        nodes = bench.app.overview.query_one("#nodes", TablePanel)
+        assert nodes.selected == "n3"
+        view = cluster_views.calm()
+        await bench.show(view.model_copy(update={"nodes": view.nodes[2:]}))
+        assert nodes.selected == "n3"
+        await bench.show(view.model_copy(update={"nodes": [view.nodes[3], *view.nodes[:3]]}))
+        assert nodes.selected == "n3"
+
+
+async def test_the_event_stream_stays_put_while_it_is_read() -> None:
+    async with console(cluster_views.calm(), *cluster_views.log(60)) as bench:
+        events = bench.app.overview.query_one(EventPanel)
+        events.focus()
+        await bench.press("up", "up")
+        await bench.settle()
+        rows = [line.text for line in events.lines[1:]]
+        assert "+2 new below" in events.lines[0].text
+        more = cluster_views.log(70)[60:]
+        await bench.show(cluster_views.calm(), *more)
+        assert [line.text for line in events.lines[1:]] == rows
+        assert "+12 new below" in events.lines[0].text
+        await bench.press("G")
+        assert events.is_following
+
+
+async def test_v_swaps_plan_and_incidents_where_one_fits() -> None:
+    async with console(cluster_views.waiting(), size=(80, 24)) as bench:
+        assert "PLAN P-2" in bench.screen
+        assert "INCIDENTS" not in bench.screen
+        await bench.press("v")
+        await bench.settle()
+        assert "INCIDENTS 2" in bench.screen
+        assert "PLAN P-2" not in bench.screen
+
+
+async def test_paste_answers_no_question() -> None:
+
+    async with console(cluster_views.waiting(), is_armed=True) as bench:
+        await bench.press("A", opens_dialog=True)
+        bench.app.post_message(Paste("y\n"))
+        await bench.settle()
+        assert isinstance(bench.app.screen, ApproveDialog)
+        assert bench.source.sent == []
+        await bench.press("escape")
+        await bench.press("X", opens_dialog=True)
+        bench.app.post_message(Paste("too\nrisky"))
+        await bench.settle()
+        await bench.press("enter")
+        await bench.settle()
+        assert [command.reason for command in bench.source.sent] == ["too risky"]  # type: ignore[union-attr]
+
+
+async def test_a_bug_in_the_source_is_shown_and_the_console_lives_on() -> None:
+    async with console(cluster_views.calm()) as bench:
+
+        async def broken(inbox: Inbox) -> None:
+            raise RuntimeError("a bug")
+
+        bench.source.run = broken  # type: ignore[method-assign]
+        bench.app.run_worker(bench.app._connected())
+        await bench.settle()
+        await bench.settle()
+        assert "RuntimeError('a bug')" in bench.app.state.link.reason
+
+
+async def test_no_drill_dialog_where_the_cluster_offers_none() -> None:
+    view = cluster_views.calm().model_copy(update={"drills": []})
+    async with console(view, is_armed=True) as bench:
+        await bench.press("I")
+        await bench.settle()
+        assert not isinstance(bench.app.screen, DrillDialog)
+        assert "this cluster offers no drills" in bench.last_line

@@ -1,0 +1,279 @@
+"""A rank that trains nothing: speaks the protocol of ``ranks.sock`` and does what its script says.
+
+The script travels as JSON in ``training.data_path`` of the launch. Like the real rank it keeps its
+reports until they are stored and connects again for ever.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from nodeagent.probes.processes import read_stat
+from nodeagent.protocol.codec import Codec, LineSplitter, encode
+from nodeagent.protocol.local import (
+    RaiseInRank,
+    RankHello,
+    RankPulse,
+    RankReport,
+    ReportStored,
+    StopAtBoundary,
+    ToRank,
+)
+from nodeagent.protocol.observations import (
+    AnyObservation,
+    CheckpointSaved,
+    IterationCommitted,
+    RankDone,
+    RankRaised,
+)
+from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.protocol.training import RankLaunch
+from profiles.layout import Layout
+from profiles.model import ModelShape
+
+
+class Script(BaseModel):
+    """What a fake rank does."""
+
+    period_s: float = 0.02
+    """Seconds of an iteration; each is reported."""
+    num_iterations: int | None = None
+    """Iterations after which it exits with ``exit_code``; None goes on and on."""
+    exit_code: int = 0
+    is_hasty: bool = False
+    """It exits as soon as its last report is sent, without waiting until it is stored."""
+    signal: int = 0
+    """Signal that it sends itself instead of exiting."""
+    last_words: str = ""
+    store_key: str = ""
+    """A key that it gets from the store; the value, a number, comes back as a checkpoint's size."""
+    is_fork_refused: bool = False
+    is_cold_start_broken: bool = False
+
+
+def launch(
+    script: Script, task: str = "gpt-a", generation: int = 1, global_rank: int = 0, worker: int = 0
+) -> RankLaunch:
+    """Return a launch whose rank follows ``script``."""
+    shape = ModelShape(num_layers=1, hidden_size=8, num_attention_heads=1, seq_length=8)
+    return RankLaunch.model_validate(
+        {
+            "task": task,
+            "generation": generation,
+            "global_rank": global_rank,
+            "worker": worker,
+            "layout": Layout(dp=4),
+            "training": {
+                "model": shape,
+                "checkpoint_dir": "/nowhere",
+                "data_path": script.model_dump_json(),
+            },
+        }
+    )
+
+
+def script_of(rank: RankLaunch) -> Script:
+    """Return the script in a launch."""
+    return Script.model_validate_json(rank.training.data_path)
+
+
+class FakeRank:
+    """The rank's process."""
+
+    def __init__(self, state_dir: Path, rank: RankLaunch) -> None:
+        self._path = str(state_dir / "ranks.sock")
+        self._rank = rank
+        self._script = script_of(rank)
+        self._codec: Codec[ToRank] = Codec(TypeAdapter(ToRank))
+        self._unstored: list[RankReport] = []
+        self._seq = 0
+        self._iteration = 0
+        self._connection: socket.socket | None = None
+        self._splitter = LineSplitter()
+        self._stop_reason = ""
+
+    def run(self) -> int:
+        """Follow the script; return the exit code."""
+        if self._script.store_key:
+            self._get_from_store()
+        due = time.monotonic()  # noqa: TID251 - a process of its own, without a clock to inject
+        while not self._stop_reason:
+            self._turn(max(0.0, due - time.monotonic()))  # noqa: TID251 - see above
+            if time.monotonic() >= due:  # noqa: TID251 - see above
+                due += self._script.period_s
+                self._commit()
+        while self._unstored and not self._script.is_hasty:
+            self._turn(0.05)
+        print(self._script.last_words, file=sys.stderr, flush=True)  # noqa: T201 - its log
+        if self._script.signal:
+            os.kill(os.getpid(), self._script.signal)
+        return self._script.exit_code
+
+    def _commit(self) -> None:
+        self._iteration += 1
+        self._report(
+            IterationCommitted(
+                **self._identity(),
+                iteration=self._iteration,
+                loss=1.0,
+                duration_s=self._script.period_s,
+                num_tokens=8,
+                grad_norm=1.0,
+            )
+        )
+        self._send(RankPulse(iteration=self._iteration, duration_s=self._script.period_s))
+        if self._iteration == self._script.num_iterations:
+            self._stop_reason = "finished"
+
+    def _turn(self, timeout_s: float) -> None:
+        """Connect if need be, then wait for messages, at most ``timeout_s``."""
+        if self._connection is None:
+            self._connect()
+        if self._connection is None:
+            time.sleep(min(timeout_s, 0.01))
+            return
+        if select.select([self._connection], [], [], timeout_s)[0]:
+            try:
+                data = self._connection.recv(65536)
+            except OSError:
+                data = b""
+            if not data:
+                self._connection = None
+                return
+            for line in self._splitter.feed(data):
+                self._take(self._codec.decode(line))
+
+    def _take(self, message: ToRank) -> None:
+        match message:
+            case ReportStored(seq=seq):
+                self._unstored = [report for report in self._unstored if report.seq > seq]
+            case StopAtBoundary():
+                self._report(
+                    RankDone(**self._identity(), iteration=self._iteration, reason="stopped")
+                )
+                self._stop_reason = "stopped"
+            case RaiseInRank():
+                self._raise()
+            case StoreReply():
+                raise AssertionError("a store reply on the control connection")
+
+    def _raise(self) -> None:
+        self._report(
+            RankRaised(
+                **self._identity(),
+                exception_type="RuntimeError",
+                message="drill",
+                traceback="RuntimeError: drill",
+                is_in_collective=False,
+                iteration=self._iteration,
+            )
+        )
+
+    def _get_from_store(self) -> None:
+        """Get the script's key, again after every lost connection, as the real store does."""
+        call = StoreCall(
+            call_id="1",
+            task=self._rank.task,
+            generation=self._rank.generation,
+            operation="get",
+            keys=[self._script.store_key],
+        )
+        while True:
+            with socket.socket(socket.AF_UNIX) as store:
+                try:
+                    store.connect(self._path)
+                    store.sendall(encode(call))
+                    line = store.makefile("rb").readline()
+                except OSError:
+                    line = b""
+                if line:
+                    break
+            time.sleep(0.01)
+        reply = self._codec.decode(line)
+        assert isinstance(reply, StoreReply)
+        assert reply.call_id == "1"
+        size = int(reply.value or -1)
+        self._report(
+            CheckpointSaved(**self._identity(), iteration=0, duration_s=0.0, num_bytes=size)
+        )
+
+    def _report(self, observation: AnyObservation) -> None:
+        self._seq += 1
+        report = RankReport(seq=self._seq, wall_s=float(self._seq), observation=observation)
+        self._unstored.append(report)
+        self._send(report)
+
+    def _send(self, message: BaseModel) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.sendall(encode(message))
+            except OSError:
+                self._connection = None
+
+    def _connect(self) -> None:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(self._path)
+        except OSError:
+            connection.close()
+            return
+        self._connection, self._splitter = connection, LineSplitter()
+        self._send(RankHello(**self._identity(), pid=os.getpid()))
+        for report in list(self._unstored):
+            self._send(report)
+
+    def _identity(self) -> dict[str, Any]:
+        rank = self._rank
+        return {
+            "task": rank.task,
+            "generation": rank.generation,
+            "global_rank": rank.global_rank,
+        }
+
+
+def fork_rank(state_dir: Path, rank: RankLaunch, descriptors: list[int]) -> int:
+    """Fork a fake rank that lets go of ``descriptors``, write its record, and return its pid."""
+    stem = f"{rank.task}.{rank.generation}.{rank.global_rank}"
+    ranks = state_dir / "ranks"
+    pid = os.fork()
+    if pid == 0:
+        exit_code = 1
+        try:
+            os.setsid()
+            for descriptor in descriptors:
+                os.close(descriptor)
+            log = os.open(ranks / f"{stem}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            exit_code = FakeRank(state_dir, rank).run()
+        finally:
+            os._exit(exit_code)
+    stat = read_stat(pid)
+    record = {"launch": rank.model_dump(mode="json"), "pid": pid}
+    record["start_ticks"] = stat.start_ticks if stat else 0
+    _replace(ranks / f"{stem}.json", record)
+    return pid
+
+
+def write_exit(state_dir: Path, rank: RankLaunch, pid: int, wait_status: int) -> None:
+    """Write how a rank ended, as the template does."""
+    code = os.waitstatus_to_exitcode(wait_status)
+    stem = f"{rank.task}.{rank.generation}.{rank.global_rank}"
+    ended: dict[str, object] = {"pid": pid, "exit_code": None, "signal": None, "wall_s": 0.0}
+    ended["exit_code" if code >= 0 else "signal"] = abs(code)
+    _replace(state_dir / "ranks" / f"{stem}.exit", ended)
+
+
+def _replace(path: Path, content: dict[str, object]) -> None:
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(json.dumps(content))
+    scratch.replace(path)

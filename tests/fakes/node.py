@@ -1,0 +1,246 @@
+"""A real agent process in a state directory of its own, and a controller to talk to it.
+
+``AgentNode`` starts, kills and stops the agent; its template and ranks are the fakes beside this
+file. ``FakeController`` attaches as the real one does and keeps everything it hears.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, TypeAdapter
+
+from nodeagent.clock import SystemClock
+from nodeagent.control import ask_agent, stop_agent
+from nodeagent.inspection import AgentStatus, Inspect
+from nodeagent.protocol.codec import MAX_LINE_BYTES, Codec, encode
+from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.messages import (
+    PROTOCOL_VERSION,
+    Acknowledge,
+    Attach,
+    CommandDone,
+    FromAgent,
+    Heartbeat,
+    Refuse,
+    Report,
+    StartRanks,
+    Welcome,
+)
+from nodeagent.protocol.observations import Observation
+from nodeagent.protocol.rendezvous import StoreCall
+from nodeagent.protocol.training import RankLaunch
+
+REPOSITORY = Path(__file__).parents[2]
+NODE = "n1"
+LIMIT_S = 10.0
+PROGRAM = ("-m", "nodeagent")
+
+ObservationT = TypeVar("ObservationT", bound=Observation)
+
+
+async def until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
+    """Wait until ``condition`` holds."""
+    try:
+        async with asyncio.timeout(limit_s):
+            while not condition():  # noqa: ASYNC110 - the condition may be about another process
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"still not: {what}") from None
+
+
+class FakeController:
+    """One session with an agent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.messages: list[FromAgent] = []
+        self.is_closed = False
+        self.acknowledges = True
+        self._reader = reader
+        self._writer = writer
+        self._codec: Codec[FromAgent] = Codec(TypeAdapter(FromAgent))
+
+    async def listen(self) -> None:
+        with contextlib.suppress(OSError):
+            while line := await self._reader.readline():
+                message = self._codec.decode(line)
+                self.messages.append(message)
+                if isinstance(message, Report) and self.acknowledges:
+                    self.send(Acknowledge(seq=message.seq))
+        self.is_closed = True
+
+    def send(self, message: BaseModel) -> None:
+        self._writer.write(encode(message))
+
+    def send_raw(self, line: bytes) -> None:
+        self._writer.write(line)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    @property
+    def reports(self) -> list[Report]:
+        return [message for message in self.messages if isinstance(message, Report)]
+
+    def observed(self, kind: type[ObservationT]) -> list[ObservationT]:
+        observations = [report.observation for report in self.reports]
+        return [observation for observation in observations if isinstance(observation, kind)]
+
+    async def first(self, kind: type[ObservationT]) -> ObservationT:
+        await until(lambda: bool(self.observed(kind)), f"a {kind.__name__}")
+        return self.observed(kind)[0]
+
+    async def welcome(self) -> Welcome:
+        await until(lambda: bool(self.messages), "an answer to attach")
+        answer = self.messages[0]
+        assert isinstance(answer, Welcome), answer
+        return answer
+
+    async def refusal(self) -> str:
+        await until(lambda: self.is_closed, "the end of a refused connection")
+        (answer,) = self.messages
+        assert isinstance(answer, Refuse), answer
+        return answer.reason
+
+    async def do(self, command: BaseModel) -> CommandDone:
+        """Send a command and wait for its result."""
+        self.send(command)
+        command_id = getattr(command, "command_id")  # noqa: B009 - commands share no base
+
+        def results() -> list[CommandDone]:
+            found = [message for message in self.messages if isinstance(message, CommandDone)]
+            return [done for done in found if done.command_id == command_id]
+
+        num_before = len(results())
+        await until(lambda: len(results()) > num_before, f"the result of {command_id}")
+        return results()[-1]
+
+    async def start_ranks(self, *launches: RankLaunch, command_id: str = "start") -> CommandDone:
+        return await self.do(StartRanks(command_id=command_id, launches=list(launches)))
+
+    async def heartbeat(self, condition: Callable[[Heartbeat], bool]) -> Heartbeat:
+        def matching() -> list[Heartbeat]:
+            beats = [message for message in self.messages if isinstance(message, Heartbeat)]
+            return [beat for beat in beats if condition(beat)]
+
+        await until(lambda: bool(matching()), "such a heartbeat")
+        return matching()[-1]
+
+    @property
+    def store_calls(self) -> list[StoreCall]:
+        return [message for message in self.messages if isinstance(message, StoreCall)]
+
+
+class AgentNode:
+    """A node: its state directory and the agent in it, if one runs."""
+
+    def __init__(self, *options: str) -> None:
+        # Not pytest's tmp_path: a socket's path has at most 107 bytes.
+        self.state_dir = Path(tempfile.mkdtemp(prefix="unicron-"))
+        self.options = options
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        return (self.state_dir / "agent.log").read_text()
+
+    def arguments(self, command: str) -> list[str]:
+        common = ["--state-dir", str(self.state_dir)]
+        if command in {"run", "start"}:
+            common += ["--node", NODE, "--num-workers", "2"]
+            common += ["--template-module", "tests.fakes.fake_template"]
+            common += ["--cold-module", "tests.fakes.fake_cold", *self.options]
+        return [command, *common]
+
+    def call(
+        self, command: str, *options: str, program: Sequence[str] = PROGRAM
+    ) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, *program, *self.arguments(command), *options],
+            env=self._environment(),
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+
+    async def start(self) -> AgentStatus:
+        """Start an agent and wait until it answers."""
+        with (self.state_dir / "agent.log").open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: ASYNC220 - a fork, and done
+                [sys.executable, *PROGRAM, *self.arguments("run")],
+                env=self._environment(),
+                cwd=REPOSITORY,
+                stderr=log,
+            )
+        await until(lambda: self.status() is not None, "an answer of the agent")
+        status = self.status()
+        assert status is not None
+        return status
+
+    def status(self) -> AgentStatus | None:
+        return ask_agent(self.state_dir, Inspect())
+
+    def kill(self) -> None:
+        """Kill the agent as no agent likes to be killed."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def terminate(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        exit_code, self.process = self.process.wait(timeout=LIMIT_S), None
+        return exit_code
+
+    @contextlib.asynccontextmanager
+    async def controller(
+        self,
+        *,
+        last_seq: int = 0,
+        run_id: str = "run-1",
+        term: int = 1,
+        node: str = NODE,
+        version: int = PROTOCOL_VERSION,
+    ) -> AsyncIterator[FakeController]:
+        """Attach a controller for the length of the block."""
+        path = self.state_dir / "agent.sock"
+        reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE_BYTES)
+        controller = FakeController(reader, writer)
+        attach = Attach(
+            version=version, run_id=run_id, term=term, node=NodeId(node), last_seq=last_seq
+        )
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(controller.listen())
+            controller.send(attach)
+            try:
+                yield controller
+            finally:
+                controller.close()
+                listening.cancel()
+
+    def remove(self) -> None:
+        """End everything and remove the directory."""
+        stop_agent(self.state_dir, kill_ranks=True, clock=SystemClock())
+        if self.process is not None:
+            self.process.wait(timeout=LIMIT_S)
+        shutil.rmtree(self.state_dir)
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+
+def record_pids(node: AgentNode) -> dict[str, int]:
+    """Return the pid in each rank's record, by the record's stem."""
+    records = (node.state_dir / "ranks").glob("*.json")
+    return {path.stem: int(json.loads(path.read_text())["pid"]) for path in records}

@@ -1,0 +1,255 @@
+"""Tables, plan, events, bars and dialogs as lines: right width, right words, any text."""
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from console.commands import bar_hints, help_hints
+from console.viewmodel.activity import ActionPhase, Activity
+from console.viewmodel.dialog import DialogContent, TextField, draw_dialog, inner_width
+from console.viewmodel.events import event_lines, moved_anchor, num_newer
+from console.viewmodel.glyphs import ASCII, UNICODE, Glyphs
+from console.viewmodel.incidents import incident_table, where
+from console.viewmodel.keybar import draw_key_bar, help_lines
+from console.viewmodel.nodes import node_table
+from console.viewmodel.plan import decision_line, plan_lines
+from console.viewmodel.state import EventLog, Link, LinkPhase, State
+from console.viewmodel.status import activity_line, status_line
+from console.viewmodel.table import Table
+from console.viewmodel.tasks import task_table
+from console.viewmodel.text import Ground, Line, Tone, cells_wide, span
+from console.viewmodel.words import (
+    ACTION_WORDS,
+    INCIDENT_WORDS,
+    LEVEL_WORDS,
+    NODE_WORDS,
+    PLAN_WORDS,
+    TASK_WORDS,
+    task_letter,
+)
+from controller.api.views import (
+    ClusterView,
+    IncidentState,
+    LogLevel,
+    NodeCondition,
+    NodeView,
+    PlanState,
+    TaskPhase,
+    WorkerView,
+)
+from tests.fakes import cluster_views
+
+TABLES = [node_table, task_table, incident_table]
+
+
+def state(view: ClusterView, **changes: object) -> State:
+    made = State(now=50.0, link=Link(LinkPhase.LIVE), view=view, view_at=50.0)
+    return State(**{**{name: getattr(made, name) for name in made.__slots__}, **changes})
+
+
+WAITING = state(cluster_views.waiting(), log=EventLog(tuple(cluster_views.log(40))))
+
+
+@pytest.mark.parametrize(
+    ("words", "members"),
+    [
+        (NODE_WORDS, NodeCondition),
+        (TASK_WORDS, TaskPhase),
+        (INCIDENT_WORDS, IncidentState),
+        (PLAN_WORDS, PlanState),
+        (LEVEL_WORDS, LogLevel),
+        (ACTION_WORDS, ActionPhase),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
+def test_every_state_has_a_sign_and_a_word(
+    words: dict[object, tuple[str, str, Tone]], members: type, glyphs: Glyphs
+) -> None:
+    assert set(words) == set(members)  # type: ignore[call-overload]
+    assert all(getattr(glyphs, sign) and word for sign, word, _ in words.values())
+
+
+@given(st.sampled_from(TABLES), st.integers(60, 220), st.sampled_from([UNICODE, ASCII]))
+def test_table_lines_fit_their_width(make: object, width: int, glyphs: Glyphs) -> None:
+    table: Table = make(WAITING, width, glyphs)  # type: ignore[operator]
+    for line in (table.heading, *table.lines):
+        assert cells_wide(line.spans) <= width
+    assert len(table.keys) == len(table.lines)
+
+
+@given(st.integers(30, 200), st.text(max_size=30))
+def test_names_of_any_kind_keep_columns_aligned(width: int, name: str) -> None:
+    view = cluster_views.calm()
+    nodes = [view.nodes[0].model_copy(update={"node": name, "note": name}), *view.nodes[1:]]
+    table = node_table(state(view.model_copy(update={"nodes": nodes})), width, UNICODE)
+    assert len({cells_wide(line.spans) for line in (table.heading, *table.lines)}) == 1
+
+
+def test_worker_cells_name_task_and_rank_and_what_is_wrong() -> None:
+    view = cluster_views.calm()
+    odd = [
+        NodeView(
+            node="n1",
+            address="",
+            condition=condition,
+            workers=[
+                WorkerView(worker=0, task="gpt-b", global_rank=3, pid=pid),
+                WorkerView(worker=1),
+            ],
+        )
+        for condition, pid in [
+            (NodeCondition.HEALTHY, 1),
+            (NodeCondition.HEALTHY, None),
+            (NodeCondition.UNREACHABLE, 1),
+            (NodeCondition.LOST, 1),
+        ]
+    ]
+    table = node_table(state(view.model_copy(update={"nodes": odd})), 80, UNICODE)
+    cells = [line.text[25:40].strip() for line in table.lines]
+    assert [cell.split()[0] for cell in cells] == ["B3", "◐B3", "?B3", "✕–"]  # noqa: RUF001
+
+
+def test_many_workers_are_counted_per_task() -> None:
+    workers = [
+        WorkerView(worker=number, task="gpt-a" if number < 12 else None, global_rank=number, pid=1)
+        for number in range(16)
+    ]
+    node = NodeView(node="n1", address="", condition=NodeCondition.HEALTHY, workers=workers)
+    view = cluster_views.calm().model_copy(update={"nodes": [node]})
+    assert "A:12" in node_table(state(view), 80, UNICODE).lines[0].text
+
+
+def test_a_late_heartbeat_and_a_missing_one() -> None:
+    view = cluster_views.calm()
+    nodes = [
+        view.nodes[0].model_copy(update={"heartbeat_at": 90.0}),
+        view.nodes[1].model_copy(update={"heartbeat_at": None}),
+    ]
+    table = node_table(state(view.model_copy(update={"nodes": nodes})), 80, UNICODE)
+    late = next(part for part in table.lines[0].spans if "10 s" in part.text)
+    assert late.tone is Tone.WARN
+    assert "–" in table.lines[1].text  # noqa: RUF001
+
+
+def test_an_incident_is_placed_as_far_as_it_is_known() -> None:
+    incident = cluster_views.killed_rank()
+    assert where(incident, UNICODE) == "gpt-a rank 1 on n1"
+    assert where(incident.model_copy(update={"task": None, "rank": None}), UNICODE) == "n1"
+    nowhere = {"task": None, "rank": None, "node": None}
+    assert where(incident.model_copy(update=nowhere), ASCII) == "-"
+
+
+def test_task_letters_go_on_after_z() -> None:
+    assert [task_letter(at) for at in (0, 25, 26, 51, 52)] == ["A", "Z", "a", "z", "*"]
+
+
+@given(st.integers(40, 200))
+def test_plan_lines_fit_and_say_what_changes(width: int) -> None:
+    plan = cluster_views.plan()
+    lines = plan_lines(WAITING, plan, width, UNICODE)
+    assert all(cells_wide(line.spans) <= max(width, 58) for line in lines)
+    text = "\n".join(line.text for line in lines)
+    assert "4 → 2 workers" in text
+    assert "100% before  → 67% now  → 83% after" in text
+
+
+@given(st.integers(60, 200), st.booleans())
+def test_bars_have_exactly_the_width(width: int, is_armed: bool) -> None:
+    now = state(cluster_views.waiting(), armed_until=100.0 if is_armed else None)
+    for draw in (status_line, decision_line, activity_line):
+        assert cells_wide(draw(now, width, UNICODE).spans) == width
+    bar = draw_key_bar(bar_hints(now), width, UNICODE)
+    assert cells_wide(bar.line.spans) == width
+    assert [name for _, _, name in bar.places][-2:] == ["app.help", "app.quit"]
+
+
+def test_the_bar_keeps_mode_and_connection_at_any_width() -> None:
+    text = status_line(state(cluster_views.waiting(), armed_until=999.0), 60, UNICODE).text
+    assert "ARMED" in text
+    assert "live" in text
+
+
+def test_the_bars_ground_tells_the_mode() -> None:
+    view = cluster_views.calm()
+    assert status_line(state(view), 80, UNICODE).ground is Ground.BAR_VIEW
+    assert status_line(state(view, armed_until=99.0), 80, UNICODE).ground is Ground.BAR_ARMED
+    lost = state(view, link=Link(LinkPhase.LOST, 0.0, "gone", 55.0))
+    line = status_line(lost, 160, UNICODE)
+    assert line.ground is Ground.BAR_LOST
+    assert "DISCONNECTED, data 0.0 s old: gone, next try in 5.0 s" in line.text
+
+
+def test_disabled_keys_are_told_apart_without_colour() -> None:
+    text = draw_key_bar(bar_hints(state(cluster_views.calm())), 120, UNICODE).line.text
+    assert " A approve" in text
+    assert "<?>help" in text
+
+
+def test_help_explains_what_is_not_to_be_had() -> None:
+    lines = help_lines(help_hints(state(cluster_views.calm())), 100, UNICODE)
+    text = "\n".join(line.text for line in lines)
+    assert "Approve the plan that waits  (not now: no plan waits)" in text
+    assert all(cells_wide(line.spans) <= 100 for line in lines)
+
+
+@given(st.integers(30, 150), st.integers(2, 30), st.none() | st.integers(0, 60))
+def test_the_event_window_has_its_size(width: int, height: int, anchor: int | None) -> None:
+    lines = event_lines(WAITING, anchor, width, height, UNICODE)
+    assert 1 <= len(lines) <= height
+    assert all(cells_wide(line.spans) <= max(width, 30) for line in lines)
+
+
+def test_the_anchor_moves_by_lines_and_follows_at_the_end() -> None:
+    log = WAITING.log
+    anchor = moved_anchor(log, None, -3, 10)
+    assert anchor == 37
+    assert num_newer(log, anchor) == 3
+    assert moved_anchor(log, anchor, 1, 10) == 38
+    assert moved_anchor(log, anchor, 3, 10) is None
+    assert moved_anchor(log, anchor, -1_000, 10) == 10
+    assert moved_anchor(EventLog(), None, -1, 10) is None
+
+
+@given(st.lists(st.integers(-5, 5), max_size=20), st.integers(1, 50))
+def test_the_anchor_is_always_a_line_or_the_end(moves: list[int], page: int) -> None:
+    anchor = None
+    for move in moves:
+        anchor = moved_anchor(WAITING.log, anchor, move, page)
+        assert anchor is None or anchor in [line.seq for line in WAITING.log.lines]
+
+
+def test_lines_that_were_missed_are_counted_in_the_heading() -> None:
+    log = EventLog(tuple(cluster_views.log(3)), num_missed=7)
+    (heading, *_) = event_lines(state(cluster_views.calm(), log=log), None, 80, 10, UNICODE)
+    assert "7 missed" in heading.text
+
+
+@settings(deadline=None)
+@given(st.text(max_size=20), st.integers(20, 120), st.integers(6, 40), st.integers(0, 50))
+def test_dialogs_fit_and_keep_their_foot(text: str, width: int, height: int, scroll: int) -> None:
+    content = DialogContent(
+        title=text,
+        body=[Line((span(f"{number} {text}"),)) for number in range(30)],
+        foot=[Line((span("the foot"),))],
+        banner=text,
+    )
+    lines = draw_dialog(content, width, height, scroll, UNICODE)
+    assert len(lines) <= max(height, 7)
+    assert {cells_wide(line.spans) for line in lines} == {inner_width(width) + 4}
+    assert "the foot" in lines[-2].text or inner_width(width) < 10
+
+
+def test_a_text_field_keeps_its_end_in_sight() -> None:
+    field = TextField().typed("a" * 100).typed("\x1b[31mz")
+    assert field.text.endswith("az")
+    assert cells_wide(field.line("reason", 40).spans) <= 41
+    assert field.erased().text.endswith("a")
+    assert field.cleared().text == ""
+    assert len(TextField().typed("x" * 500).text) == 200
+
+
+def test_an_action_without_reply_says_that_it_waits() -> None:
+    sent = Activity("r1", "approve P-2", ActionPhase.SENT, 49.0, 49.0)
+    line = activity_line(state(cluster_views.calm(), activity=sent), 100, UNICODE)
+    assert "approve P-2: waiting for the controller" in line.text
+    assert line.text.rstrip().endswith("1.0 s ago")

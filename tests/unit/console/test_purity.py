@@ -1,0 +1,39 @@
+"""Client and view model know nothing of Textual, and starting the console is cheap."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+PROGRAM = """
+import importlib, pkgutil, sys
+import {package}
+for module in pkgutil.walk_packages({package}.__path__, "{package}."):
+    importlib.import_module(module.name)
+print(" ".join(name for name in {banned!r} if name in sys.modules))
+"""
+
+
+def imported(program: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return ended.stdout.strip()
+
+
+@pytest.mark.parametrize("package", ["console.viewmodel", "console.client"])
+def test_package_does_not_import_textual(package: str) -> None:
+    banned = ("textual", "torch", "asyncssh", "controller.fleet", "controller.runtime")
+    assert imported(PROGRAM.format(package=package, banned=banned)) == ""
+
+
+def test_the_command_line_imports_neither_textual_nor_pydantic() -> None:
+    program = "import sys, console.cli; print('textual' in sys.modules, 'pydantic' in sys.modules)"
+    assert imported(program) == "False False"
+
+
+def test_commands_do_not_import_textual() -> None:
+    assert imported("import sys, console.commands; print('textual' in sys.modules)") == "False"
