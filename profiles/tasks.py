@@ -1,153 +1,242 @@
 """Task profiles: what a training task is like, read from TOML and checked as a whole.
 
 A profile says everything about a task that does not depend on the cluster it runs on: its model,
-how it trains, its weight, and T(t, x). A mistake is one error that names the file, the place, the
-value and what is allowed; nothing is guessed.
+how it trains, its weight, and T(t, x). A file holds one ``[[task]]`` table per task, in the shape
+of ``TaskProfile``. Any mistake is one ``ProfileError`` that names the file, the place, the value
+and what is allowed; nothing is guessed, and no profile of a file with a mistake is used.
+
+Whether the tasks fit a cluster is not checked here.
 """
 
-import difflib
+import json
+import math
+import re
 import tomllib
-from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
+from profiles.layout import Layout
 from profiles.model import ModelShape
 from profiles.throughput import ThroughputPoint, ThroughputTable
 
+_UNKNOWN_KEY: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_MISSING_KEY: Final = frozenset({"missing", "missing_argument"})
+_MAX_WEIGHT: Final = 1e9
+_MAX_SHOWN: Final = 60
+"""Longest value that an error repeats, characters."""
+
 
 class ProfileError(Exception):
-    """A file of task profiles can't be used; the text names file, place and mend."""
+    """Task profiles can't be used. The text is one line and names file, place and mend."""
+
+
+def _is_name(name: str) -> str:
+    # Names become part of file names, of drill targets and of rank identities.
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name):
+        raise ValueError(
+            "must be 1 to 32 letters, digits, '-' or '_', and begin with a letter or digit"
+        )
+    return name
 
 
 class TaskProfile(BaseModel):
     """One task.
 
     Attributes:
-        name: Letters, digits, ``-`` and ``_``; unique.
-        weight: Priority in the WAF.
-        workers: Size at the start.
-        min_workers: Smallest size that is of use.
+        name: Unique in its file.
+        weight: Priority w(t): multiplies the throughput in the WAF.
+        workers: Size at the start; a listed one.
+        min_workers: Smallest size that is of use; a listed one.
         model: Shape of the model.
         num_micro_batches: Micro-batches of the global batch; a multiple of every layout's dp.
-        micro_batch_size: Samples of a micro-batch.
+        micro_batch_size: Samples of one micro-batch.
         learning_rate: Adam's step size.
-        checkpoint_interval: Iterations between checkpoints.
-        iteration_floor_s: Shortest time of an iteration, for toys that would be too fast to watch.
-        throughput: T(t, x) by size.
+        checkpoint_interval: Iterations between two checkpoints.
+        iteration_floor_s: Shortest time an iteration takes, seconds; slows toys down to be watched.
+        throughput: T(t, x). All layouts share tp and pp.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")]
-    weight: float = Field(gt=0, allow_inf_nan=False)
+    name: Annotated[str, AfterValidator(_is_name)]
+    weight: float = Field(gt=0, le=_MAX_WEIGHT, allow_inf_nan=False)
     workers: int = Field(gt=0)
-    min_workers: int = Field(default=1, gt=0)
+    min_workers: int = Field(gt=0)
     model: ModelShape
     num_micro_batches: int = Field(gt=0)
     micro_batch_size: int = Field(default=1, gt=0)
-    learning_rate: float = Field(default=1e-3, gt=0)
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     checkpoint_interval: int = Field(default=5, gt=0)
-    iteration_floor_s: float = Field(default=0.0, ge=0)
+    iteration_floor_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     throughput: ThroughputTable
 
     @model_validator(mode="after")
-    def _fits_its_layouts(self) -> "TaskProfile":
-        for point in self.throughput.points:
+    def _fits_together(self) -> "TaskProfile":
+        points = self.throughput.points
+        self._check_sizes()
+        for point in points:
             self._check_layout(point)
-        if len({(point.layout.tp, point.layout.pp) for point in self.throughput.points}) > 1:
-            raise ValueError("layouts differ in tp or pp: checkpoints restore with another dp only")
-        for key, size in (("workers", self.workers), ("min_workers", self.min_workers)):
-            if size not in self.throughput.sizes:
-                listed = ", ".join(map(str, self.throughput.sizes))
-                raise ValueError(f"{key} {size} is not a listed size: {listed}")
+        first = points[0].layout
+        for point in points:
+            if (point.layout.tp, point.layout.pp) != (first.tp, first.pp):
+                raise ValueError(
+                    f"throughput: layouts {first} and {point.layout} differ in tp or pp: checkpoints"
+                    " restore with another data-parallel size only, so all need the same tp and pp"
+                )
         return self
 
+    def _check_sizes(self) -> None:
+        sizes = self.throughput.sizes
+        for key, size in (("workers", self.workers), ("min_workers", self.min_workers)):
+            if size not in sizes:
+                raise ValueError(f"{key} = {size}: must be a listed size: {_list(sizes)}")
+        if self.workers < self.min_workers:
+            raise ValueError(
+                f"workers = {self.workers}: must be at least min_workers, {self.min_workers}"
+            )
+
     def _check_layout(self, point: ThroughputPoint) -> None:
-        misfit = self.model.misfit(point.layout)
-        if misfit is None and self.num_micro_batches % point.layout.dp:
-            misfit = f"num_micro_batches {self.num_micro_batches} is not a multiple of dp"
-            misfit += f" {point.layout.dp}"
-        if misfit:
-            raise ValueError(f"size {point.workers} ({point.layout}): {misfit}")
+        if misfit := self.model.misfit(point.layout):
+            raise ValueError(
+                f"throughput: layout {point.layout} does not fit the model: {misfit};"
+                f" {self._allowed_layouts()}"
+            )
+        if self.num_micro_batches % point.layout.dp:
+            step = math.lcm(*(each.layout.dp for each in self.throughput.points))
+            raise ValueError(
+                f"num_micro_batches = {self.num_micro_batches}: must be a multiple of dp"
+                f" {point.layout.dp}, the layout of {point.workers} workers; {step} suits all sizes"
+            )
+
+    def _allowed_layouts(self) -> str:
+        tp = math.gcd(self.model.num_attention_heads, self.model.vocab_size)
+        return f"tp must divide {tp} and pp must divide {self.model.num_layers}"
 
 
 def default_task_profiles() -> list[TaskProfile]:
     """Return the demo's tasks, ``gpt-a`` and ``gpt-b``."""
-    text = (resources.files("profiles") / "data" / "demo.toml").read_text(encoding="utf-8")
-    return _parse(text, "profiles/data/demo.toml")
+    content = resources.files("profiles").joinpath("data", "demo.toml").read_bytes()
+    return _parse(content, "profiles/data/demo.toml")
 
 
 def load_task_profiles(path: Path) -> list[TaskProfile]:
-    """Read the task profiles in ``path``.
+    """Read the task profiles in the TOML file ``path``, in their order; at least one.
 
     Raises:
-        ProfileError: The file is missing, empty, not TOML, or a profile in it is wrong.
+        ProfileError: The file can't be read, is empty or not TOML, or a profile in it is wrong.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ProfileError(f"{path}: not UTF-8 at byte {error.start}") from error
-    return _parse(text, str(path))
+        reason = (error.strerror or type(error).__name__).lower()
+        raise ProfileError(f"{path}: {reason}; name a TOML file with task profiles") from error
+    return _parse(content, str(path))
 
 
-def _parse(text: str, source: str) -> list[TaskProfile]:
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ProfileError(f"{source}: not TOML: {error}") from error
-    unknown = sorted(tables.keys() - {"task"})
-    if unknown:
-        raise ProfileError(f"{source}: unknown table [{unknown[0]}]; tasks are [[task]]")
-    entries = tables.get("task")
-    if not isinstance(entries, list) or not entries:
-        raise ProfileError(f"{source}: no task in it; write one [[task]] table per task")
-    profiles = [_parse_task(entry, position, source) for position, entry in enumerate(entries, 1)]
-    _check_names(profiles, source)
+def _parse(content: bytes, source: str) -> list[TaskProfile]:
+    entries = _task_tables(_decode(content, source), source)
+    profiles = [_parse_task(entry, number, source) for number, entry in enumerate(entries, start=1)]
+    names = [profile.name for profile in profiles]
+    for number, name in enumerate(names, start=1):
+        if (first := names.index(name) + 1) != number:
+            raise ProfileError(
+                f"{source}: tasks {first} and {number} are both called {name!r};"
+                " every task needs a name of its own"
+            )
     return profiles
 
 
-def _parse_task(entry: object, position: int, source: str) -> TaskProfile:
-    name = entry.get("name", f"number {position}") if isinstance(entry, dict) else position
+def _decode(content: bytes, source: str) -> dict[str, object]:
     try:
-        return TaskProfile.model_validate(_with_points(entry))
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ProfileError(
+            f"{source}: line {line} is not UTF-8 (byte 0x{content[error.start]:02x});"
+            " save the file as UTF-8"
+        ) from error
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # also a number of more digits than Python converts
+        raise ProfileError(f"{source}: not valid TOML: {error}") from error
+
+
+def _task_tables(document: dict[str, object], source: str) -> list[object]:
+    unknown = sorted(document.keys() - {"task"})
+    if unknown:
+        raise ProfileError(
+            f"{source}: unknown key {unknown[0]!r}: only [[task]] tables belong here"
+        )
+    entries = document.get("task", [])
+    if not isinstance(entries, list):
+        raise ProfileError(f"{source}: 'task' must be a list of tables: write [[task]], not [task]")
+    if not entries:
+        raise ProfileError(f"{source}: no task in it: write one [[task]] table per task")
+    return entries
+
+
+def _parse_task(entry: object, number: int, source: str) -> TaskProfile:
+    # By way of JSON, because pydantic is strict about types there (no "4" or true for 4) and yet
+    # takes arrays and tables for what they stand for. A date becomes text, which no key accepts.
+    try:
+        return TaskProfile.model_validate_json(json.dumps(entry, default=str), strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        where = f"{source}: task {name}" + (f", {place}" if place else "")
-        message = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            message = _nearest(str(first["loc"][-1]))
-        elif first["type"] not in {"value_error", "missing"}:
-            message += f" (is {first['input']!r})"
-        raise ProfileError(f"{where}: {message}") from error
+        name = entry.get("name") if isinstance(entry, dict) else None
+        task = repr(name) if isinstance(name, str) else str(number)
+        raise ProfileError(f"{source}: task {_shorten(task)}: {_first_mistake(error)}") from error
 
 
-def _with_points(entry: object) -> object:
-    """Turn ``[[task.size]]`` tables (workers, flops_per_s, tp, pp, dp) into a throughput table."""
-    if not isinstance(entry, dict) or not isinstance(entry.get("size"), list):
-        return entry
-    fields = {key: value for key, value in entry.items() if key != "size"}
-    points = []
-    for size in entry["size"]:
-        layout = {key: size[key] for key in ("tp", "pp", "dp") if key in size}
-        rest = {key: value for key, value in size.items() if key not in layout}
-        points.append({**rest, "layout": layout})
-    return {**fields, "throughput": {"points": points}}
+def _first_mistake(error: ValidationError) -> str:
+    # A misspelt key is also missing under its right name: the misspelling is the mistake.
+    mistakes = error.errors(include_url=False)
+    first = min(mistakes, key=lambda mistake: mistake["type"] not in _UNKNOWN_KEY)
+    if first["type"] in _UNKNOWN_KEY:
+        return _unknown_key(first["loc"])
+    place = _place(first["loc"])
+    if first["type"] in _MISSING_KEY:
+        return f"{place} is missing"
+    value = first["input"]
+    if place and isinstance(value, str | int | float):
+        place += f" = {_shorten(repr(value))}"
+    return f"{place}: {_in_plain_words(first)}" if place else _in_plain_words(first)
 
 
-def _nearest(key: str) -> str:
-    known = {*TaskProfile.model_fields, *ModelShape.model_fields, *ThroughputPoint.model_fields}
-    close = difflib.get_close_matches(key, sorted(known), n=1)
-    return f"unknown key {key!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+def _unknown_key(location: tuple[int | str, ...]) -> str:
+    parents = [part for part in location[:-1] if isinstance(part, str)]
+    known: dict[str, list[str]] = {
+        "": sorted(TaskProfile.model_fields),
+        "model": sorted(ModelShape.model_fields),
+        "throughput": sorted(ThroughputTable.model_fields),
+        "points": sorted(ThroughputPoint.model_fields),
+        "layout": sorted(Layout.__dataclass_fields__),
+    }
+    allowed = known[parents[-1] if parents else ""]
+    key = str(location[-1])
+    nearest = get_close_matches(key, allowed, n=1)
+    mend = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(allowed)}"
+    return f"unknown key {_shorten(_place(location))}; {mend}"
 
 
-def _check_names(profiles: Sequence[TaskProfile], source: str) -> None:
-    names = [profile.name for profile in profiles]
-    for name in names:
-        if names.count(name) > 1:
-            raise ProfileError(f"{source}: two tasks are called {name!r}")
+def _place(location: tuple[int | str, ...]) -> str:
+    """Write a place as in the file, entries of arrays counted from 1."""
+    text = ""
+    for part in location:
+        text += f" {part + 1}" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _in_plain_words(mistake: ErrorDetails) -> str:
+    return mistake["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def _list(sizes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sizes))

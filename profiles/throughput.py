@@ -1,56 +1,73 @@
-"""Throughput tables T(t, x): the achieved aggregate FLOP/s of a task on x workers.
+"""T(t, x): the achieved aggregate FLOP/s of a task on x workers, and the layout behind each x.
 
-A table lists the sizes that a task can use, each with its best layout. A size that is not listed
-can't be used; size 0 (stopped) always can and achieves nothing. Tables are data; how the numbers
-come about is said where they are kept.
+A table, not a curve: throughput is neither linear nor monotone in the number of workers, because
+some counts fit a model badly (Unicron, arXiv 2401.00134, section 5). A size that is not listed
+can't be used, so nothing is interpolated; size 0 (stopped) always can and achieves nothing. Tables
+are data; how the numbers come about is said where they are kept.
 """
 
-import math
+from itertools import pairwise
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from profiles.layout import Layout
 
+_MAX_FLOPS_PER_S: Final = 1e30
+"""Far above any machine; keeps weight times FLOP/s times seconds inside a float."""
+
 
 class ThroughputPoint(BaseModel):
-    """One usable size of a task."""
+    """One usable size of a task.
+
+    Attributes:
+        workers: Number of workers, x.
+        flops_per_s: Achieved model FLOP/s of all of them together, T(t, x).
+        layout: The parallel layout that achieves it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workers: int
-    flops_per_s: float
+    workers: int = Field(gt=0)
+    flops_per_s: float = Field(gt=0, le=_MAX_FLOPS_PER_S, allow_inf_nan=False)
     layout: Layout
 
     @model_validator(mode="after")
-    def _is_consistent(self) -> "ThroughputPoint":
+    def _layout_uses_all_workers(self) -> "ThroughputPoint":
         if self.workers != self.layout.num_workers:
-            raise ValueError(f"{self.workers} workers do not make the layout {self.layout}")
-        if not (math.isfinite(self.flops_per_s) and self.flops_per_s > 0):
-            raise ValueError(f"flops_per_s {self.flops_per_s} is not a positive number")
+            raise ValueError(
+                f"workers is {self.workers}, but {self.layout} makes {self.layout.num_workers}:"
+                " workers must be tp x pp x dp"
+            )
         return self
+
+
+def _in_order(points: tuple[ThroughputPoint, ...]) -> tuple[ThroughputPoint, ...]:
+    ordered = tuple(sorted(points, key=lambda point: point.workers))
+    for earlier, later in pairwise(ordered):
+        if earlier.workers == later.workers:
+            raise ValueError(f"size {later.workers} is listed twice: list each size once")
+    return ordered
 
 
 class ThroughputTable(BaseModel):
-    """All usable sizes of a task, ascending."""
+    """All usable sizes of a task.
+
+    Attributes:
+        points: At least one, ascending by size in whatever order they were given.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    points: tuple[ThroughputPoint, ...]
-
-    @model_validator(mode="after")
-    def _has_each_size_once(self) -> "ThroughputTable":
-        sizes = self.sizes
-        if len(set(sizes)) != len(sizes):
-            raise ValueError("a size is listed twice")
-        return self
+    points: Annotated[tuple[ThroughputPoint, ...], Field(min_length=1), AfterValidator(_in_order)]
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Usable sizes but 0, ascending."""
-        return tuple(sorted(point.workers for point in self.points))
+        return tuple(point.workers for point in self.points)
 
     def flops_per_s(self, workers: int) -> float:
-        """Return T(t, workers); 0.0 for sizes that are not listed."""
+        """Return T(t, workers); 0.0 for 0 and for sizes that are not listed."""
         point = self._find(workers)
         return point.flops_per_s if point else 0.0
 

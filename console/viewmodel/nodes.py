@@ -10,7 +10,7 @@ from console.viewmodel.glyphs import Glyphs
 from console.viewmodel.numbers import mebibytes, seconds
 from console.viewmodel.state import State
 from console.viewmodel.table import Column, Row, Table, draw
-from console.viewmodel.text import Cell, Span, Tone, cell, cells_wide, span
+from console.viewmodel.text import Cell, Span, Tone, cell, span
 from console.viewmodel.words import NODE_WORDS, marked, task_letter, task_tone
 from controller.api.views import ClusterView, NodeCondition, NodeView, WorkerView
 
@@ -33,19 +33,32 @@ def node_table(state: State, width: int, glyphs: Glyphs) -> Table:
         Column("address", "address", 6, least=9),
         Column("note", "note", 3, least=8, most=44, is_flexible=True),
     )
-    limit = width * 45 // 100
-    rows = [_row(state, node, positions, glyphs, limit) for node in nodes]
+    size = _label_size(nodes)
+    most = max((len(node.workers) for node in nodes), default=0)
+    is_counted = most * (size + 1) > width * 45 // 100
+    rows = []
+    for node in nodes:
+        workers = (
+            _counted(node, positions, glyphs)
+            if is_counted
+            else _workers(node, positions, glyphs, size)
+        )
+        rows.append(_row(state, node, workers, glyphs))
     return draw(columns, rows, width, glyphs)
 
 
-def _row(
-    state: State, node: NodeView, positions: dict[str, int], glyphs: Glyphs, limit: int
-) -> Row:
+def _label_size(nodes: list[NodeView]) -> int:
+    """Return the cells of the widest worker label: sign, letter, and digits of a rank."""
+    ranks = [worker.global_rank or 0 for node in nodes for worker in node.workers]
+    return 2 + len(str(max(ranks, default=0)))
+
+
+def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> Row:
     word = NODE_WORDS[node.condition]
     cells = {
         "name": cell(node.node, Tone.STRONG),
         "condition": marked(word, glyphs),
-        "workers": _workers(node, positions, glyphs, limit),
+        "workers": workers,
         "heard": _heard(state, node, glyphs),
     }
     if node.note:
@@ -66,13 +79,10 @@ def _heard(state: State, node: NodeView, glyphs: Glyphs) -> Cell:
     return cell(seconds(age), Tone.WARN if age > LATE_AFTER_S else Tone.DIM)
 
 
-def _workers(node: NodeView, positions: dict[str, int], glyphs: Glyphs, limit: int) -> Cell:
-    labels = [_label(worker, node.condition, positions, glyphs) for worker in node.workers]
-    size = max((cells_wide((label,)) for label in labels), default=0)
-    if len(labels) * (size + 1) > limit:
-        return _counted(node, positions, glyphs)
+def _workers(node: NodeView, positions: dict[str, int], glyphs: Glyphs, size: int) -> Cell:
     spans: list[Span] = []
-    for label in labels:
+    for worker in node.workers:
+        label = _label(worker, node.condition, positions, glyphs)
         spans.append(Span(label.text.ljust(size), label.tone))
         spans.append(Span(" "))
     return tuple(spans[:-1])

@@ -39,11 +39,27 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Lines of a table and the key of each, in the same order."""
+    """A heading and rows of which only those that are looked at are drawn."""
 
     heading: Line
-    keys: tuple[str, ...]
-    lines: tuple[Line, ...]
+    rows: Sequence[Row]
+    columns: Sequence[Column]
+    widths: Mapping[str, int]
+    glyphs: Glyphs
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Key of each row."""
+        return tuple(row.key for row in self.rows)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """All rows, drawn."""
+        return tuple(self.line(index) for index in range(len(self.rows)))
+
+    def line(self, index: int) -> Line:
+        """Return one row, drawn."""
+        return _line(self.rows[index].cells, self.columns, self.widths, self.glyphs)
 
 
 def draw(columns: Sequence[Column], rows: Sequence[Row], width: int, glyphs: Glyphs) -> Table:
@@ -56,11 +72,7 @@ def draw(columns: Sequence[Column], rows: Sequence[Row], width: int, glyphs: Gly
         widths,
         glyphs,
     )
-    return Table(
-        heading.on(Ground.HEADING),
-        tuple(row.key for row in rows),
-        tuple(_line(row.cells, shown, widths, glyphs) for row in rows),
-    )
+    return Table(heading.on(Ground.HEADING), rows, shown, widths, glyphs)
 
 
 def _title_tone(column: Column, columns: Sequence[Column]) -> Tone:

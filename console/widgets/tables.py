@@ -38,14 +38,14 @@ class TablePanel(Panel):
         table = self._draw_table(self.state, self.size.width, self.look.glyphs)
         rows = self.size.height - 1
         self._settle(table.keys, rows)
-        shown = range(self._top, min(len(table.keys), self._top + rows))
+        shown = range(self._top, min(len(table.rows), self._top + rows))
         note = ""
-        if len(table.keys) > rows > 0:
-            note = f"{self._top + 1}-{shown.stop} of {len(table.keys)}"
+        if len(table.rows) > rows > 0:
+            note = f"{self._top + 1}-{shown.stop} of {len(table.rows)}"
         lines = [self.headed(table.heading, note)]
         for index in shown:
             is_selected = self.has_focus and index == self._position and self._key is not None
-            lines.append(self._row(table.lines[index], is_selected=is_selected))
+            lines.append(self._row(table.line(index), is_selected=is_selected))
         return lines
 
     def move(self, delta: int) -> None:

@@ -1,19 +1,31 @@
-"""What an allocation is worth: the paper's WAF and G (Unicron, arXiv 2401.00134, section 5).
+"""What a size is worth to a task: the paper's F, WAF and G (Unicron, arXiv 2401.00134, section 5).
 
-    F(t, x) = w(t) * T(t, x)                     weighted achieved aggregate FLOP/s
-    WAF     = sum over the tasks of F
-    G       = F(t, x') * D_running - 1(t, x -> x') * F(t, x) * D_transition
+    F(t, x)  =  w(t) * T(t, x)                                  weighted achieved FLOP/s
+    WAF      =  sum over the tasks of F(t, x)
+    G(t, x') =  F(t, x') * D_running  -  1(t, x -> x') * F(t, x) * D_transition
 
-T is not linear in x and not even monotone. A size that the table does not list, or below the
-task's minimum, earns nothing and is not used; size 0 (stopped) always can be. The indicator is 1 if
-the size changes or a worker of the task failed: then what the task earned before is forgone while
-it moves. A task that did not run pays nothing.
+G is in weighted FLOP: what the task does until the next fault is expected, less what it would have
+done while it moves. The indicator is 1 if the size changes or a worker of the task failed. A task
+that did not run has F(t, 0) = 0, so starting it, or starting it again, is free: the paper's rule.
+
+T is neither linear nor monotone in x. A size that the table does not list, or that is below the
+user's minimum, can't be used and earns nothing, also where it is the present one; size 0 (stopped)
+always can be used.
+
+Units are FLOP/s, seconds and FLOP throughout. Which sizes the tasks get is not decided here
+(``controller.core.planner``).
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from nodeagent.protocol.ids import TaskId
 from profiles.throughput import ThroughputTable
+
+_SIGNIFICANT_BITS: Final = 52
+"""Bits of the largest conceivable sum of gains. One less than a float has: see ``Quantum``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +36,11 @@ class PlanTask:
         name: The task; names break ties.
         weight: w(t), positive.
         table: T(t, x) in FLOP/s.
-        workers: Size before the event, also while it runs on survivors; 0 if it did not run.
-        min_workers: The user's minimum.
+        workers: x, the size before the event, also while the task runs on survivors; 0 if it did
+            not run. It need not be listed.
+        min_workers: The user's minimum; a smaller size can't be used.
         is_faulted: Whether it lost a worker: it pays for a transition even at the same size.
-        transition_s: D_transition, expected seconds without training when it moves.
+        transition_s: D_transition, expected seconds without training if it moves.
     """
 
     name: TaskId
@@ -39,32 +52,74 @@ class PlanTask:
     transition_s: float
 
     def sizes(self, num_workers: int) -> tuple[int, ...]:
-        """Sizes that may be used with ``num_workers`` available, 0 first."""
+        """Return the sizes that may be used with ``num_workers`` available, ascending from 0."""
         usable = (x for x in self.table.sizes if self.min_workers <= x <= num_workers)
         return (0, *usable)
 
     def waf(self, workers: int) -> float:
-        """F(t, workers) in weighted FLOP/s; 0 where the requirement is not met."""
+        """Return F(t, workers) in weighted FLOP/s; 0 for a size that can't be used."""
         if workers < self.min_workers:
             return 0.0
         return self.weight * self.table.flops_per_s(workers)
 
     def pays(self, workers: int) -> bool:
-        """The indicator: whether going to ``workers`` interrupts the task."""
+        """Return the indicator: whether going to ``workers`` interrupts the task."""
         return workers != self.workers or self.is_faulted
 
 
-def gain(task: PlanTask, workers: int, running_s: float) -> float:
-    """G of one task: weighted FLOPs gained until the next failure, net of the transition."""
-    earned = task.waf(workers) * running_s
-    if not task.pays(workers):
-        return earned
-    return earned - task.waf(task.workers) * task.transition_s
-
-
 def horizon_s(worker_mtbf_s: float, num_workers: int) -> float:
-    """D_running(n'): expected seconds to the next failure among ``num_workers``.
+    """Return D_running(n'): the expected time to the next fault among ``num_workers``, seconds.
 
-    With no workers nothing can fail and nothing can be earned; the horizon is then 0.
+    Faults of workers are taken as independent and memoryless, so their rates add. Without workers
+    nothing can fail and nothing can be earned either; any horizon gives the same plan, and it is 0.
     """
     return worker_mtbf_s / num_workers if num_workers else 0.0
+
+
+def gain(task: PlanTask, workers: int, running_s: float) -> float:
+    """Return G(t, workers) in weighted FLOP; negative where the transition costs more."""
+    earned = task.waf(workers) * running_s
+    return earned - forgone(task, workers)
+
+
+def forgone(task: PlanTask, workers: int) -> float:
+    """Return the second term of G: weighted FLOP not done during the transition to ``workers``."""
+    return task.waf(task.workers) * task.transition_s if task.pays(workers) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quantum:
+    """The unit in which gains are compared: a power of two, so that their sums are exact.
+
+    Sums of floats depend on the order of the additions; which of two equally good divisions wins
+    would then depend on how the search is written. So both terms of G are rounded, separately, to
+    whole multiples of one unit 2^exponent and compared as integers. The unit is as fine as it can
+    be while every sum of both terms over all tasks stays below 2^53, so that floats (a vectorised
+    search) hold the same sums exactly. That is a relative error below 1e-15 per term.
+
+    The unit follows from the tables, the horizon and the transition times alone: not from the
+    order of the tasks, their present sizes, their faults, or the number of workers.
+    """
+
+    exponent: int
+
+    @classmethod
+    def for_tasks(cls, tasks: Sequence[PlanTask], running_s: float) -> "Quantum":
+        """Return the unit for dividing workers among ``tasks``.
+
+        Raises:
+            OverflowError: The gains are too large for a float.
+        """
+        bound = math.fsum(
+            max(map(task.waf, task.table.sizes)) * (running_s + task.transition_s) for task in tasks
+        )
+        # The bound is below 2^52 units; what is left up to 2^53 is for rounding, half a unit a term.
+        return cls(math.frexp(bound)[1] - _SIGNIFICANT_BITS)
+
+    def count(self, weighted_flops: float) -> int:
+        """Return ``weighted_flops`` in units, rounded to the nearest (halves to even)."""
+        return round(math.ldexp(weighted_flops, -self.exponent))
+
+    def gain(self, task: PlanTask, workers: int, running_s: float) -> int:
+        """Return G(t, workers) in units, its two terms rounded separately."""
+        return self.count(task.waf(workers) * running_s) - self.count(forgone(task, workers))

@@ -39,6 +39,13 @@ def observe(turn: Turn, event: Observed) -> None:
     match observation:
         case RankStarted():
             rank.pid = observation.pid
+            turn.tell(
+                "trace", "rank_started", task.spec.task,
+                f"rank {observation.global_rank} runs on {event.node} as {observation.pid}",
+                rank=observation.global_rank, pid=observation.pid, node=event.node,
+                generation=observation.generation, is_warm=observation.warm,
+                start_s=observation.start_s,
+            )  # fmt: skip
         case RankExited():
             _take_exit(turn, task, event, observation)
         case RankRaised():

@@ -1,16 +1,32 @@
-"""Which worker each rank gets: a tensor-parallel group inside one node, and as few moves as possible.
+"""Which worker each rank gets: tensor-parallel groups inside a node, and few ranks moved.
 
-A task's ranks come in *chunks* of tp consecutive global ranks, one chunk per tensor-parallel group;
-a chunk never spans nodes, because its traffic is the heaviest. A task keeps the chunks it holds and
-may keep; what is missing is placed where it fits tightest, task by task in order of name. Where keeping
-everything in place leaves holes that a chunk does not fit, everything is placed anew, largest
-chunks first, which always succeeds when chunk sizes divide the workers of a node and are powers of
-two.
+The ranks of a task come in *chunks* of tp consecutive global ranks, one per tensor-parallel group.
+A chunk never spans nodes, because its traffic is the heaviest. A task keeps the healthy chunks it
+holds; a chunk that is missing goes to the node that it fills best.
 
-Deterministic: equal inputs give equal placements.
+Keeping everything can leave holes that no missing chunk fits: two half-empty nodes have no room for
+a group of two. So attempts follow one another, each willing to move more, and the first that fits
+is taken:
+
+1. All tasks keep what they hold. What is missing is placed by name of the task, so that an empty
+   cluster fills in the order an operator expects; then again with the largest chunks first.
+2. One more task at a time competes for its own chunks like for any other, largest chunks first:
+   tasks that start anew anyway before tasks that the plan leaves alone, small chunks before large
+   ones. It still gets its old place unless a larger chunk needs that.
+3. Everything is placed anew, whatever is held.
+
+Largest first is exact where of any two chunk sizes one divides the other (powers of two, say). A
+node with f free workers has floor(f / s) places of size s, and a chunk of s or a multiple of s uses
+up the same number of them in whatever node it goes to. So how the larger chunks were placed does
+not matter when the turn comes to size s, and where a chunk finds no place there is no placement.
+For other sizes this is first-fit decreasing, and may fail where a search would not. Few ranks move,
+but they are not proven to be the fewest.
+
+Equal inputs give equal placements.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -19,10 +35,13 @@ from profiles.layout import Layout
 
 @dataclass(frozen=True, slots=True, order=True)
 class Worker:
-    """One worker slot of a node."""
+    """One worker of a node. ``slot`` counts from 0; it is the GPU's index where there is one."""
 
     node: NodeId
     slot: int
+
+    def __str__(self) -> str:
+        return f"worker {self.slot} of {self.node}"
 
 
 Placement = tuple[Worker, ...]
@@ -38,83 +57,185 @@ class Unplaceable:
 
 _Chunk = tuple[Worker, ...]
 
+_Part = tuple[TaskId, int]
+"""What is placed as a whole: the chunk of a task with this index."""
+
 
 def place(
     layouts: Mapping[TaskId, Layout],
     current: Mapping[TaskId, Placement],
     num_workers_by_node: Mapping[NodeId, int],
 ) -> dict[TaskId, Placement] | Unplaceable:
-    """Place every task of ``layouts``, or return the reason why that can't be done.
+    """Return the placement of every task, or why there is none.
+
+    A healthy chunk of a task that keeps its size keeps its global ranks. A task that changes size
+    keeps chunks in their order; one that shrinks gives up nodes where it holds the least.
 
     Args:
         layouts: Layout of every task that is to run.
-        current: Where tasks are now; workers of nodes that are not available are ignored.
-        num_workers_by_node: Workers of every node that may be used.
+        current: What tasks hold now, by global rank. Workers that can't be used any more and tasks
+            that are not to run are ignored. If two tasks name the same worker, the one whose name
+            sorts first holds it.
+        num_workers_by_node: Workers of each node that may be used. The order of the nodes decides
+            between equally good ones.
     """
-    wanted = sum(layout.num_workers for layout in layouts.values())
-    total = sum(num_workers_by_node.values())
-    if wanted > total:
-        return Unplaceable(f"the tasks want {wanted} workers, {total} are available")
-    kept = {
-        name: _kept_chunks(layout, current.get(name, ()), num_workers_by_node)
-        for name, layout in layouts.items()
-    }
-    placed = _fill(layouts, sorted(layouts), kept, num_workers_by_node)
-    if placed is None:
-        largest_first = sorted(layouts, key=lambda name: (-layouts[name].tp, name))
-        nothing: dict[TaskId, list[_Chunk]] = {name: [] for name in layouts}
-        placed = _fill(layouts, largest_first, nothing, num_workers_by_node)
-    if placed is None:
-        sizes = ", ".join(f"{name} {layout}" for name, layout in sorted(layouts.items()))
-        return Unplaceable(f"no node has room for a whole tensor-parallel group: {sizes}")
-    return placed
+    if reason := _shortage(layouts, num_workers_by_node):
+        return Unplaceable(reason)
+    held = _held_chunks(layouts, current, num_workers_by_node)
+    for wanted, queue in _attempts(layouts, current, held):
+        chunks = _fill(layouts, wanted, queue, num_workers_by_node)
+        if chunks is not None:
+            return {task: _ranks_of(task, layout, chunks) for task, layout in layouts.items()}
+    groups = ", ".join(f"{task} {layout}" for task, layout in sorted(layouts.items()))
+    return Unplaceable(f"the tensor-parallel groups fit no node whole: {groups}")
 
 
-def _kept_chunks(
-    layout: Layout, placement: Placement, num_workers_by_node: Mapping[NodeId, int]
-) -> list[_Chunk]:
-    """Return the chunks of ``placement`` that the task may keep, in order of global rank."""
-    chunks = [placement[i : i + layout.tp] for i in range(0, len(placement), layout.tp)]
-    usable = [
-        chunk
-        for chunk in chunks
-        if len(chunk) == layout.tp
-        and len({worker.node for worker in chunk}) == 1
-        and all(worker.slot < num_workers_by_node.get(worker.node, 0) for worker in chunk)
-    ]
-    return usable[: layout.num_workers // layout.tp]
+def _shortage(
+    layouts: Mapping[TaskId, Layout], num_workers_by_node: Mapping[NodeId, int]
+) -> str | None:
+    num_wanted = sum(layout.num_workers for layout in layouts.values())
+    num_available = sum(num_workers_by_node.values())
+    if num_wanted > num_available:
+        return f"the tasks want {num_wanted} workers, {num_available} are available"
+    largest = max(num_workers_by_node.values(), default=0)
+    for task, layout in sorted(layouts.items()):
+        if layout.tp > largest:
+            return f"{task} wants {layout.tp} workers in one node (tp), the largest has {largest}"
+    return None
+
+
+def _ranks_of(task: TaskId, layout: Layout, chunks: Mapping[_Part, _Chunk]) -> Placement:
+    return tuple(worker for part in _parts_of(task, layout) for worker in chunks[part])
+
+
+def _parts_of(task: TaskId, layout: Layout) -> list[_Part]:
+    return [(task, index) for index in range(layout.num_workers // layout.tp)]
+
+
+def _held_chunks(
+    layouts: Mapping[TaskId, Layout],
+    current: Mapping[TaskId, Placement],
+    num_workers_by_node: Mapping[NodeId, int],
+) -> dict[_Part, _Chunk]:
+    """Return the chunks that tasks hold and may keep, under their indices in the new layout."""
+    healthy = _healthy_chunks(layouts, current, num_workers_by_node)
+    num_held = Counter(w.node for chunks in healthy.values() for c in chunks.values() for w in c)
+    num_idle = {node: count - num_held[node] for node, count in num_workers_by_node.items()}
+    held: dict[_Part, _Chunk] = {}
+    for task, layout in layouts.items():
+        chunks = healthy[task]
+        if len(current.get(task, ())) != layout.num_workers:
+            chunks = _compact(chunks, layout.num_workers // layout.tp, num_idle)
+        held |= {(task, index): chunk for index, chunk in chunks.items()}
+    return held
+
+
+def _healthy_chunks(
+    layouts: Mapping[TaskId, Layout],
+    current: Mapping[TaskId, Placement],
+    num_workers_by_node: Mapping[NodeId, int],
+) -> dict[TaskId, dict[int, _Chunk]]:
+    """Return the present chunks whose workers can be used, under their present indices."""
+    taken: set[Worker] = set()
+    healthy: dict[TaskId, dict[int, _Chunk]] = {}
+    for task, layout in sorted(layouts.items()):
+        healthy[task] = {}
+        for index, chunk in enumerate(_split(current.get(task, ()), layout.tp)):
+            if _is_usable(chunk, num_workers_by_node) and taken.isdisjoint(chunk):
+                healthy[task][index] = chunk
+                taken.update(chunk)
+    return healthy
+
+
+def _split(placement: Placement, tp: int) -> Iterator[_Chunk]:
+    """Yield the whole chunks of a placement."""
+    for start in range(0, len(placement) - tp + 1, tp):
+        yield placement[start : start + tp]
+
+
+def _is_usable(chunk: _Chunk, num_workers_by_node: Mapping[NodeId, int]) -> bool:
+    return len({worker.node for worker in chunk}) == 1 and all(
+        worker.slot < num_workers_by_node.get(worker.node, 0) for worker in chunk
+    )
+
+
+def _compact(
+    chunks: Mapping[int, _Chunk], limit: int, num_idle: Mapping[NodeId, int]
+) -> dict[int, _Chunk]:
+    """Return at most ``limit`` chunks, numbered anew in their order.
+
+    What is given up should leave large holes: chunks go first that are few in their node, and
+    among those the ones whose node has the most idle workers already.
+    """
+    num_own = Counter(chunk[0].node for chunk in chunks.values())
+
+    def worth(index: int) -> tuple[int, int, int]:
+        node = chunks[index][0].node
+        return -num_own[node], num_idle[node], index
+
+    kept = sorted(sorted(chunks, key=worth)[:limit])
+    return {new: chunks[old] for new, old in enumerate(kept)}
+
+
+def _attempts(
+    layouts: Mapping[TaskId, Layout],
+    current: Mapping[TaskId, Placement],
+    held: Mapping[_Part, _Chunk],
+) -> Iterator[tuple[Mapping[_Part, _Chunk], Sequence[_Part]]]:
+    """Yield what to try: the chunks that parts want to keep, and the order to serve parts in."""
+    by_name = [part for task, layout in sorted(layouts.items()) for part in _parts_of(task, layout)]
+    largest_first = sorted(by_name, key=lambda part: -layouts[part[0]].tp)
+    yield held, _holders_first(held, by_name)
+    yield held, _holders_first(held, largest_first)
+
+    def is_left_alone(task: TaskId) -> bool:
+        is_same_size = len(current.get(task, ())) == layouts[task].num_workers
+        return is_same_size and all(part in held for part in _parts_of(task, layouts[task]))
+
+    keepers = dict(held)
+    for task in sorted(layouts, key=lambda t: (is_left_alone(t), layouts[t].tp, t)):
+        for part in _parts_of(task, layouts[task]):
+            keepers.pop(part, None)
+        yield held, _holders_first(keepers, largest_first)
+    yield {}, largest_first
+
+
+def _holders_first(holders: Mapping[_Part, _Chunk], queue: Iterable[_Part]) -> list[_Part]:
+    return sorted(queue, key=lambda part: part not in holders)
 
 
 def _fill(
     layouts: Mapping[TaskId, Layout],
-    order: Sequence[TaskId],
-    kept: Mapping[TaskId, Sequence[_Chunk]],
+    wanted: Mapping[_Part, _Chunk],
+    queue: Iterable[_Part],
     num_workers_by_node: Mapping[NodeId, int],
-) -> dict[TaskId, Placement] | None:
-    """Complete ``kept`` from the free workers; None where a chunk fits nowhere."""
-    taken = {worker for chunks in kept.values() for chunk in chunks for worker in chunk}
-    free = {
-        node: [slot for slot in range(count) if Worker(node, slot) not in taken]
-        for node, count in num_workers_by_node.items()
-    }
-    placed: dict[TaskId, Placement] = {}
-    for name in order:
-        layout = layouts[name]
-        chunks = list(kept[name])
-        while len(chunks) < layout.num_workers // layout.tp:
-            chunk = _take_chunk(free, layout.tp)
-            if chunk is None:
-                return None
-            chunks.append(chunk)
-        placed[name] = tuple(worker for chunk in chunks for worker in chunk)
-    return placed
+) -> dict[_Part, _Chunk] | None:
+    """Serve the queue: each part gets the chunk it wants, or else one where it fits best."""
+    free = {node: set(range(count)) for node, count in num_workers_by_node.items()}
+    claims = {worker: part for part, chunk in wanted.items() for worker in chunk}
+    chunks: dict[_Part, _Chunk] = {}
+    for part in queue:
+        chunk = wanted.get(part)
+        if chunk is None or any(worker.slot not in free[worker.node] for worker in chunk):
+            chunk = _best_fit(part, layouts[part[0]].tp, free, claims)
+        if chunk is None:
+            return None
+        free[chunk[0].node] -= {worker.slot for worker in chunk}
+        chunks[part] = chunk
+    return chunks
 
 
-def _take_chunk(free: dict[NodeId, list[int]], size: int) -> _Chunk | None:
-    """Take ``size`` workers from the node where they leave the least room; names break ties."""
-    candidates = [node for node, slots in free.items() if len(slots) >= size]
-    if not candidates:
-        return None
-    node = min(candidates, key=lambda node: (len(free[node]), node))
-    slots, free[node] = free[node][:size], free[node][size:]
-    return tuple(Worker(node, slot) for slot in slots)
+def _best_fit(
+    part: _Part, tp: int, free: Mapping[NodeId, set[int]], claims: Mapping[Worker, _Part]
+) -> _Chunk | None:
+    """Return the free workers that the fewest others want, in the node that they fill best."""
+    best: tuple[int, int, _Chunk] | None = None
+    for node, slots in free.items():
+        if len(slots) < tp:
+            continue
+        wanted_by_others = {slot: claims.get(Worker(node, slot), part) != part for slot in slots}
+        chosen = sorted(slots, key=lambda slot: (wanted_by_others[slot], slot))[:tp]
+        num_disturbed = sum(wanted_by_others[slot] for slot in chosen)
+        if best is None or (num_disturbed, len(slots)) < best[:2]:
+            best = num_disturbed, len(slots), tuple(Worker(node, slot) for slot in chosen)
+    return best[2] if best else None

@@ -1,154 +1,250 @@
 """The division of the workers over all tasks: the paper's dynamic programme, exact.
 
     maximise  sum_i G(t_i, x_i)   subject to   sum_i x_i <= n'
-    S(i, j) = max over k <= j of  S(i-1, j-k) + G(t_i, k),   S(0, j) = 0
+    S(i, j) = max over k <= j of { S(i-1, j-k) + G(t_i, k) },   S(0, j) = 0
 
-S(i, j) is the best that the first i tasks can do with j workers; only the listed sizes of a task
-are tried for k, so the cost is O(m n' s) for m tasks with s sizes each, at most O(m n'^2).
+S(i, j) is the most that i tasks can gain with j workers (Unicron, arXiv 2401.00134, section 5). The
+recurrence is exact because the tasks share nothing but the number of workers: whatever the last
+task takes, the others do best with what it leaves. G need not be concave nor monotone. Only sizes
+that a table lists are tried for k, so m tasks with s sizes each cost O(m n' s), at most O(m n'^2).
 
-Equal sums must be equal to the last bit, or the order of evaluation would choose among ties. So
-F x D_running and F x D_transition are rounded, separately, to multiples of one power of two that is
-small enough not to matter (2^-50 of the largest sum) and summed as integers. Ties go to the
-division that changes sizes least (smallest sum of |x' - x|), then to the larger size for the task
-whose name sorts first. To get the last rule for free the tasks are taken in reverse order of name:
-the first name is then decided last, with everything after it known.
+Ties go to the division that changes sizes least (smallest sum of |x' - x|), then to the larger size
+for the task whose name sorts first. The first rule is folded into the number that is maximised: a
+gain is a whole number of quanta (``controller.core.cost``), so gain * (1 + largest possible change)
+- change orders by gain first and by change second, and still adds up over tasks. For the second
+rule the table is filled from the last name to the first and read from the first: each task in turn
+takes the largest size that still attains the best.
+
+The runner-up is the best division that differs in any task. It differs in at least one, so it is
+the best of m solutions, in each of which one task may not have the size chosen for it.
+
+Where the ranks go is not decided here (``controller.core.placement``).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.core.cost import PlanTask, gain
+from controller.core.cost import PlanTask, Quantum, gain
 from nodeagent.protocol.ids import TaskId
 
-_BITS: Final = 50
+_Scores = Mapping[int, int]
+"""What each size that a task may have is worth to it: larger is better."""
 
-_Score = tuple[int, int]
-"""Gain in quanta, and minus the sum of the changes in size: larger is better."""
+_Sizes = tuple[int, ...]
+"""One size per task, in the order of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """One way to divide the workers.
+
+    Attributes:
+        assignments: Workers by task, every task included, sorted by name.
+        objective: Sum of G, weighted FLOP until the next expected fault, computed in float.
+        waf: Sum of F, weighted FLOP/s.
+    """
+
+    assignments: Mapping[TaskId, int]
+    objective: float
+    waf: float
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A division of the workers, and why it is this one.
+    """The best division, and why it is this one.
 
     Attributes:
-        assignments: Workers by task, every task included.
-        objective: Sum of G, weighted FLOPs until the next failure, in float.
-        waf_before: Sum of F at the sizes before the event.
-        waf_after: Sum of F at ``assignments``.
-        why: The reason, for operators.
+        assignments: Workers by task, every task included, sorted by name.
+        objective: Sum of G, weighted FLOP until the next expected fault, computed in float.
+        waf_before: Sum of F at the sizes before the event, weighted FLOP/s.
+        waf_after: Sum of F at ``assignments``, weighted FLOP/s.
+        runner_up: The best division that differs; None where there is no other.
+        why: The reason in one sentence, for operators.
     """
 
     assignments: Mapping[TaskId, int]
     objective: float
     waf_before: float
     waf_after: float
+    runner_up: Division | None
     why: str
 
 
 def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> Decision:
     """Return the division of ``num_workers`` with the largest sum of G.
 
+    Equal inputs give equal decisions, whatever the order of ``tasks``. Workers may be left idle.
+
     Args:
-        tasks: Tasks with distinct names.
-        num_workers: n', workers available after the event; may be fewer than run now, or 0.
-        running_s: D_running, expected seconds until the next failure.
+        tasks: Tasks with distinct names; none is fine.
+        num_workers: n', workers available after the event: 0 stops every task, and fewer than run
+            now is the usual case.
+        running_s: D_running, seconds until the next expected fault. A short horizon makes staying
+            put more attractive.
 
     Raises:
-        ValueError: ``num_workers`` or ``running_s`` is negative.
+        ValueError: A number is negative, infinite or NaN, or two tasks share a name.
     """
-    if num_workers < 0 or running_s < 0:
-        raise ValueError(
-            f"num_workers {num_workers} and running_s {running_s} must not be negative"
-        )
+    _check(tasks, num_workers, running_s)
     ordered = sorted(tasks, key=lambda task: task.name)
     scores = _score_all(ordered, num_workers, running_s)
-    best = _best_by_suffix(scores, num_workers)
-    sizes = _trace(scores, best, num_workers)
-    assignments = {task.name: size for task, size in zip(ordered, sizes, strict=True)}
+    # Size 0 is always allowed, so there is always a solution.
+    _, sizes = _best(scores, num_workers) or (0, ())
+    second = _runner_up(scores, sizes, num_workers)
+    chosen = _division(ordered, sizes, running_s)
+    runner_up = _division(ordered, second, running_s) if second else None
     return Decision(
-        assignments=assignments,
-        objective=sum(gain(task, assignments[task.name], running_s) for task in ordered),
-        waf_before=sum(task.waf(task.workers) for task in ordered),
-        waf_after=sum(task.waf(assignments[task.name]) for task in ordered),
-        why=_explain(ordered, assignments, num_workers),
+        assignments=chosen.assignments,
+        objective=chosen.objective,
+        waf_before=math.fsum(task.waf(task.workers) for task in ordered),
+        waf_after=chosen.waf,
+        runner_up=runner_up,
+        why=_explain(ordered, chosen, runner_up),
     )
 
 
-def _score_all(
-    tasks: Sequence[PlanTask], num_workers: int, running_s: float
-) -> list[dict[int, _Score]]:
-    """Score every usable size of every task, in quanta of one power of two."""
-    largest = sum(
-        max(
-            (task.waf(x) * max(running_s, task.transition_s) for x in (*task.table.sizes,)),
-            default=0.0,
-        )
-        for task in tasks
-    )
-    quantum = math.ldexp(1.0, math.frexp(largest)[1] - _BITS) if largest > 0 else 1.0
+def _check(tasks: Sequence[PlanTask], num_workers: int, running_s: float) -> None:
+    if num_workers < 0:
+        raise ValueError(f"num_workers {num_workers} is negative")
+    if len({task.name for task in tasks}) < len(tasks):
+        raise ValueError("two tasks share a name")
+    quantities = [("running_s", running_s)]
+    for task in tasks:
+        quantities += [
+            (f"weight of {task.name}", task.weight),
+            (f"workers of {task.name}", task.workers),
+            (f"transition_s of {task.name}", task.transition_s),
+        ]
+    for name, value in quantities:
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} {value} must be a number, 0 or more")
+
+
+def _score_all(tasks: Sequence[PlanTask], num_workers: int, running_s: float) -> list[_Scores]:
+    """Return the score of every size of every task: its gain, and its change as a tie-break."""
+    quantum = Quantum.for_tasks(tasks, running_s)
+    largest_change = sum(task.workers + num_workers for task in tasks)
     return [
         {
-            size: (
-                round(task.waf(size) * running_s / quantum)
-                - task.pays(size) * round(task.waf(task.workers) * task.transition_s / quantum),
-                -abs(size - task.workers),
-            )
+            size: quantum.gain(task, size, running_s) * (1 + largest_change)
+            - abs(size - task.workers)
             for size in task.sizes(num_workers)
         }
         for task in tasks
     ]
 
 
-def _best_by_suffix(scores: Sequence[Mapping[int, _Score]], num_workers: int) -> list[list[_Score]]:
-    """Return best[i][j]: the best score of tasks i, i+1, ... with j workers."""
-    best: list[list[_Score]] = [[(0, 0)] * (num_workers + 1)]
-    for options in reversed(scores):
-        rest = best[0]
-        best.insert(
-            0,
+def _best(scores: Sequence[_Scores], num_workers: int) -> tuple[int, _Sizes] | None:
+    """Return the highest total score and its sizes, or None where no choice of sizes fits."""
+    # tables[i][j] is S over the tasks from i on, with at most j workers; None where none fits.
+    tables: list[list[int | None]] = [[0] * (num_workers + 1)]
+    for choices in reversed(scores):
+        rest = tables[-1]
+        tables.append(
             [
-                max(_sum(score, rest[j - size]) for size, score in options.items() if size <= j)
-                for j in range(num_workers + 1)
-            ],
+                max((total for _, total in _totals(choices, rest, free)), default=None)
+                for free in range(num_workers + 1)
+            ]
         )
-    return best
+    tables.reverse()
+    best = tables[0][num_workers]
+    return None if best is None else (best, tuple(_read(scores, tables, num_workers)))
 
 
-def _trace(
-    scores: Sequence[Mapping[int, _Score]], best: Sequence[Sequence[_Score]], num_workers: int
-) -> list[int]:
-    """Read the sizes off the tables: for each task in turn the largest that attains the best."""
-    sizes, left = [], num_workers
-    for i, options in enumerate(scores):
-        size = max(
-            size
-            for size, score in options.items()
-            if size <= left and _sum(score, best[i + 1][left - size]) == best[i][left]
-        )
-        sizes.append(size)
-        left -= size
-    return sizes
+def _totals(choices: _Scores, rest: Sequence[int | None], free: int) -> Iterator[tuple[int, int]]:
+    """Yield each size that a task can have of ``free`` workers, and the total score it leads to."""
+    for size, score in choices.items():
+        if size <= free and (remainder := rest[free - size]) is not None:
+            yield size, score + remainder
 
 
-def _sum(a: _Score, b: _Score) -> _Score:
-    return a[0] + b[0], a[1] + b[1]
+def _read(
+    scores: Sequence[_Scores], tables: Sequence[Sequence[int | None]], free: int
+) -> Iterator[int]:
+    """Yield for each task the largest size that attains the best, given those before it."""
+    for choices, table, rest in zip(scores, tables, tables[1:], strict=False):
+        size = max(s for s, total in _totals(choices, rest, free) if total == table[free])
+        yield size
+        free -= size
 
 
-def _explain(tasks: Sequence[PlanTask], assignments: Mapping[TaskId, int], num_workers: int) -> str:
-    parts = [_explain_task(task, assignments[task.name]) for task in tasks]
-    before = sum(task.waf(task.workers) for task in tasks)
-    after = sum(task.waf(assignments[task.name]) for task in tasks)
-    share = f" ({after / before:.0%} of before)" if before else ""
-    return (
-        f"{', '.join(parts)}: the most weighted FLOP/s that {num_workers} workers give,"
-        f" {after:.3g}{share}"
+def _runner_up(scores: Sequence[_Scores], best: _Sizes, num_workers: int) -> _Sizes | None:
+    """Return the best sizes other than ``best``, under the same rule for ties."""
+    others: list[tuple[int, _Sizes]] = []
+    for index, size in enumerate(best):
+        without = {other: score for other, score in scores[index].items() if other != size}
+        if other := _best([*scores[:index], without, *scores[index + 1 :]], num_workers):
+            others.append(other)
+    return max(others)[1] if others else None
+
+
+def _division(tasks: Sequence[PlanTask], sizes: _Sizes, running_s: float) -> Division:
+    pairs = list(zip(tasks, sizes, strict=True))
+    return Division(
+        assignments={task.name: size for task, size in pairs},
+        objective=math.fsum(gain(task, size, running_s) for task, size in pairs),
+        waf=math.fsum(task.waf(size) for task, size in pairs),
     )
 
 
-def _explain_task(task: PlanTask, size: int) -> str:
+_PREFIXES: Final = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
+_MAX_NAMED: Final = 4
+"""Tasks that keep their size are named up to this many tasks in all, and counted beyond."""
+
+
+def _explain(tasks: Sequence[PlanTask], chosen: Division, runner_up: Division | None) -> str:
+    if not tasks:
+        return "there is no task to divide the workers among"
+    before = math.fsum(task.waf(task.workers) for task in tasks)
+    scale, prefix = next(
+        ((s, p) for s, p in _PREFIXES if max(before, chosen.waf) >= s), _PREFIXES[-1]
+    )
+    text = (
+        f"{_join(_changes(tasks, chosen))}: weighted {chosen.waf / scale:.1f}"
+        f" of {before / scale:.1f} {prefix}FLOP/s"
+    )
+    return text + (_compare(tasks, chosen, runner_up, scale) if runner_up else "")
+
+
+def _changes(tasks: Sequence[PlanTask], chosen: Division) -> list[str]:
+    is_short = len(tasks) <= _MAX_NAMED
+    parts, num_others = [], 0
+    for task in tasks:
+        size = chosen.assignments[task.name]
+        if size != task.workers or task.is_faulted or is_short:
+            parts.append(_change(task, size))
+        else:
+            num_others += 1
+    return [*parts, f"the other {num_others} keep their sizes"] if num_others else parts
+
+
+def _change(task: PlanTask, size: int) -> str:
     if size == task.workers:
-        return f"{task.name} keeps {size}"
-    verb = "stops" if size == 0 else "shrinks" if size < task.workers else "grows"
+        verb = f"keeps {size}" if size else "stays stopped"
+        return f"{task.name} {verb}"
+    if not task.workers:
+        return f"{task.name} starts on {size} (a stopped task pays no transition)"
+    verb = "stops" if size == 0 else "grows" if size > task.workers else "shrinks"
     return f"{task.name} {verb} {task.workers} -> {size}"
+
+
+def _compare(tasks: Sequence[PlanTask], chosen: Division, runner_up: Division, scale: float) -> str:
+    """Say what the runner-up would give, and why that is not better."""
+    differing = [
+        f"{task.name} {size}"
+        for task in tasks
+        if (size := runner_up.assignments[task.name]) != chosen.assignments[task.name]
+    ]
+    name = f"; the runner-up {', '.join(differing)}"
+    gives, best = f"{runner_up.waf / scale:.1f}", f"{chosen.waf / scale:.1f}"
+    if math.isclose(runner_up.objective, chosen.objective, rel_tol=1e-12):
+        return f"{name} is worth as much and loses the tie: fewest changes of size, then by name"
+    if runner_up.waf >= chosen.waf:
+        return f"{name} would give {gives}, but not long enough to pay for its transition"
+    return f"{name} gives {gives if gives != best else 'slightly less'}"
+
+
+def _join(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

@@ -77,7 +77,7 @@ class AsyncSsh:
         write_private(config, json.dumps(asdict(settings)).encode())
         return ServerCommand(
             argv=[*module_argv("controller.demo.asyncssh_server"), "--config", str(config)],
-            env={"PATH": COMMAND_PATH, **module_environment()},
+            env={"HOME": account.home, "PATH": COMMAND_PATH, **module_environment()},
             log_path=str(log_path(node)),
             cut_method=CutMethod.SIGNAL_SERVER,
         )

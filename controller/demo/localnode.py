@@ -1,12 +1,17 @@
 """What a client must know of one node of the local cluster, and who logs in."""
 
+import getpass
 import os
 import pwd
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
+from controller.demo.errors import DemoError
 from nodeagent.protocol.ids import NodeId
+
+_DEFAULT_SHELL: Final = "/bin/sh"
 
 
 class ServerKind(StrEnum):
@@ -58,10 +63,24 @@ class Account:
 
     @classmethod
     def current(cls) -> "Account":
-        """Return the account of this process; a nameless user id gets its number as name."""
+        """Return the account of this process.
+
+        A user id without an entry, as containers have them, takes its name from the environment.
+
+        Raises:
+            DemoError: There is no name at all; asyncssh insists on one.
+        """
         try:
             entry = pwd.getpwuid(os.getuid())
         except KeyError:
-            home = os.environ.get("HOME", "/")
-            return cls(str(os.getuid()), home, "/bin/sh")
-        return cls(entry.pw_name, entry.pw_dir, entry.pw_shell or "/bin/sh")
+            return cls(_name_from_environment(), os.environ.get("HOME", "/"), _DEFAULT_SHELL)
+        return cls(entry.pw_name, entry.pw_dir, entry.pw_shell or _DEFAULT_SHELL)
+
+
+def _name_from_environment() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # OSError since Python 3.13
+        raise DemoError(
+            f"user id {os.getuid()} has no name on this machine: set LOGNAME to any name"
+        ) from error

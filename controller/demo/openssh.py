@@ -25,7 +25,7 @@ _CHECK_LIMIT_S: Final = 10.0
 _PENALTIES_SINCE: Final = (9, 8)
 _VERSION: Final = re.compile(r"OpenSSH_(\d+)\.(\d+)")
 _MISSING_DIRECTORY: Final = re.compile(r"Missing privilege separation directory: (/\S+)")
-_RUN_DIRECTORIES: Final = ("/run", "/var/run")
+_RUN_DIRECTORIES: Final = ("/run/", "/var/run/")
 
 
 class OpenSsh:

@@ -18,6 +18,8 @@ import asyncssh
 
 COMMAND_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CHUNK_BYTES: Final = 65536
+_CANNOT_START: Final = 127
+"""Exit status of shells for a command that can't be started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,13 @@ async def run_command(process: "asyncssh.SSHServerProcess[bytes]", shell: Shell)
     (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = (os.pipe() for _ in range(3))
     try:
         child = await _start(process.command, shell, (stdin, stdout, stderr))
+    except OSError as error:
+        _close(to_stdin, from_stdout, from_stderr)
+        process.stderr.write(f"{shell.program}: {error.strerror}\n".encode())
+        process.exit(_CANNOT_START)
+        return
     finally:
-        for descriptor in (stdin, stdout, stderr):
-            os.close(descriptor)
+        _close(stdin, stdout, stderr)
     async with asyncio.TaskGroup() as group:
         feeding = group.create_task(_carry_in(process.stdin, to_stdin))
         async with asyncio.TaskGroup() as outputs:
@@ -52,6 +58,11 @@ async def run_command(process: "asyncssh.SSHServerProcess[bytes]", shell: Shell)
         process.exit_with_signal(signal.Signals(-exit_code).name.removeprefix("SIG"))
     else:
         process.exit(exit_code)
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 async def _start(

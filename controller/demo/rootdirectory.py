@@ -74,13 +74,14 @@ class RootDirectory:
         directory.mkdir(mode=0o700)
 
     def release(self) -> None:
-        """Let go; remove the directory if no other guard holds it. Never raises."""
+        """Let go, once; remove the directory if no other guard holds it. Never raises."""
         with suppress(OSError):
             # Unlocked first: of several guards that end at once, the last to let go then succeeds.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._is_ours():
                 shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
 
     def _is_ours(self) -> bool:
         try:

@@ -10,6 +10,8 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, TypedDict
 
 from controller.core.events import (
     ContactLost,
@@ -108,8 +110,8 @@ class World:
         self._pids = itertools.count(1000)
         self._timers: dict[object, int] = {}
         for node in self.nodes.values():
-            self.after(0.1, lambda node=node: self._attach(node))
-            self.after(1.0, lambda node=node: self._beat(node))
+            self.after(0.1, partial(self._attach, node))
+            self.after(1.0, partial(self._beat, node))
 
     # --- time --------------------------------------------------------------------------
 
@@ -130,7 +132,8 @@ class World:
         """Let time pass until ``condition`` holds."""
         end = self.now + limit_s
         while not condition():
-            assert self._queue and self._queue[0][0] <= end, f"not within {limit_s} s"
+            assert self._queue, "nothing happens any more"
+            assert self._queue[0][0] <= end, f"not within {limit_s} s"
             self.now, _, _, action = heapq.heappop(self._queue)
             action()
 
@@ -151,10 +154,10 @@ class World:
                 self.after(0.2, lambda: self._start(instruction))
             case StopRanks():
                 for name in instruction.nodes:
-                    self.after(0.02, lambda name=name: self._stop(instruction, self.nodes[name]))
+                    self.after(0.02, partial(self._stop, instruction, self.nodes[name]))
             case ProbeNode():
                 for peer in instruction.by:
-                    self.after(0.02, lambda peer=peer: self._probe(instruction.node, peer))
+                    self.after(0.02, partial(self._probe, instruction.node, peer))
             case SetTimer():
                 self._set_timer(instruction)
             case Announce():
@@ -278,7 +281,7 @@ class World:
         if is_finished or task.stopping == generation:
             task.checkpoint = task.iteration
             for node, rank in self._ranks(name, generation):
-                reason = "finished" if is_finished else "stopped"
+                reason: Literal["finished", "stopped"] = "finished" if is_finished else "stopped"
                 self.observe(node, RankDone(**_who(rank), iteration=task.iteration, reason=reason))
                 self.end_rank(node, rank, exit_code=0)
         else:
@@ -317,7 +320,7 @@ class World:
             if peer.global_rank != rank.global_rank:
                 self.after(
                     self.random.uniform(0.0, 0.1),
-                    lambda node=node, peer=peer: self._fail_collective(node, peer),
+                    partial(self._fail_collective, node, peer),
                 )
 
     def _fail_collective(self, node: FakeNode, rank: FakeRank) -> None:
@@ -424,5 +427,13 @@ class World:
         self._attach(node)
 
 
-def _who(rank: FakeRank) -> dict[str, object]:
+class Who(TypedDict):
+    """What every observation of a rank begins with."""
+
+    task: TaskId
+    generation: Generation
+    global_rank: int
+
+
+def _who(rank: FakeRank) -> Who:
     return {"task": rank.task, "generation": rank.generation, "global_rank": rank.global_rank}

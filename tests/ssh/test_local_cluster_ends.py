@@ -8,7 +8,6 @@ import pty
 import signal
 import socket
 import subprocess
-import sys
 import termios
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -154,20 +153,3 @@ async def test_the_warden_does_not_hear_the_signals_of_a_terminal(demo: RunningD
         os.kill(demo.warden, number)
     demo.process.kill()
     await until(demo.is_gone, "it went on until the demo's end, and then cleaned up")
-
-
-def test_a_directory_that_is_not_ours_any_more_is_not_removed(tmp_path: Path) -> None:
-    code = (
-        "from pathlib import Path; from controller.demo.rootdirectory import *; import sys\n"
-        "root = RootDirectory.create(Path(sys.argv[1])); print(root.path)\n"
-        "(root.path / MARKER_NAME).write_text('somebody else')\n"
-        "root.release()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        env={**os.environ, **module_environment()},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert Path(done.stdout.strip()).exists()

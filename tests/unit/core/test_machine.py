@@ -1,5 +1,7 @@
 """The machine against a make-believe cluster: every drill of the demo, and the cases around it."""
 
+from functools import partial
+
 import pytest
 
 from controller.core.events import (
@@ -144,15 +146,14 @@ def test_a_rejected_plan_leaves_things_as_they_are_until_another_is_asked_for() 
     [plan] = world.machine.state.plans
     world.post(PlanRejected("r1", "op", plan.name, plan.revision, "not now"))
     world.run(world.now + 30)
-    [incident] = world.machine.state.incidents
-    assert incident.state is IncidentState.HELD
+    assert [i.state for i in world.machine.state.incidents] == [IncidentState.HELD]
     assert task(world, A).phase is TaskPhase.WAITING
     world.post(PlanRequested("r2", "op"))
     second = world.machine.state.plans[-1]
     assert second.name != plan.name
     world.post(PlanApproved("r3", "op", second.name, second.revision))
     world.run_until(lambda: running(world.machine))
-    assert incident.state is IncidentState.RESOLVED
+    assert [i.state for i in world.machine.state.incidents] == [IncidentState.RESOLVED]
 
 
 def test_a_second_lost_node_revises_the_pending_plan() -> None:
@@ -202,17 +203,19 @@ def test_a_rank_killed_while_its_node_is_out_of_sight_is_named_when_it_is_back(
     assert world.machine.state.nodes[NodeId("n2")].condition is NodeCondition.HEALTHY
 
 
+def restarted_or_held(world: World, generation: int) -> bool:
+    is_new = task(world, A).generation > generation
+    return (is_new and task(world, A).phase is TaskPhase.STARTING) or (
+        task(world, A).phase is TaskPhase.HELD
+    )
+
+
 def test_a_task_that_never_recovers_is_handed_to_the_operator(world: World) -> None:
     policy = world.machine.policy
     for _ in range(policy.max_recoveries + 1):
         generation = task(world, A).generation
         world.kill_rank("gpt-a", 0)
-        world.run_until(
-            lambda g=generation: (
-                (task(world, A).generation > g and task(world, A).phase is TaskPhase.STARTING)
-                or task(world, A).phase is TaskPhase.HELD
-            )
-        )
+        world.run_until(partial(restarted_or_held, world, generation))
         if task(world, A).phase is not TaskPhase.HELD:
             world.run_until(lambda: len([r for r in task(world, A).ranks.values() if r.pid]) == 4)
     assert task(world, A).phase is TaskPhase.HELD

@@ -1,0 +1,45 @@
+"""Runs of the whole demo, shared by the tests that look at them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.demo_runs import DemoRun, processes_under, run_demo
+
+
+@pytest.fixture(scope="session")
+def short_tmp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with a short name of its own, so that sockets fit and leftovers show."""
+    path = Path(f"/tmp/ur-{os.getpid()}")
+    path.mkdir(mode=0o700)
+    yield path
+    assert processes_under(path) == []
+    assert list(path.iterdir()) == []
+    path.rmdir()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
+    """A run without drills."""
+    log = tmp_path_factory.mktemp("undisturbed") / "events.jsonl"
+    return run_demo(short_tmp, log, "--iterations", "16")
+
+
+@pytest.fixture(scope="session")
+def main_job(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
+    """A rank is killed, then a node is lost."""
+    log = tmp_path_factory.mktemp("main") / "events.jsonl"
+    drills = ("--drill", "kill-rank@4", "--drill", "lose-node@9")
+    return run_demo(short_tmp, log, "--auto-heal", "--iterations", "16", *drills)
+
+
+@pytest.fixture(scope="session")
+def out_of_sight(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
+    """Connections are cut and an agent is killed; no rank is touched."""
+    log = tmp_path_factory.mktemp("sight") / "events.jsonl"
+    drills = ("kill-ssh@2:node=n1", "kill-agent@4:node=n3", "kill-ssh@7:node=n4")
+    return run_demo(
+        short_tmp, log, "--iterations", "16", *(word for d in drills for word in ("--drill", d))
+    )

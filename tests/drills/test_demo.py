@@ -1,0 +1,146 @@
+"""The main job, end to end: real sshd, real agents, real ranks."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.fakes.demo_runs import DemoRun, Record
+
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(400)]
+
+
+def losses(run: DemoRun) -> dict[str, Mapping[str, float]]:
+    tasks: Any = run.outcome["tasks"]
+    return {task["name"]: task["losses"] for task in tasks}
+
+
+def incidents(run: DemoRun) -> list[Any]:
+    found: Any = run.outcome["incidents"]
+    return list(found)
+
+
+def at(event: Record) -> float:
+    return float(str(event["at"]))
+
+
+def layout_change(run: DemoRun, task: str) -> float:
+    """Return when the task first started with another size than at first; never is infinity."""
+    starts = [event for event in run.of_kind("start") if event["source"] == task]
+    changed = [at(event) for event in starts if event["workers"] != starts[0]["workers"]]
+    return min(changed, default=float("inf"))
+
+
+def test_a_run_without_faults_reports_every_iteration_once(undisturbed: DemoRun) -> None:
+    assert undisturbed.code == 0, undisturbed.stderr
+    assert not incidents(undisturbed)
+    for task, by_iteration in losses(undisturbed).items():
+        assert list(by_iteration) == [str(number) for number in range(1, 17)]
+        reported = [e["iteration"] for e in undisturbed.of_kind("iteration") if e["source"] == task]
+        assert reported == list(range(1, 17))
+
+
+def test_training_learns(undisturbed: DemoRun) -> None:
+    for by_iteration in losses(undisturbed).values():
+        assert 5.4 < by_iteration["1"] < 5.7, "ln 256 is where a byte model begins"
+        assert by_iteration["16"] < by_iteration["1"] - 0.5
+
+
+def test_standard_output_is_one_json_object(undisturbed: DemoRun) -> None:
+    assert undisturbed.stdout.count("\n") == 1
+    assert undisturbed.stdout.startswith("{")
+
+
+def test_both_faults_are_named_and_healed(main_job: DemoRun) -> None:
+    assert main_job.code == 0, main_job.stderr
+    killed, lost = incidents(main_job)
+    assert (killed["status"], killed["severity"]) == ("exited_abnormally", "SEV2")
+    assert (killed["task"], killed["node"], killed["rank"]) == ("gpt-a", "n1", 1)
+    assert killed["action"] == "restart"
+    assert (lost["status"], lost["severity"]) == ("lost_connection", "SEV1")
+    assert (lost["node"], lost["action"]) == ("n2", "reconfigure")
+    for incident in (killed, lost):
+        assert incident["fault_at"] <= incident["detected_at"] < incident["resolved_at"]
+
+
+def test_the_plan_divides_what_is_left(main_job: DemoRun) -> None:
+    plans: Any = main_job.outcome["plans"]
+    [plan] = plans
+    assert plan["state"] == "applied"
+    assert plan["approved_by"] == "policy auto-heal"
+    assert plan["assignments"] == {"gpt-a": 4, "gpt-b": 2}
+    assert plan["waf_after"] < plan["waf_before"]
+    tasks: Any = main_job.outcome["tasks"]
+    assert {task["name"]: task["layout"] for task in tasks} == {
+        "gpt-a": {"tp": 1, "pp": 1, "dp": 4},
+        "gpt-b": {"tp": 2, "pp": 1, "dp": 1},
+    }
+
+
+def test_losses_equal_those_of_the_undisturbed_run(main_job: DemoRun, undisturbed: DemoRun) -> None:
+    expected = losses(undisturbed)
+    changed_at = {task: layout_change(main_job, task) for task in expected}
+    seen = 0
+    for event in main_job.of_kind("iteration"):
+        task, iteration = str(event["source"]), str(event["iteration"])
+        is_same_layout = at(event) < changed_at[task]
+        assert event["loss"] == pytest.approx(
+            expected[task][iteration], rel=1e-6 if is_same_layout else 1e-4
+        )
+        seen += 1
+    assert seen > 32
+
+
+def test_iterations_run_again_are_marked_and_all_others_reported_once(main_job: DemoRun) -> None:
+    for task in ("gpt-a", "gpt-b"):
+        lines = [e for e in main_job.of_kind("iteration") if e["source"] == task]
+        first = [e["iteration"] for e in lines if not e["is_rerun"]]
+        assert first == list(range(1, 17))
+        for event in lines:
+            if event["is_rerun"]:
+                deviation = event["deviation"]
+                assert isinstance(deviation, float)
+                assert deviation < 1e-4
+    assert any(e["is_rerun"] for e in main_job.of_kind("iteration"))
+    assert not main_job.of_kind("loss_mismatch")
+
+
+def test_each_iteration_follows_its_checkpoint(main_job: DemoRun) -> None:
+    """Within one generation iterations are consecutive, beginning after what was resumed."""
+    for task in ("gpt-a", "gpt-b"):
+        lines = [e for e in main_job.of_kind("iteration") if e["source"] == task]
+        for generation, group in itertools.groupby(lines, key=lambda e: e["generation"]):
+            numbers = [int(str(e["iteration"])) for e in group]
+            [resumed] = [
+                int(str(e["iteration"]))
+                for e in main_job.of_kind("resume")
+                if e["source"] == task and e["generation"] == generation
+            ]
+            assert numbers == list(range(resumed + 1, resumed + 1 + len(numbers)))
+
+
+def test_losing_sight_costs_no_training(out_of_sight: DemoRun) -> None:
+    assert out_of_sight.code == 0, out_of_sight.stderr
+    assert not incidents(out_of_sight)
+    assert not out_of_sight.outcome["plans"]
+    started = out_of_sight.of_kind("rank_started")
+    assert len(started) == 8, "every rank was started once: no process was replaced"
+    assert len({e["pid"] for e in started}) == 8
+    assert {e["source"] for e in out_of_sight.of_kind("unreachable")} == {"n1", "n3", "n4"}
+
+
+def test_losing_sight_loses_and_doubles_no_event(
+    out_of_sight: DemoRun, undisturbed: DemoRun
+) -> None:
+    for task, expected in losses(undisturbed).items():
+        lines = [e for e in out_of_sight.of_kind("iteration") if e["source"] == task]
+        assert [e["iteration"] for e in lines] == list(range(1, 17))
+        for event in lines:
+            assert event["loss"] == pytest.approx(expected[str(event["iteration"])], rel=1e-6)
+        saved = [e["iteration"] for e in out_of_sight.of_kind("checkpoint") if e["source"] == task]
+        assert saved == [5, 10, 15, 16]
+
+
+def test_ranks_are_forked_from_the_warm_template(undisturbed: DemoRun) -> None:
+    assert all(e["is_warm"] for e in undisturbed.of_kind("rank_started"))

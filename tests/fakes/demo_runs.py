@@ -1,0 +1,67 @@
+"""Runs of ``unicron demo`` as a user starts it, and what is left of them."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+RUN_LIMIT_S = 170.0
+
+Record = dict[str, object]
+
+
+@dataclass(frozen=True)
+class DemoRun:
+    """What one run of ``unicron demo`` left behind."""
+
+    code: int
+    outcome: Record
+    events: list[Record]
+    stdout: str
+    stderr: str
+
+    def of_kind(self, kind: str) -> list[Record]:
+        """Return the event log's lines of one kind."""
+        return [event for event in self.events if event["kind"] == kind]
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command line of a demo."""
+    return [sys.executable, "-m", "controller.cli", "demo", *arguments]
+
+
+def processes_under(directory: Path) -> list[psutil.Process]:
+    """Return the living processes that have ``directory`` in their command line or environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = [*process.cmdline(), *process.environ().values()]
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        if process.pid != os.getpid() and any(str(directory) in word for word in words):
+            found.append(process)
+    return found
+
+
+def run_demo(tmp: Path, log: Path, *arguments: str) -> DemoRun:
+    """Run a demo to its end, with ``tmp`` as its temporary directory."""
+    finished = subprocess.run(
+        command("--headless", "--json", "--event-log", str(log), *arguments),
+        capture_output=True,
+        text=True,
+        timeout=RUN_LIMIT_S,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp)},
+    )
+    events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return DemoRun(
+        code=finished.returncode,
+        outcome=json.loads(finished.stdout) if finished.stdout else {},
+        events=events,
+        stdout=finished.stdout,
+        stderr=finished.stderr,
+    )

@@ -1,0 +1,185 @@
+"""The planner against brute force, and what must hold for every input."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from hypothesis import given, settings, strategies as st
+
+from controller.core.cost import PlanTask, Quantum
+from controller.core.planner import solve
+from nodeagent.protocol.ids import TaskId
+from profiles.throughput import ThroughputTable
+from tests.fakes.clusters import table
+
+Sizes = tuple[int, ...]
+
+# Few distinct rates make plateaus and ties; whole numbers keep Fraction and float sums alike.
+_WHOLE = st.integers(1, 6).map(float)
+_REAL = st.floats(1e-3, 1e15)
+
+
+def tables(rates: st.SearchStrategy[float]) -> st.SearchStrategy[ThroughputTable]:
+    sizes = st.dictionaries(st.integers(1, 6), rates, min_size=1, max_size=4)
+    return sizes.map(table)
+
+
+@st.composite
+def plan_tasks(draw: st.DrawFn, numbers: st.SearchStrategy[float], most: int) -> list[PlanTask]:
+    names = draw(st.lists(st.sampled_from("abcdef"), unique=True, max_size=most))
+    return [
+        PlanTask(
+            name=TaskId(name),
+            weight=draw(numbers),
+            table=draw(tables(numbers)),
+            workers=draw(st.integers(0, 7)),
+            min_workers=draw(st.integers(1, 3)),
+            is_faulted=draw(st.booleans()),
+            transition_s=draw(numbers),
+        )
+        for name in names
+    ]
+
+
+def divisions(tasks: Sequence[PlanTask], num_workers: int) -> Iterator[Sizes]:
+    choices = [[0, *(x for x in task.table.sizes if x >= task.min_workers)] for task in tasks]
+    return (sizes for sizes in itertools.product(*choices) if sum(sizes) <= num_workers)
+
+
+def exact_gain(task: PlanTask, size: int, running_s: float) -> Fraction:
+    """G by the definition, written anew, without any rounding."""
+
+    def weighted(x: int) -> Fraction:
+        is_usable = x in task.table.sizes and x >= task.min_workers
+        return (
+            Fraction(task.weight) * Fraction(task.table.flops_per_s(x))
+            if is_usable
+            else Fraction(0)
+        )
+
+    earned = weighted(size) * Fraction(running_s)
+    if size == task.workers and not task.is_faulted:
+        return earned
+    return earned - weighted(task.workers) * Fraction(task.transition_s)
+
+
+def in_order_of_preference(
+    tasks: Sequence[PlanTask], num_workers: int, gains: dict[tuple[TaskId, int], Fraction]
+) -> list[Sizes]:
+    """Return all divisions, the best first, by the stated rules."""
+    return sorted(
+        divisions(tasks, num_workers),
+        key=lambda sizes: (
+            -sum(gains[task.name, size] for task, size in zip(tasks, sizes, strict=True)),
+            sum(abs(size - task.workers) for task, size in zip(tasks, sizes, strict=True)),
+            tuple(-size for size in sizes),
+        ),
+    )
+
+
+def all_gains(tasks: Sequence[PlanTask], running_s: float) -> dict[tuple[TaskId, int], Fraction]:
+    return {
+        (task.name, size): exact_gain(task, size, running_s)
+        for task in tasks
+        for size in (0, *task.table.sizes)
+    }
+
+
+def check_against(
+    tasks: Sequence[PlanTask],
+    num_workers: int,
+    running_s: float,
+    gains: dict[tuple[TaskId, int], Fraction],
+) -> None:
+    decision = solve(tasks, num_workers=num_workers, running_s=running_s)
+    ordered = sorted(tasks, key=lambda task: task.name)
+    expected = in_order_of_preference(ordered, num_workers, gains)
+    assert tuple(decision.assignments.values()) == expected[0]
+    second = tuple(decision.runner_up.assignments.values()) if decision.runner_up else None
+    assert second == (expected[1] if len(expected) > 1 else None)
+
+
+@given(tasks=plan_tasks(_WHOLE, most=4), num_workers=st.integers(0, 12), running_s=_WHOLE)
+@settings(max_examples=100, deadline=None)
+def test_the_best_and_the_second_best_equal_brute_force_with_ties(
+    tasks: list[PlanTask], num_workers: int, running_s: float
+) -> None:
+    check_against(tasks, num_workers, running_s, all_gains(tasks, running_s))
+
+
+@given(tasks=plan_tasks(_REAL, most=4), num_workers=st.integers(0, 12), running_s=_REAL)
+@settings(max_examples=100, deadline=None)
+def test_on_any_numbers_the_result_equals_brute_force_over_rounded_gains(
+    tasks: list[PlanTask], num_workers: int, running_s: float
+) -> None:
+    quantum = Quantum.for_tasks(tasks, running_s)
+    rounded = {
+        (task.name, size): Fraction(quantum.gain(task, size, running_s))
+        for task in tasks
+        for size in (0, *task.table.sizes)
+    }
+    check_against(tasks, num_workers, running_s, rounded)
+
+
+@given(tasks=plan_tasks(_REAL, most=4), num_workers=st.integers(0, 12), running_s=_REAL)
+@settings(max_examples=100, deadline=None)
+def test_the_objective_is_within_rounding_of_the_exact_best(
+    tasks: list[PlanTask], num_workers: int, running_s: float
+) -> None:
+    decision = solve(tasks, num_workers=num_workers, running_s=running_s)
+    gains = all_gains(tasks, running_s)
+    ordered = sorted(tasks, key=lambda task: task.name)
+    best = max(
+        sum(gains[task.name, size] for task, size in zip(ordered, sizes, strict=True))
+        for sizes in divisions(ordered, num_workers)
+    )
+    scale = sum(
+        task.waf(x) * (running_s + task.transition_s) for task in tasks for x in task.table.sizes
+    )
+    assert abs(decision.objective - float(best)) <= 1e-12 * scale
+
+
+@given(data=st.data(), tasks=plan_tasks(_WHOLE, most=4), num_workers=st.integers(0, 12))
+@settings(max_examples=100, deadline=None)
+def test_the_order_of_the_tasks_does_not_matter(
+    data: st.DataObject, tasks: list[PlanTask], num_workers: int
+) -> None:
+    shuffled = data.draw(st.permutations(tasks))
+    assert solve(tasks, num_workers=num_workers, running_s=10.0) == solve(
+        shuffled, num_workers=num_workers, running_s=10.0
+    )
+
+
+@given(tasks=plan_tasks(_REAL, most=4), num_workers=st.integers(0, 12), running_s=_REAL)
+@settings(max_examples=100, deadline=None)
+def test_one_more_worker_never_lowers_the_objective(
+    tasks: list[PlanTask], num_workers: int, running_s: float
+) -> None:
+    fewer = solve(tasks, num_workers=num_workers, running_s=running_s)
+    more = solve(tasks, num_workers=num_workers + 1, running_s=running_s)
+    slack = 1e-12 * (abs(fewer.objective) + abs(more.objective))
+    assert more.objective >= fewer.objective - slack
+
+
+@given(
+    tasks=plan_tasks(_REAL, most=4),
+    num_workers=st.integers(0, 12),
+    running_s=_REAL,
+    is_cleared=st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_planning_again_from_the_result_changes_nothing(
+    tasks: list[PlanTask], num_workers: int, running_s: float, is_cleared: bool
+) -> None:
+    decision = solve(tasks, num_workers=num_workers, running_s=running_s)
+    after = [
+        replace(
+            task,
+            workers=decision.assignments[task.name],
+            is_faulted=task.is_faulted and not is_cleared,
+        )
+        for task in tasks
+    ]
+    again = solve(after, num_workers=num_workers, running_s=running_s)
+    assert again.assignments == decision.assignments
