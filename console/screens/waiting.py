@@ -42,7 +42,10 @@ class Waiting(Screen[None]):
             Ground.BAR_VIEW,
         )
         foot = Line((Span(" "), span("<q>", Tone.KEY), span("quit")))
-        texts = state.progress or ((state.link.reason,) if state.link.reason else ())
+        texts = state.progress
+        # While a demo starts, a socket that is not there yet is no news.
+        if not state.owns_demo and state.link.reason:
+            texts = (state.link.reason,)
         room = max(1, height - 4)
         lines = [
             Line((span(f"  {part}", Tone.PLAIN if text is texts[-1] else Tone.DIM),))

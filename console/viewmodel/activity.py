@@ -8,6 +8,7 @@ command whose reply never came is ``UNKNOWN``, never "failed": it may have happe
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from console.viewmodel.numbers import latency
 from controller.api.views import ClusterView, IncidentState, IncidentView, PlanState
 from controller.api.wire import Reply
 
@@ -114,10 +115,10 @@ def _followed_plan(
 
 def _followed_drill(activity: Activity, incident: IncidentView, at: float) -> Activity:
     found = max(0.0, incident.detected_at - incident.fault_at)
-    message = f"{incident.id} {incident.status}: found after {found:.1f} s, {incident.state}"
+    message = f"{incident.id} {incident.status}: found after {latency(found)}, {incident.state}"
     if incident.state is IncidentState.RESOLVED and incident.resolved_at is not None:
         took = max(0.0, incident.resolved_at - incident.fault_at)
-        return _now(activity, ActionPhase.DONE, f"{message} after {took:.1f} s", at)
+        return _now(activity, ActionPhase.DONE, f"{message} after {latency(took)}", at)
     return _now(activity, ActionPhase.ACCEPTED, message, at)
 
 

@@ -1,7 +1,7 @@
 """Incidents, newest first: what it was, what it hit, what was done, and how long each took."""
 
 from console.viewmodel.glyphs import Glyphs
-from console.viewmodel.numbers import seconds
+from console.viewmodel.numbers import latency, seconds
 from console.viewmodel.state import State
 from console.viewmodel.table import Column, Row, Table, draw
 from console.viewmodel.text import Cell, Tone, cell, span
@@ -40,7 +40,7 @@ def _row(state: State, incident: IncidentView, glyphs: Glyphs) -> Row:
         "where": cell(where(incident, glyphs)),
         "action": cell(incident.action or glyphs.dash),
         "state": marked(INCIDENT_WORDS[incident.state], glyphs),
-        "found": cell(seconds(incident.detected_at - incident.fault_at)),
+        "found": cell(latency(incident.detected_at - incident.fault_at)),
         "cured": _cured(state, incident),
     }
     if incident.reason:
@@ -51,7 +51,7 @@ def _row(state: State, incident: IncidentView, glyphs: Glyphs) -> Row:
 def _cured(state: State, incident: IncidentView) -> Cell:
     if incident.resolved_at is None:
         return (span(f"open {seconds(state.cluster_now - incident.fault_at)}", Tone.WARN),)
-    return cell(seconds(incident.resolved_at - incident.fault_at))
+    return cell(latency(incident.resolved_at - incident.fault_at))
 
 
 def where(incident: IncidentView, glyphs: Glyphs) -> str:

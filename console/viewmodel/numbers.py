@@ -19,6 +19,11 @@ def seconds(value: float) -> str:
     return f"{whole // 3600}h{whole // 60 % 60:02d}m"
 
 
+def latency(value: float) -> str:
+    """Return a duration that may be short, in milliseconds below one second."""
+    return f"{max(0.0, value) * 1000:.0f} ms" if value < 0.9995 else seconds(value)
+
+
 def short(value: float) -> str:
     """Return a quantity in at most four figures and a unit: ``812``, ``1.24k``, ``38.2M``."""
     step = 0
@@ -58,16 +63,26 @@ def plural(count: int, noun: str) -> str:
 
 
 def sparkline(values: Mapping[int, float], width: int, levels: str) -> str:
-    """Return the newest ``width`` values by key as bars between their own least and greatest.
+    """Return values in the order of their keys as bars between their own least and greatest.
 
-    Values that are not finite are shown as a gap.
+    More values than ``width`` are averaged in groups of equal size, oldest first, so that the trend
+    of all of them shows and not the noise of the newest. What is not finite is shown as a gap.
     """
-    newest = [values[key] for key in sorted(values)[-width:]]
-    finite = [value for value in newest if abs(value) < float("inf")]
+    series = [values[key] for key in sorted(values)]
+    bars = min(width, len(series))
+    means = [
+        _mean(series[index * len(series) // bars : (index + 1) * len(series) // bars])
+        for index in range(bars)
+    ]
+    finite = [mean for mean in means if abs(mean) < float("inf")]
     if not finite:
         return ""
     low, high = min(finite), max(finite)
-    return "".join(_bar(value, low, high, levels) for value in newest)
+    return "".join(_bar(mean, low, high, levels) for mean in means)
+
+
+def _mean(group: list[float]) -> float:
+    return sum(value / len(group) for value in group)
 
 
 def _bar(value: float, low: float, high: float, levels: str) -> str:

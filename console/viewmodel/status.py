@@ -72,12 +72,14 @@ def _mode(state: State, _: Glyphs) -> Segment:
         return Segment(0, (span("VIEW", Tone.STRONG),), (span("VIEW", Tone.STRONG),))
     left = state.armed_until - state.now
     countdown = f" {seconds(left)}" if left < DISARM_NOTICE_S else ""
-    note = " (demo: thrown away at the end)" if state.owns_demo else ""
-    return Segment(
-        0,
-        (span(f"ARMED{countdown}", Tone.STRONG), span(note)),
-        (span(f"ARMED{countdown}", Tone.STRONG),),
-    )
+    word = (span(f"ARMED{countdown}", Tone.STRONG),)
+    return Segment(0, word, word)
+
+
+def _demo(state: State, _: Glyphs) -> Segment | None:
+    if not state.owns_demo:
+        return None
+    return Segment(8, (span("demo, thrown away on quit"),), (span("demo"),))
 
 
 def _link(state: State, glyphs: Glyphs) -> Segment:
@@ -185,6 +187,7 @@ _SEGMENTS: tuple[Callable[[State, Glyphs], Segment | None], ...] = (
     _waf,
     _plans,
     _policy,
+    _demo,
 )
 
 

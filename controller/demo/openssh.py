@@ -81,15 +81,15 @@ class OpenSsh:
             raise ServerError(complaint)
 
     def _test(self, config: Path) -> str | None:
-        """Return the last line of what sshd has against ``config``; None if it accepts it."""
+        """Return in one line what sshd has against ``config``; None if it accepts it."""
         try:
             done = _run([self.program, "-t", "-f", str(config)])
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         if done.returncode == 0:
             return None
-        lines = (done.stderr + done.stdout).strip().splitlines()
-        return lines[-1].strip() if lines else f"sshd -t ended with {done.returncode}"
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines()]
+        return "; ".join(filter(None, lines)) or f"sshd -t ended with {done.returncode}"
 
 
 def render_config(

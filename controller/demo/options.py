@@ -129,6 +129,9 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         _check_range("--base-port", arguments.base_port, 1024, 65535 - arguments.nodes)
     if arguments.json and not arguments.headless:
         raise OptionError("--json prints the outcome of a run that ends: add --headless")
+    for option, path in (("--event-log", arguments.event_log), ("--serve", arguments.serve)):
+        if path is not None and not path.parent.is_dir():
+            raise OptionError(f"{option} {path}: there is no directory {path.parent}")
     num_iterations = arguments.iterations
     if arguments.headless and num_iterations is None:
         num_iterations = _DEFAULT_ITERATIONS

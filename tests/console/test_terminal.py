@@ -158,6 +158,13 @@ def test_wrong_arguments_get_one_line(argv: list[str], words: str) -> None:
     assert ended.stderr.count("\n") == 1
 
 
+def test_headless_is_handed_to_the_demo_command() -> None:
+    ended = run("--demo", "--headless", "--no-such-option")
+    assert ended.returncode == 2
+    assert "--no-such-option" in ended.stderr
+    assert "unicron-console" not in ended.stderr
+
+
 def test_help_and_version_need_no_terminal() -> None:
     assert "examples:" in run("--help").stdout
     assert run("--version").stdout.startswith("unicron-console ")

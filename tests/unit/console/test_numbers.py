@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 
 from console.viewmodel.numbers import (
     clock,
+    latency,
     mebibytes,
     plural,
     seconds,
@@ -38,6 +39,15 @@ def test_quantities(value: float, text: str) -> None:
     assert short(value) == text
 
 
+def test_latencies() -> None:
+    assert [latency(value) for value in (-1.0, 0.04, 1.3, 42.0)] == [
+        "0 ms",
+        "40 ms",
+        "1.3 s",
+        "42 s",
+    ]
+
+
 def test_shares_sizes_times_and_counts() -> None:
     assert share(1, 3, "-") == "33%"
     assert share(1, 0, "-") == "-"
@@ -48,8 +58,9 @@ def test_shares_sizes_times_and_counts() -> None:
     assert (plural(1, "node"), plural(3, "node")) == ("1 node", "3 nodes")
 
 
-def test_sparkline_shows_the_newest_between_their_extremes() -> None:
-    assert sparkline({1: 9.0, 2: 0.0, 3: 1.0}, 2, "_#") == "_#"
+def test_sparkline_shows_all_values_between_their_extremes() -> None:
+    assert sparkline({1: 0.0, 2: 1.0, 3: 4.0, 4: 6.0}, 2, "_#") == "_#"
+    assert sparkline({2: 4.0, 1: 0.0, 3: 9.0}, 3, "_-#") == "_-#"
     assert sparkline({1: 2.0, 2: 2.0}, 5, "_#") == "__"
     assert sparkline({}, 5, "_#") == ""
     assert sparkline({1: 1.0, 2: float("nan"), 3: 2.0}, 5, "_#") == "_ #"

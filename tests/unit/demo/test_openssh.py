@@ -98,9 +98,9 @@ def test_a_refused_configuration_is_an_error_with_the_servers_words(
     node: LocalNode, credentials: Credentials, tmp_path: Path
 ) -> None:
     program = _program(
-        tmp_path / "bin", "echo first; echo 'Bad configuration option' >&2; exit 255"
+        tmp_path / "bin", "echo 'line 3: Bad option' >&2; echo terminating >&2; exit 255"
     )
-    with pytest.raises(ServerError, match="Bad configuration option"):
+    with pytest.raises(ServerError, match="line 3: Bad option; terminating"):
         OpenSsh(str(program)).configure(node, credentials)
 
 
