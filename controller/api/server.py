@@ -19,6 +19,7 @@ from controller.api.views import ClusterView, LogLine, View
 from controller.api.wire import Command, Greeting, LogLines, Reply, Snapshot
 
 _INTERVAL_S: Final = 0.1
+_SILENCE_S: Final = 1.0
 _MAX_BACKLOG: Final = 5000
 _KEPT_LINES: Final = 2000
 _MAX_LINE_BYTES: Final = 64 * 1024
@@ -122,7 +123,11 @@ class ApiServer:
     async def _send(self, client: _Client, writer: asyncio.StreamWriter) -> None:
         writer.write(_line(Greeting(cluster=self._cluster)))
         while len(client.lines) < _MAX_BACKLOG:
-            await client.wake.wait()
+            try:
+                async with asyncio.timeout(_SILENCE_S):
+                    await client.wake.wait()
+            except TimeoutError:
+                client.has_news = True  # nothing happened: say so, or the view looks stale
             client.wake.clear()
             while client.replies:
                 writer.write(_line(client.replies.popleft()))

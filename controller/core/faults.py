@@ -10,6 +10,7 @@ Statuses and severities are those of the paper's table 1. This slice knows three
 node, is judged in ``controller.core.health``.
 """
 
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from typing import Final, Literal, assert_never
 
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
+
+_SOURCE_PLACE: Final = re.compile(r"^\[[^]\s]+:\d+\] ")
+"""Where in its own C++ source a library raised: long, and of no use to operators."""
 
 EvidenceKind = Literal["exit", "exception", "collective", "launch", "overdue", "contact"]
 
@@ -74,7 +78,7 @@ def evidence_of(
             kind, summary = "exit", f"{who} {_ending(observation)}"
         case RankRaised():
             kind = "collective" if observation.is_in_collective else "exception"
-            first_line = observation.message.strip().partition("\n")[0][:200]
+            first_line = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])[:200]
             summary = f"{who} raised {observation.exception_type}: {first_line}"
         case LaunchFailed():
             kind, summary = "launch", f"{who} could not be started: {observation.reason}"

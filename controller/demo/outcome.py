@@ -2,7 +2,7 @@
 
 from pydantic import JsonValue
 
-from controller.api.views import ClusterView, IncidentView, PlanView, TaskView
+from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
 
 
 def reached_target(view: ClusterView, num_iterations: int) -> bool:
@@ -16,6 +16,15 @@ def outcome_of(view: ClusterView) -> dict[str, JsonValue]:
         "tasks": [_task(task) for task in view.tasks],
         "incidents": [_incident(incident) for incident in view.incidents],
         "plans": [_plan(plan) for plan in view.plans],
+        "nodes": [_node(node) for node in view.nodes],
+    }
+
+
+def _node(node: NodeView) -> dict[str, JsonValue]:
+    return {
+        "node": node.node,
+        "condition": node.condition.value,
+        "agent_rss_bytes": node.agent_rss_bytes,
     }
 
 

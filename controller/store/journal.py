@@ -5,6 +5,7 @@ was cut off by a crash can only be the last; it is dropped, because an event tha
 was not handled either.
 """
 
+import json
 from collections.abc import Iterator
 from io import BufferedWriter
 from pathlib import Path
@@ -27,8 +28,9 @@ class JournalError(Exception):
 def encode_event(event: Event) -> bytes:
     """Return ``event`` as one line, newline included."""
     name = type(event.body).__name__
-    body = _BODIES[name].dump_json(event.body).decode()
-    return f'{{"n":{event.number},"at":{event.at!r},"type":"{name}","body":{body}}}\n'.encode()
+    body = _BODIES[name].dump_python(event.body, mode="json")
+    line = {"n": event.number, "at": event.at, "type": name, "body": body}
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
 def decode_event(line: bytes) -> Event:

@@ -16,7 +16,7 @@ from nodeagent.protocol.training import RankLaunch
 
 
 class _Local(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
 
 class RankHello(_Local):

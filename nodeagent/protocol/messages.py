@@ -22,7 +22,7 @@ PROTOCOL_VERSION: Final = 1
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
 
 class RankStatus(_Message):

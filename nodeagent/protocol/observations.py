@@ -15,7 +15,7 @@ from nodeagent.protocol.ids import Generation, TaskId
 class Observation(BaseModel):
     """What all observations share: they concern one rank of one generation of one task."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
     task: TaskId
     generation: Generation

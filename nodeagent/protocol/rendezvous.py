@@ -37,7 +37,7 @@ class StoreCall(BaseModel):
     ==============  =======================  ===============================  ==================
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
     kind: Literal["store_call"] = "store_call"
     call_id: str
@@ -53,7 +53,7 @@ class StoreCall(BaseModel):
 class StoreReply(BaseModel):
     """Result of a ``StoreCall``; ``error`` is None on success."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
     kind: Literal["store_reply"] = "store_reply"
     call_id: str

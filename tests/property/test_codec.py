@@ -19,7 +19,7 @@ TEXT = st.text(max_size=40)
 TASKS = TEXT.map(TaskId)
 GENERATIONS = st.integers(min_value=0, max_value=2**40).map(Generation)
 NUMBERS = st.integers(min_value=0, max_value=2**50)
-SECONDS = st.floats(allow_nan=False, allow_infinity=False)
+SECONDS = st.floats(allow_nan=False)
 RAISED = st.builds(
     RankRaised, task=TASKS, generation=GENERATIONS, global_rank=NUMBERS, kind=st.just("rank_raised")
 )

@@ -81,3 +81,18 @@ def test_a_launch_that_failed_is_conclusive() -> None:
 
 def test_only_the_first_line_of_a_message_is_quoted() -> None:
     assert "second line" not in raised(0, 1.0, is_in_collective=True).summary
+
+
+def test_the_place_in_a_librarys_source_is_left_out() -> None:
+    observation = RankRaised(
+        task=TASK,
+        generation=GENERATION,
+        global_rank=0,
+        exception_type="RuntimeError",
+        message="[/build/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1",
+        traceback="",
+        is_in_collective=True,
+        iteration=1,
+    )
+    evidence = evidence_of(observation, node=NodeId("n1"), at=1.0, observed_at=1.0)
+    assert evidence.summary == "rank 0 raised RuntimeError: Connection closed by peer [127.0.0.1]:1"
