@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+
+pytestmark = pytest.mark.timeout(120)
 
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 TASKS = ["gpt-a", "gpt-b"]
