@@ -22,7 +22,7 @@ from controller.demo.keys import write_private
 from controller.demo.localnode import LocalNode, ServerKind
 from controller.demo.orders import CutMethod, ServerCommand
 from controller.demo.remotecommand import COMMAND_PATH, Shell, run_command
-from controller.demo.sshserver import Credentials, log_path
+from controller.demo.sshserver import Credentials, log_path, session_environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class Settings:
     authorized_keys_path: str
     state_dir: str
     user: str
-    home: str
+    working_directory: str
     shell: str
+    environment: dict[str, str]
 
 
 class AsyncSsh:
@@ -69,8 +70,9 @@ class AsyncSsh:
             authorized_keys_path=str(credentials.authorized_keys_path),
             state_dir=str(node.state_dir),
             user=account.name,
-            home=account.home if Path(account.home).is_dir() else "/",
+            working_directory=account.home if Path(account.home).is_dir() else "/",
             shell=account.shell,
+            environment=session_environment(node),
         )
         config = credentials.directory / "asyncssh.json"
         config.unlink(missing_ok=True)
@@ -116,7 +118,12 @@ class _Connection(asyncssh.SSHServer):
 
 async def _serve(settings: Settings) -> None:
     connections: set[asyncssh.SSHServerConnection] = set()
-    shell = Shell(settings.user, settings.home, settings.shell)
+    shell = Shell(
+        user=settings.user,
+        working_directory=settings.working_directory,
+        program=settings.shell,
+        environment=settings.environment,
+    )
 
     def cut_all() -> None:
         for connection in list(connections):

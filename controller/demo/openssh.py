@@ -16,7 +16,7 @@ from typing import Final
 from controller.demo.errors import ServerError
 from controller.demo.localnode import LocalNode, ServerKind
 from controller.demo.orders import CutMethod, ServerCommand
-from controller.demo.sshserver import Credentials, log_path
+from controller.demo.sshserver import Credentials, log_path, session_environment
 
 _SYSTEM_DIRECTORIES: Final = ("/usr/sbin", "/usr/local/sbin")
 """Where sshd lies although the PATH of a user leaves it out."""
@@ -103,6 +103,7 @@ def render_config(
         version: The server's version, where known; some settings are errors to older ones.
     """
     authorized_keys = str(credentials.authorized_keys_path).replace("%", "%%")  # else a token
+    environment = session_environment(node)
     lines = [
         f"ListenAddress {node.host}",
         f"Port {node.port}",
@@ -111,6 +112,7 @@ def render_config(
         # The keys lie below a temporary directory, which is writable for all; ours in it is 0700.
         "StrictModes no",
         f"AllowUsers {node.user}",
+        "SetEnv " + " ".join(f'"{name}={value}"' for name, value in environment.items()),
         "PubkeyAuthentication yes",
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",

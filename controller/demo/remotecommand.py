@@ -24,11 +24,12 @@ _CANNOT_START: Final = 127
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """Who runs the commands, where, and with which shell."""
+    """Who runs the commands, where, with which shell and which variables besides the usual."""
 
     user: str
-    home: str
+    working_directory: str
     program: str
+    environment: dict[str, str]
 
 
 async def run_command(process: "asyncssh.SSHServerProcess[bytes]", shell: Shell) -> None:
@@ -76,13 +77,13 @@ async def _start(
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        cwd=shell.home,
+        cwd=shell.working_directory,
         env={
-            "HOME": shell.home,
             "LOGNAME": shell.user,
             "PATH": COMMAND_PATH,
             "SHELL": shell.program,
             "USER": shell.user,
+            **shell.environment,
         },
         start_new_session=True,
     )

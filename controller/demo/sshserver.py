@@ -1,5 +1,6 @@
 """What every kind of SSH server for a node has in common, and the choice between the kinds."""
 
+import site
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -46,6 +47,16 @@ class SshServer(Protocol):
             OSError: The configuration can't be written.
         """
         ...
+
+
+def session_environment(node: LocalNode) -> dict[str, str]:
+    """Return what every session on ``node`` finds in its environment besides the usual.
+
+    A node has a home of its own, its state directory. With the user's, shells would read the user's
+    start-up files: they take time, may print, and, killed half-way by a drill, may leave things
+    behind in the user's home. Python packages that were installed for the user are still found.
+    """
+    return {"HOME": str(node.state_dir), "PYTHONUSERBASE": site.getuserbase()}
 
 
 def log_path(node: LocalNode) -> Path:

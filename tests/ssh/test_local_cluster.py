@@ -65,17 +65,20 @@ async def test_four_nodes_stand_apart_and_are_announced_in_one_line() -> None:
         assert len(os.fsencode(nodes[-1].state_dir / "template.sock")) <= 107
         assert lines[-1].startswith("4 nodes behind ")
         assert lines[-1].endswith("on ports " + ", ".join(str(node.port) for node in nodes))
+        pids = [cluster.warden_pid, *(pid for node in nodes for pid in cluster.pids(node))]
+    assert not any(find_process(pid) for pid in pids)
     assert not cluster.root.exists()
 
 
-async def test_a_command_runs_with_the_users_home_and_a_clean_environment(
+async def test_a_command_runs_as_the_user_with_a_home_of_the_nodes_own(
     shared: LocalCluster,
 ) -> None:
+    node = shared.nodes[0]
     async with await log_in(shared.nodes[0]) as connection:
         failed = await connection.run(
-            'test "$PWD" = "$HOME" && echo "$USER[$PYTHONPATH$VIRTUAL_ENV]"; echo oh >&2; exit 3'
+            'echo "$USER $HOME [$PYTHONPATH$VIRTUAL_ENV]"; echo oh >&2; exit 3'
         )
-        assert failed.stdout == f"{shared.nodes[0].user}[]\n"
+        assert failed.stdout == f"{node.user} {node.state_dir} []\n"
         assert (failed.exit_status, failed.stderr) == (3, "oh\n")
         killed = await connection.run("kill -KILL $$")
         assert killed.returncode == -signal.SIGKILL

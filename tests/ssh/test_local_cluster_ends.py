@@ -60,8 +60,8 @@ async def demo(request: pytest.FixtureRequest) -> AsyncIterator[RunningDemo]:
         line = await asyncio.to_thread(process.stdout.readline)
         facts = json.loads(line)
         found = [find_process(pid) for pid in facts["pids"]]
-        others = [each for each in found if each is not None]
-        assert len(others) == len(facts["pids"]) >= 9
+        others = [each for each in found if each is not None]  # a session may just have ended
+        assert len(others) >= 9  # warden; twice a host, a server, a daemon and its child
         yield RunningDemo(
             process, master, Path(facts["root"]), facts["ports"], facts["warden"], others
         )

@@ -53,6 +53,7 @@ def test_the_server_is_for_this_node_and_this_user_alone(
 ) -> None:
     lines = render_config(node, credentials, None).splitlines()
     assert {"ListenAddress 127.0.0.1", "Port 22001", "AllowUsers ops"} <= set(lines)
+    assert any(line.startswith(f'SetEnv "HOME={tmp_path}/n1" "PYTHONUSERBASE=/') for line in lines)
     assert {"PasswordAuthentication no", "UsePAM no", "PidFile none"} <= set(lines)
     assert f'AuthorizedKeysFile "{tmp_path}/100%%/authorized_keys"' in lines
 
