@@ -33,8 +33,9 @@ class ApiSocketError(Exception):
 class _Client:
     """One connection: what it still has to be sent."""
 
-    def __init__(self, lines: deque[LogLine]) -> None:
+    def __init__(self, lines: deque[LogLine], writer: asyncio.StreamWriter) -> None:
         self.lines = deque(lines)
+        self.writer = writer
         self.replies: deque[Reply] = deque()
         self.has_news = True
         self.wake = asyncio.Event()
@@ -60,9 +61,16 @@ class ApiServer:
     def add_line(self, line: LogLine) -> None:
         """Send a log line to everybody, once."""
         self._lines.append(line)
-        for client in self._clients:
+        for client in list(self._clients):
             client.lines.append(line)
             client.wake.set()
+            if len(client.lines) > _MAX_BACKLOG:
+                self._drop(client)
+
+    def _drop(self, client: _Client) -> None:
+        """End a client's connection without waiting for it to read."""
+        self._clients.discard(client)
+        client.writer.transport.abort()
 
     def state_changed(self) -> None:
         """Have a new snapshot sent to everybody, soon."""
@@ -83,11 +91,15 @@ class ApiServer:
             server = await asyncio.start_unix_server(
                 self._serve, sock=listener, limit=_MAX_LINE_BYTES
             )
-            async with server:
-                await server.serve_forever()
+            try:
+                async with server:
+                    await server.serve_forever()
+            finally:
+                for client in list(self._clients):
+                    self._drop(client)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = _Client(self._lines)
+        client = _Client(self._lines, writer)
         self._clients.add(client)
         try:
             async with asyncio.TaskGroup() as group:
@@ -122,7 +134,7 @@ class ApiServer:
 
     async def _send(self, client: _Client, writer: asyncio.StreamWriter) -> None:
         writer.write(_line(Greeting(cluster=self._cluster)))
-        while len(client.lines) < _MAX_BACKLOG:
+        while True:
             try:
                 async with asyncio.timeout(_SILENCE_S):
                     await client.wake.wait()
@@ -139,7 +151,6 @@ class ApiServer:
                 writer.write(_line(LogLines(lines=lines)))
             await writer.drain()
             await asyncio.sleep(_INTERVAL_S)
-        writer.close()
 
 
 @contextmanager

@@ -145,7 +145,7 @@ class PlanView(View):
     waf_before: float
     """Weighted FLOP/s before the event, all tasks."""
     waf_now: float
-    """Weighted FLOP/s while the plan waits."""
+    """Weighted FLOP/s when the plan was proposed."""
     waf_after: float
     assignments: dict[str, int]
     assignments_before: dict[str, int]

@@ -6,15 +6,12 @@ cause. A fault of the cluster is a value in here, never an exception.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
+from controller.core.health import ProbeOutcome
 from controller.core.timers import Timer
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import AnyObservation
-
-ProbeOutcome = Literal["answered", "refused", "silent", "unknown"]
-"""What a peer found at a node's SSH port; ``unknown`` where the probe itself failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,8 @@ class PeerProbed:
 
     node: NodeId
     by: NodeId
-    outcome: ProbeOutcome
+    outcome: ProbeOutcome | None
+    """None where the probe itself could not be made."""
 
 
 @dataclass(frozen=True, slots=True)

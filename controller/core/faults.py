@@ -12,7 +12,7 @@ node, is judged in ``controller.core.health``.
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, assert_never
 
@@ -123,13 +123,20 @@ def diagnose_symptoms(evidence: Sequence[Evidence]) -> Diagnosis:
 
 def _name(root: Evidence, *, num_symptoms: int) -> Diagnosis:
     symptoms = f"; {num_symptoms} symptom(s) elsewhere" if num_symptoms else ""
-    if root.kind == "exception":
-        status, method = "other_software_error", "exception propagation"
-    else:
-        status, method = "exited_abnormally", "process supervision"
+    status, method = _STATUS_BY_KIND[root.kind]
     return Diagnosis(
         status=status, severity=SEV2, method=method, root=root, reason=root.summary + symptoms
     )
+
+
+_STATUS_BY_KIND: Final[Mapping[EvidenceKind, tuple[str, str]]] = {
+    "exit": ("exited_abnormally", "process supervision"),
+    "exception": ("other_software_error", "exception propagation"),
+    "collective": ("other_software_error", "exception propagation"),
+    "launch": ("other_software_error", "process supervision"),
+    "overdue": ("task_hang", "online statistical monitoring"),
+    "contact": ("lost_connection", "node health monitoring"),
+}
 
 
 def _ending(observation: RankExited) -> str:

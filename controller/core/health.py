@@ -7,21 +7,29 @@ the node itself says so. In order of weight:
 
 1. *Its tasks advance.* An iteration that began after contact was lost needs every rank, so the
    node is alive, whatever else is said. One iteration may still be in flight when a node dies,
-   hence two.
+   hence two; and only what was seen lately counts.
 2. *Its SSH port answers a peer node.* The node is alive; the ranks may not be, but then the agent,
-   once reached, says so. Only if it stays out of reach for long while its collectives failed, the
-   node is given up.
-3. *None of its peers finds its SSH port.* Gone; also for a power loss, which sends no reset.
-4. *Collectives of its tasks failed or their iterations stopped*, and no peer can tell: gone.
+   once reached, says so. Only if it stays out of reach for long and the training suffers, the node
+   is given up.
+3. *No peer finds its SSH port.* Where all of them hear nothing, the node is gone: a power loss
+   sends no reset. A refusal comes from a living kernel, and may mean a dead SSH server alone: it
+   counts at once if the training suffers too, and after a grace if nothing can tell.
+4. *The training suffers and no peer could look*: gone.
 
-With no evidence at all (nobody to ask) the node stays unreachable, and the operator decides.
+*The training suffers* means that a peer in contact reports a failed collective, or that peers in
+contact see the iterations stopped. What nobody in contact can see is no evidence: while the
+controller itself is cut off from everybody, no node is judged.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from controller.core.policy import Policy
 from nodeagent.protocol.ids import NodeId
+
+ProbeOutcome = Literal["answered", "refused", "silent"]
+"""What a peer found at a node's SSH port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +38,19 @@ class NodeEvidence:
 
     Attributes:
         silent_s: Seconds since contact was lost.
-        answers: Per peer that could try: whether the node's SSH port answered.
-        num_peers: Peers in contact that can be asked; 0 means nobody can corroborate.
+        num_peers: Peers in contact, which can be asked; 0 means that nobody can corroborate.
+        answers: What these peers found at the node's SSH port, the newest of each.
         has_open_probes: Whether some of them have not answered yet.
-        advanced: Tasks with ranks on the node that advanced by two iterations, in words.
-        has_failed_collective: Whether a rank elsewhere, of a task on the node, reported one.
-        stalled: Tasks with ranks on the node whose iterations have stopped, in words.
+        advanced: Tasks with ranks on the node that advance, in words; None if none does.
+        suffering: How the training of such a task suffers, as peers in contact see it, in words.
     """
 
     silent_s: float
-    answers: Mapping[NodeId, bool]
     num_peers: int
+    answers: Mapping[NodeId, ProbeOutcome]
     has_open_probes: bool
     advanced: str | None
-    has_failed_collective: bool
-    stalled: str | None
+    suffering: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +63,44 @@ class Judgement:
 
 def judge(evidence: NodeEvidence, policy: Policy) -> Judgement:
     """Judge an unreachable node; see the module's text for the order of evidence."""
-    training = _training_evidence(evidence)
-    if evidence.advanced:
-        return _presumed_training(evidence.advanced)
-    if any(evidence.answers.values()) or (evidence.answers and not evidence.has_open_probes):
-        return _judge_by_probes(evidence, training, policy)
-    if evidence.num_peers:
+    if evidence.advanced or evidence.num_peers == 0:
+        return _presumed_training(evidence.advanced or "no other node is in contact to look at it")
+    if "answered" in evidence.answers.values():
+        return _judge_answering(evidence, policy)
+    if evidence.has_open_probes:
         return _presumed_training("asking its peer nodes")
-    if training:
-        return Judgement(is_lost=True, reason=f"out of contact and {training}")
-    return _presumed_training("no other node can look at it")
+    if evidence.answers:
+        return _judge_missing(evidence, policy)
+    if not evidence.suffering:
+        return _presumed_training("its peer nodes could not look at it")
+    return Judgement(is_lost=True, reason=f"out of contact, and {evidence.suffering}")
 
 
-def _judge_by_probes(evidence: NodeEvidence, training: str | None, policy: Policy) -> Judgement:
-    answering = sorted(peer for peer, answered in evidence.answers.items() if answered)
-    if not answering:
-        peers = ", ".join(sorted(evidence.answers))
-        because = f"; {training}" if training else ""
-        return Judgement(is_lost=True, reason=f"its SSH port does not answer {peers}{because}")
-    if training and evidence.silent_s >= policy.unreachable_limit_s:
+def _judge_answering(evidence: NodeEvidence, policy: Policy) -> Judgement:
+    peer = min(peer for peer, outcome in evidence.answers.items() if outcome == "answered")
+    if evidence.suffering and evidence.silent_s >= policy.unreachable_limit_s:
         return Judgement(
             is_lost=True,
-            reason=f"its SSH port answers {answering[0]}, but no agent was reached for"
-            f" {evidence.silent_s:.0f} s and {training}",
+            reason=f"its SSH port answers {peer}, but no agent was reached for"
+            f" {evidence.silent_s:.0f} s, and {evidence.suffering}",
         )
-    return _presumed_training(f"its SSH port answers {answering[0]}")
+    return _presumed_training(f"its SSH port answers {peer}")
+
+
+def _judge_missing(evidence: NodeEvidence, policy: Policy) -> Judgement:
+    peers = ", ".join(sorted(evidence.answers))
+    if "refused" not in evidence.answers.values():
+        return Judgement(is_lost=True, reason=f"its SSH port is silent to {peers}")
+    if evidence.suffering:
+        return Judgement(
+            is_lost=True, reason=f"its SSH port refuses {peers}, and {evidence.suffering}"
+        )
+    if evidence.silent_s >= policy.refusal_grace_s:
+        return Judgement(
+            is_lost=True, reason=f"its SSH port has refused {peers} for {evidence.silent_s:.0f} s"
+        )
+    return _presumed_training(f"its SSH port refuses {peers}, its ranks may live")
 
 
 def _presumed_training(reason: str) -> Judgement:
     return Judgement(is_lost=False, reason=f"presumed training: {reason}")
-
-
-def _training_evidence(evidence: NodeEvidence) -> str | None:
-    if evidence.has_failed_collective:
-        return "its peers' collectives failed"
-    return evidence.stalled

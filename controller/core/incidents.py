@@ -9,12 +9,15 @@ The cure of the two SEV2 statuses of this slice is a restart of the task's ranks
 checkpoint. Recoveries without a new iteration between them end in the operator's hands.
 """
 
+from typing import Final
+
 from controller.core.faults import SEV2, Diagnosis, Evidence, diagnose, diagnose_symptoms
 from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state import Incident, Target, TaskState
 from controller.core.timers import SettleIncident
 from controller.core.turn import Turn
+from nodeagent.protocol.ids import Generation
 
 
 def open_incident(turn: Turn, task: TaskState | None, evidence: Evidence) -> Incident:
@@ -65,7 +68,7 @@ def settle(turn: Turn, incident: Incident) -> None:
         turn.state.nodes[rank.worker.node].condition is NodeCondition.UNREACHABLE
         for rank in task.ranks.values()
     ):
-        turn.set_timer(SettleIncident(incident.name), turn.policy.settle_s)
+        turn.set_timer(SettleIncident(incident.name), turn.policy.judge_interval_s)
         return
     diagnosis = diagnose(incident.evidence)
     if diagnosis is None:
@@ -129,22 +132,30 @@ def _restart(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnos
 
 
 def close_cured_incidents(turn: Turn) -> None:
-    """Resolve every restart whose task trains again or was stopped; a held task holds it."""
+    """Resolve every named fault whose tasks train again in a newer generation, or have ended."""
     for incident in turn.state.incidents:
-        if incident.action != "restart" or incident.state is not IncidentState.ACTING:
+        if incident.state in {IncidentState.DETECTED, IncidentState.RESOLVED}:
             continue
-        assert incident.task is not None
-        task = turn.state.tasks[incident.task]
-        if task.phase is TaskPhase.RUNNING and task.generation > incident.covers[incident.task]:
-            resolve(turn, incident, f"{incident.task} trains again")
-        elif task.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}:
-            resolve(turn, incident, f"{incident.task} is {task.phase}")
-        elif task.phase is TaskPhase.HELD:
-            incident.become(IncidentState.HELD)
+        tasks = [turn.state.tasks[name] for name in incident.covers]
+        if all(_is_cured(task, incident.covers[task.spec.task]) for task in tasks):
+            cured = ", ".join(f"{task.spec.task} {_CURES[task.phase]}" for task in tasks)
+            _resolve(turn, incident, cured or "no task is affected")
+        elif any(task.phase is TaskPhase.HELD for task in tasks):
+            hold(incident)
 
 
-def resolve(turn: Turn, incident: Incident, text: str) -> None:
-    """Close an incident."""
+def _is_cured(task: TaskState, generation: Generation) -> bool:
+    is_new = task.phase is TaskPhase.RUNNING and task.generation > generation
+    return is_new or task.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}
+
+
+def hold(incident: Incident) -> None:
+    """Hand a named fault to the operator."""
+    if incident.state in {IncidentState.DECIDED, IncidentState.ACTING}:
+        incident.become(IncidentState.HELD)
+
+
+def _resolve(turn: Turn, incident: Incident, text: str) -> None:
     incident.become(IncidentState.RESOLVED)
     incident.resolved_at = turn.at
     took_s = turn.at - incident.fault_at
@@ -156,3 +167,10 @@ def resolve(turn: Turn, incident: Incident, text: str) -> None:
         took_s=took_s,
         resolved_at=turn.at,
     )
+
+
+_CURES: Final = {
+    TaskPhase.RUNNING: "trains again",
+    TaskPhase.STOPPED: "was stopped by a plan",
+    TaskPhase.FINISHED: "has finished",
+}

@@ -12,7 +12,7 @@ def check_invariants(state: ClusterState) -> None:
     """Raise if the state breaks a promise.
 
     Raises:
-        InvariantViolationError: Two tasks hold a worker, a rank lives on a lost node, a task
+        InvariantViolationError: Two tasks hold a worker, a rank lives or is to live on a lost node, a task
             without ranks has some, or more than one plan is pending or under way.
     """
     holder: dict[object, str] = {}
@@ -26,6 +26,11 @@ def check_invariants(state: ClusterState) -> None:
             raise InvariantViolationError(f"{task.spec.task} is {task.phase} but has ranks")
         if task.layout and task.layout.num_workers != len(task.placement):
             raise InvariantViolationError(f"{task.spec.task}: layout and placement differ in size")
+        if task.target and any(
+            state.nodes[worker.node].condition is NodeCondition.LOST
+            for worker in task.target.placement
+        ):
+            raise InvariantViolationError(f"{task.spec.task} is to run on a lost node")
     for plan_state in (PlanState.PENDING, PlanState.APPROVED):
         if sum(plan.state is plan_state for plan in state.plans) > 1:
             raise InvariantViolationError(f"more than one plan is {plan_state}")

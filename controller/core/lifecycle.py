@@ -21,8 +21,23 @@ from nodeagent.protocol.messages import RankStatus
 def start_what_can_start(turn: Turn) -> None:
     """Start every waiting task whose target is free and in contact."""
     for task in turn.state.tasks.values():
-        if task.phase is TaskPhase.WAITING and task.target and not _obstacle(turn, task):
-            _start(turn, task)
+        if task.phase is TaskPhase.WAITING and task.target:
+            task.note = _obstacle(turn, task) or ""
+            if not task.note:
+                _start(turn, task)
+
+
+def leave_behind_unreachable(turn: Turn) -> None:
+    """A task that is being killed does not wait for ranks on nodes that no order reaches.
+
+    Their generation is over, so they can do no harm, and they are ended when their node is back.
+    """
+    for task in turn.state.tasks.values():
+        if task.phase is not TaskPhase.STOPPING or task.is_stop_graceful:
+            continue
+        for number, rank in task.living_ranks.items():
+            if turn.state.nodes[rank.worker.node].condition is NodeCondition.UNREACHABLE:
+                lose_rank(turn, task, number)
 
 
 def _obstacle(turn: Turn, task: TaskState) -> str | None:
@@ -131,6 +146,7 @@ def lose_rank(turn: Turn, task: TaskState, global_rank: int) -> None:
     finish_stop(turn, task)
     if task.is_active and all(r.done == "finished" and not r.is_alive for r in task.ranks.values()):
         task.become(TaskPhase.FINISHED)
+        task.target = None
         turn.tell("good", "finished", task.spec.task, f"has finished {task.iteration} iterations")
 
 

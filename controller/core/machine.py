@@ -26,7 +26,7 @@ from controller.core.events import (
 from controller.core.faults import Evidence, EvidenceKind
 from controller.core.incidents import close_cured_incidents, settle, take_evidence
 from controller.core.instructions import Instruction
-from controller.core.lifecycle import start_what_can_start, stop
+from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
 from controller.core.nodes import (
     attach_node,
     judge_node,
@@ -38,7 +38,7 @@ from controller.core.observations import observe
 from controller.core.operators import approve_plan, reject_plan, request_drill, request_plan
 from controller.core.phases import InvariantViolationError, TaskPhase
 from controller.core.placement import Unplaceable, place
-from controller.core.planning import advance_plan
+from controller.core.planning import advance_plan, reconsider
 from controller.core.policy import Policy
 from controller.core.state import (
     ClusterState,
@@ -96,11 +96,18 @@ class Machine:
             )
         self._num_events = event.number
         turn = Turn(self.state, self.policy, cause=event.number, at=event.at)
+        num_finished = self._num_finished()
         self._dispatch(turn, event)
+        leave_behind_unreachable(turn)
+        if self._num_finished() > num_finished:
+            reconsider(turn, trigger="a finished task", seen="a task has finished")
         start_what_can_start(turn)
         advance_plan(turn)
         close_cured_incidents(turn)
         return turn.instructions
+
+    def _num_finished(self) -> int:
+        return sum(task.phase is TaskPhase.FINISHED for task in self.state.tasks.values())
 
     def _dispatch(self, turn: Turn, event: Event) -> None:
         body = event.body

@@ -8,12 +8,12 @@ SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
 from controller.core.faults import SEV1, Diagnosis, Evidence
 from controller.core.health import NodeEvidence, judge
-from controller.core.incidents import name_fault, open_incident
+from controller.core.incidents import name_fault, open_incident, take_evidence
 from controller.core.instructions import ProbeNode
 from controller.core.lifecycle import compare_inventory, lose_rank, stop
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.planning import propose
-from controller.core.state import Incident, NodeState, TaskState
+from controller.core.planning import propose, reconsider
+from controller.core.state import Incident, NodeState, Progress, TaskState
 from controller.core.timers import JudgeNode
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
@@ -37,6 +37,8 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         text = f"has returned with a new session; {len(event.ranks)} stale rank(s) are ended"
     turn.tell("good", "node_attached", event.node, text, agent_pid=event.agent_pid)
     compare_inventory(turn, event.node, event.ranks, is_attach=True)
+    if before is NodeCondition.LOST:
+        reconsider(turn, trigger=event.node, seen=f"{event.node} has returned")
 
 
 def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
@@ -44,6 +46,32 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     node = turn.state.nodes[event.node]
     node.heard_at, node.rss_bytes = turn.at, event.rss_bytes
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
+    node.progress = {
+        task.spec.task: Progress(task.newest_iteration, turn.at) for task in _tasks_on(turn, node)
+    }
+    _notice_vanished(turn, event)
+
+
+def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
+    """A rank that its node has not listed for a while is gone, though no exit was reported.
+
+    Agents report exits; this is for what they can't, for instance a machine that restarted.
+    """
+    listed = {(rank.task, rank.generation, rank.global_rank) for rank in event.ranks}
+    for task in turn.state.tasks.values():
+        for number, rank in task.living_ranks.items():
+            if not task.is_active or rank.pid is None or rank.worker.node != event.node:
+                continue
+            if (task.spec.task, task.generation, number) in listed:
+                rank.missing_since = None
+                continue
+            rank.missing_since = turn.at if rank.missing_since is None else rank.missing_since
+            if turn.at - rank.missing_since >= turn.policy.vanished_after_s:
+                summary = f"rank {number} has vanished: {event.node} does not list it any more"
+                since, name = rank.missing_since, task.spec.task
+                evidence = Evidence("exit", turn.at, since, event.node, name, number, summary)
+                take_evidence(turn, task, evidence)
+                lose_rank(turn, task, number)
 
 
 def lose_contact(turn: Turn, event: ContactLost) -> None:
@@ -54,9 +82,6 @@ def lose_contact(turn: Turn, event: ContactLost) -> None:
     node.become(NodeCondition.UNREACHABLE, f"presumed training: {event.reason}")
     node.lost_contact_at = event.last_heard_at
     node.answers.clear()
-    node.iterations_at_loss = {
-        task.spec.task: max(task.newest_iteration, task.iteration) for task in _tasks_on(turn, node)
-    }
     turn.tell(
         "warning",
         "unreachable",
@@ -64,7 +89,7 @@ def lose_contact(turn: Turn, event: ContactLost) -> None:
         f"unreachable, presumed training ({event.reason})",
         last_heard_at=event.last_heard_at,
     )
-    judge_node(turn, node)
+    _ask_peers(turn, node)
 
 
 def take_probe(turn: Turn, event: PeerProbed) -> None:
@@ -73,8 +98,10 @@ def take_probe(turn: Turn, event: PeerProbed) -> None:
     if node.condition is not NodeCondition.UNREACHABLE:
         return
     node.open_probes.discard(event.by)
-    if event.outcome != "unknown":
-        node.answers[event.by] = event.outcome == "answered"
+    if event.outcome is None:
+        node.answers.pop(event.by, None)
+    else:
+        node.answers[event.by] = event.outcome
     turn.tell(
         "trace", "probe", event.node, f"SSH port, seen from {event.by}: {event.outcome}",
         by=event.by, outcome=event.outcome,
@@ -83,16 +110,19 @@ def take_probe(turn: Turn, event: PeerProbed) -> None:
 
 
 def judge_node(turn: Turn, node: NodeState) -> None:
-    """Look at an unreachable node again, and ask its peers again while nothing is certain."""
-    if node.condition is not NodeCondition.UNREACHABLE:
-        return
-    _conclude(turn, node)
+    """Judge an unreachable node by what its peers have found, and ask them again."""
     if node.condition is NodeCondition.UNREACHABLE:
-        peers = _peers(turn, node)
-        if peers:
-            node.open_probes = set(peers)
-            turn.emit(ProbeNode(turn.cause, node.spec.node, peers))
-        turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
+        _conclude(turn, node)
+    if node.condition is NodeCondition.UNREACHABLE:
+        _ask_peers(turn, node)
+
+
+def _ask_peers(turn: Turn, node: NodeState) -> None:
+    peers = _peers(turn, node)
+    node.open_probes = set(peers)
+    if peers:
+        turn.emit(ProbeNode(turn.cause, node.spec.node, peers))
+    turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
 
 
 def _peers(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
@@ -104,7 +134,13 @@ def _peers(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
 
 
 def _tasks_on(turn: Turn, node: NodeState) -> list[TaskState]:
-    return [task for task in turn.state.tasks.values() if node.spec.node in task.nodes]
+    """Tasks with living ranks on the node, or that wait to start there."""
+    return [
+        task
+        for task in turn.state.tasks.values()
+        if node.spec.node in task.nodes
+        or (task.phase is TaskPhase.WAITING and task.target and task.target.uses(node.spec.node))
+    ]
 
 
 def _conclude(turn: Turn, node: NodeState) -> None:
@@ -115,40 +151,72 @@ def _conclude(turn: Turn, node: NodeState) -> None:
 
 
 def _gather(turn: Turn, node: NodeState) -> NodeEvidence:
-    silent_s = turn.at - node.lost_contact_at
     peers = _peers(turn, node)
-    advanced, stalled, has_failed_collective = None, None, False
+    advanced: list[str] = []
+    suffering: list[str] = []
     for task in _tasks_on(turn, node):
-        name = task.spec.task
-        newest = max(task.newest_iteration, task.iteration)
-        if newest >= node.iterations_at_loss.get(name, newest) + 2:
-            advanced = f"{name} has reached iteration {newest} since"
-            continue
-        patience_s = max(
-            turn.policy.stall_floor_s, turn.policy.stall_factor * (task.mean_iteration_s or 0.0)
-        )
-        if task.phase is TaskPhase.RUNNING and silent_s > patience_s:
-            stalled = f"{name} has not advanced for {silent_s:.0f} s"
-        has_failed_collective = has_failed_collective or _has_failed_collective(turn, node, task)
+        if failure := _failed_collective(node, task, turn):
+            suffering.append(failure)
+        elif progress := _progress(turn, node, task):
+            advanced.append(progress)
+        elif stall := _stall(turn, node, task):
+            suffering.append(stall)
     return NodeEvidence(
-        silent_s=silent_s,
-        answers=node.answers,
+        silent_s=turn.at - node.lost_contact_at,
         num_peers=len(peers),
+        answers={peer: node.answers[peer] for peer in peers if peer in node.answers},
         has_open_probes=not node.open_probes.isdisjoint(peers),
-        advanced=advanced,
-        has_failed_collective=has_failed_collective,
-        stalled=stalled,
+        advanced=", ".join(advanced) or None,
+        suffering=", ".join(suffering) or None,
     )
 
 
-def _has_failed_collective(turn: Turn, node: NodeState, task: TaskState) -> bool:
-    """Whether a rank elsewhere, of this generation, has lost a peer; a cause of its own aside."""
-    return any(
-        item.kind == "collective" and item.node != node.spec.node and item.task == task.spec.task
-        for incident in turn.state.incidents
-        if incident.covers.get(task.spec.task) == task.generation
-        for item in incident.evidence
-    )
+def _patience_s(turn: Turn, task: TaskState) -> float:
+    """How long a task may go without a sign of progress."""
+    mean_s = task.mean_iteration_s or 0.0
+    return max(turn.policy.stall_floor_s, turn.policy.stall_factor * mean_s)
+
+
+def _progress(turn: Turn, node: NodeState, task: TaskState) -> str | None:
+    """Whether the task has advanced by two iterations since contact was lost, and lately."""
+    newest, name = task.newest_iteration, task.spec.task
+    last = node.progress.setdefault(name, Progress(newest, node.lost_contact_at))
+    if newest >= last.iteration + 2:
+        last = node.progress[name] = Progress(newest, turn.at)
+    is_recent = turn.at - last.seen_at <= _patience_s(turn, task)
+    if last.seen_at > node.lost_contact_at and is_recent:
+        return f"{name} has reached iteration {last.iteration} since"
+    return None
+
+
+def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:
+    """Whether the task stands still, as one of its ranks in contact shows, or waits for the node."""
+    name, last = task.spec.task, node.progress.get(task.spec.task)
+    since = max(node.lost_contact_at, last.seen_at if last else 0.0)
+    if turn.at - since <= _patience_s(turn, task):
+        return None
+    if task.phase is TaskPhase.WAITING:
+        return f"{name} waits for it"
+    if task.phase is TaskPhase.RUNNING and any(
+        turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+        for rank in task.living_ranks.values()
+    ):
+        return f"{name} has not advanced for {turn.at - since:.0f} s"
+    return None
+
+
+def _failed_collective(node: NodeState, task: TaskState, turn: Turn) -> str | None:
+    """Whether a rank elsewhere, of this generation, has lost a peer since the last progress."""
+    last = node.progress.get(task.spec.task)
+    for incident in turn.state.incidents:
+        if incident.covers.get(task.spec.task) != task.generation:
+            continue
+        for item in incident.evidence:
+            is_of_a_peer = item.task == task.spec.task and item.node != node.spec.node
+            is_newer = last is None or item.at >= last.seen_at
+            if item.kind == "collective" and is_of_a_peer and is_newer:
+                return f"the collectives of {task.spec.task} failed"
+    return None
 
 
 def _declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
@@ -157,8 +225,7 @@ def _declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
     victims = [
         task
         for task in turn.state.tasks.values()
-        if name in task.nodes
-        or (task.target and any(worker.node == name for worker in task.target.placement))
+        if name in task.nodes or (task.target and task.target.uses(name))
     ]
     victims = [task for task in victims if task.phase is not TaskPhase.FINISHED]
     incident = _incident_of_node(turn, node, victims, reason)
@@ -166,7 +233,10 @@ def _declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
         _end_survivors(turn, task, node, incident)
     incident.become(IncidentState.DECIDED)
     propose(
-        turn, trigger=incident.name, seen=f"{name} is lost: {reason}", incidents={incident.name}
+        turn,
+        trigger=incident.name,
+        seen=f"{name} is lost: {reason}",
+        incidents=frozenset({incident.name}),
     )
 
 

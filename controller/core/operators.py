@@ -8,7 +8,7 @@ from typing import Final
 
 from controller.core.events import DrillRequested, PlanApproved, PlanRejected, PlanRequested
 from controller.core.instructions import AnswerRequest, CarryOutDrill
-from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from controller.core.phases import NodeCondition, PlanState, TaskPhase
 from controller.core.planning import approve, propose, reject
 from controller.core.state import Plan, TaskState
 from controller.core.turn import Turn
@@ -40,12 +40,8 @@ def request_plan(turn: Turn, event: PlanRequested) -> None:
     if pending:
         _refuse(turn, event.request_id, "pending", f"{pending.name} waits for a decision already")
         return
-    held = {
-        incident.name for incident in turn.state.incidents if incident.state is IncidentState.HELD
-    }
-    plan = propose(
-        turn, trigger=f"request of {event.actor}", seen="an operator asked", incidents=held
-    )
+    trigger = f"request of {event.actor}"
+    plan = propose(turn, trigger=trigger, seen="an operator asked", includes_held=True)
     if plan:
         _answer(turn, event.request_id, f"{plan.name} is proposed")
     else:

@@ -26,7 +26,7 @@ Equal inputs give equal placements.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -57,6 +57,9 @@ class Unplaceable:
 
 _Chunk = tuple[Worker, ...]
 
+_Slots = Mapping[NodeId, frozenset[int]]
+"""Workers of each node that may be given away."""
+
 _Part = tuple[TaskId, int]
 """What is placed as a whole: the chunk of a task with this index."""
 
@@ -65,6 +68,8 @@ def place(
     layouts: Mapping[TaskId, Layout],
     current: Mapping[TaskId, Placement],
     num_workers_by_node: Mapping[NodeId, int],
+    *,
+    blocked: Collection[Worker] = (),
 ) -> dict[TaskId, Placement] | Unplaceable:
     """Return the placement of every task, or why there is none.
 
@@ -78,26 +83,29 @@ def place(
             sorts first holds it.
         num_workers_by_node: Workers of each node that may be used. The order of the nodes decides
             between equally good ones.
+        blocked: Workers of these nodes that are not to be given to anybody.
     """
-    if reason := _shortage(layouts, num_workers_by_node):
+    slots_by_node = {
+        node: frozenset(slot for slot in range(count) if Worker(node, slot) not in blocked)
+        for node, count in num_workers_by_node.items()
+    }
+    if reason := _shortage(layouts, slots_by_node):
         return Unplaceable(reason)
-    held = _held_chunks(layouts, current, num_workers_by_node)
+    held = _held_chunks(layouts, current, slots_by_node)
     for wanted, queue in _attempts(layouts, current, held):
-        chunks = _fill(layouts, wanted, queue, num_workers_by_node)
+        chunks = _fill(layouts, wanted, queue, slots_by_node)
         if chunks is not None:
             return {task: _ranks_of(task, layout, chunks) for task, layout in layouts.items()}
     groups = ", ".join(f"{task} {layout}" for task, layout in sorted(layouts.items()))
     return Unplaceable(f"the tensor-parallel groups fit no node whole: {groups}")
 
 
-def _shortage(
-    layouts: Mapping[TaskId, Layout], num_workers_by_node: Mapping[NodeId, int]
-) -> str | None:
+def _shortage(layouts: Mapping[TaskId, Layout], slots_by_node: _Slots) -> str | None:
     num_wanted = sum(layout.num_workers for layout in layouts.values())
-    num_available = sum(num_workers_by_node.values())
+    num_available = sum(map(len, slots_by_node.values()))
     if num_wanted > num_available:
         return f"the tasks want {num_wanted} workers, {num_available} are available"
-    largest = max(num_workers_by_node.values(), default=0)
+    largest = max(map(len, slots_by_node.values()), default=0)
     for task, layout in sorted(layouts.items()):
         if layout.tp > largest:
             return f"{task} wants {layout.tp} workers in one node (tp), the largest has {largest}"
@@ -115,12 +123,12 @@ def _parts_of(task: TaskId, layout: Layout) -> list[_Part]:
 def _held_chunks(
     layouts: Mapping[TaskId, Layout],
     current: Mapping[TaskId, Placement],
-    num_workers_by_node: Mapping[NodeId, int],
+    slots_by_node: _Slots,
 ) -> dict[_Part, _Chunk]:
     """Return the chunks that tasks hold and may keep, under their indices in the new layout."""
-    healthy = _healthy_chunks(layouts, current, num_workers_by_node)
+    healthy = _healthy_chunks(layouts, current, slots_by_node)
     num_held = Counter(w.node for chunks in healthy.values() for c in chunks.values() for w in c)
-    num_idle = {node: count - num_held[node] for node, count in num_workers_by_node.items()}
+    num_idle = {node: len(slots) - num_held[node] for node, slots in slots_by_node.items()}
     held: dict[_Part, _Chunk] = {}
     for task, layout in layouts.items():
         chunks = healthy[task]
@@ -133,7 +141,7 @@ def _held_chunks(
 def _healthy_chunks(
     layouts: Mapping[TaskId, Layout],
     current: Mapping[TaskId, Placement],
-    num_workers_by_node: Mapping[NodeId, int],
+    slots_by_node: _Slots,
 ) -> dict[TaskId, dict[int, _Chunk]]:
     """Return the present chunks whose workers can be used, under their present indices."""
     taken: set[Worker] = set()
@@ -141,7 +149,7 @@ def _healthy_chunks(
     for task, layout in sorted(layouts.items()):
         healthy[task] = {}
         for index, chunk in enumerate(_split(current.get(task, ()), layout.tp)):
-            if _is_usable(chunk, num_workers_by_node) and taken.isdisjoint(chunk):
+            if _is_usable(chunk, slots_by_node) and taken.isdisjoint(chunk):
                 healthy[task][index] = chunk
                 taken.update(chunk)
     return healthy
@@ -153,9 +161,9 @@ def _split(placement: Placement, tp: int) -> Iterator[_Chunk]:
         yield placement[start : start + tp]
 
 
-def _is_usable(chunk: _Chunk, num_workers_by_node: Mapping[NodeId, int]) -> bool:
+def _is_usable(chunk: _Chunk, slots_by_node: _Slots) -> bool:
     return len({worker.node for worker in chunk}) == 1 and all(
-        worker.slot < num_workers_by_node.get(worker.node, 0) for worker in chunk
+        worker.slot in slots_by_node.get(worker.node, ()) for worker in chunk
     )
 
 
@@ -208,10 +216,10 @@ def _fill(
     layouts: Mapping[TaskId, Layout],
     wanted: Mapping[_Part, _Chunk],
     queue: Iterable[_Part],
-    num_workers_by_node: Mapping[NodeId, int],
+    slots_by_node: _Slots,
 ) -> dict[_Part, _Chunk] | None:
     """Serve the queue: each part gets the chunk it wants, or else one where it fits best."""
-    free = {node: set(range(count)) for node, count in num_workers_by_node.items()}
+    free = {node: set(slots) for node, slots in slots_by_node.items()}
     claims = {worker: part for part, chunk in wanted.items() for worker in chunk}
     chunks: dict[_Part, _Chunk] = {}
     for part in queue:

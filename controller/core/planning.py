@@ -7,8 +7,10 @@ means. Carrying a plan out needs no script: every task gets a target and moves t
 own, so a fault in the middle is handled like any other.
 """
 
+from collections.abc import Collection, Sequence
+
 from controller.core.cost import PlanTask, horizon_s
-from controller.core.incidents import resolve
+from controller.core.incidents import hold
 from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from controller.core.placement import Placement, Unplaceable, place
@@ -18,29 +20,45 @@ from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 
 
-def propose(turn: Turn, *, trigger: str, seen: str, incidents: set[str]) -> Plan | None:
+def propose(
+    turn: Turn,
+    *,
+    trigger: str,
+    seen: str,
+    incidents: frozenset[str] = frozenset(),
+    includes_held: bool = False,
+) -> Plan | None:
     """Compute a plan for the present state, and apply it where policy grants that.
 
     A pending plan is revised, a plan under way is superseded. Returns None where no plan would
-    change anything; the incidents that asked are then resolved.
+    change anything, or none can be placed.
+
+    Args:
+        turn: The event that asks.
+        trigger: Name of what asks, for operators.
+        seen: What was observed, in one sentence.
+        incidents: Incidents that ask.
+        includes_held: Whether tasks that were handed to the operator take part: only an
+            operator's own request may try them again.
     """
+    tasks = _planned_tasks(turn, includes_held=includes_held)
+    available = _Available(turn, tasks)
     decision = solve(
-        _plan_tasks(turn),
-        num_workers=sum(_available(turn).values()),
-        running_s=horizon_s(turn.policy.worker_mtbf_s, sum(_available(turn).values())),
+        [_plan_task(turn, task) for task in tasks],
+        num_workers=available.num_workers,
+        running_s=horizon_s(turn.policy.worker_mtbf_s, available.num_workers),
     )
-    targets = _targets(turn, decision)
+    targets = _targets(tasks, decision, available)
     if isinstance(targets, Unplaceable):
         turn.tell("error", "plan", trigger, f"no plan: {targets.reason}")
         _hold(turn, incidents)
         return None
-    changes = _changes(turn, decision, targets)
+    changes = {task.spec.task: _change(task, decision, targets) for task in tasks}
     if not any(change.moves for change in changes.values()):
-        _resolve_all(turn, incidents, "no task is affected")
+        _drop_pending(turn)
         return None
-    for old in (turn.state.pending_plan(), turn.state.executing_plan()):
-        incidents = incidents | (old.incidents if old else set())
-    plan = _new_plan(turn, decision, changes, trigger, seen, incidents)
+    open_incidents = incidents | _open_incidents_of(turn, changes)
+    plan = _new_plan(turn, decision, changes, trigger, seen, open_incidents)
     turn.tell(
         "warning",
         "plan",
@@ -56,6 +74,38 @@ def propose(turn: Turn, *, trigger: str, seen: str, incidents: set[str]) -> Plan
     return plan
 
 
+def reconsider(turn: Turn, *, trigger: str, seen: str) -> None:
+    """Workers have become free: plan anew if a plan waits, or a task that could use them."""
+    wants_workers = any(
+        task.phase is TaskPhase.STOPPED or (task.phase is TaskPhase.WAITING and not task.target)
+        for task in turn.state.tasks.values()
+    )
+    if wants_workers or turn.state.pending_plan():
+        propose(turn, trigger=trigger, seen=seen)
+
+
+def _drop_pending(turn: Turn) -> None:
+    """What a pending plan wanted to change does not need to be changed any more."""
+    pending = turn.state.pending_plan()
+    if pending:
+        pending.become(PlanState.SUPERSEDED)
+        turn.tell("info", "plan", pending.name, "is superseded: nothing has to change any more")
+
+
+def _open_incidents_of(turn: Turn, changes: dict[TaskId, TaskChange]) -> set[str]:
+    """Incidents that wait for a plan, of which every task takes part in this one."""
+    return {
+        incident.name
+        for incident in turn.state.incidents
+        if incident.is_open
+        and (incident.action == "reconfigure" or incident.state is IncidentState.HELD)
+        and all(
+            name in changes or turn.state.tasks[name].phase is TaskPhase.FINISHED
+            for name in incident.covers
+        )
+    }
+
+
 def approve(turn: Turn, plan: Plan, actor: str) -> None:
     """Give every task of a pending plan its target, and begin the transition."""
     plan.become(PlanState.APPROVED)
@@ -64,7 +114,8 @@ def approve(turn: Turn, plan: Plan, actor: str) -> None:
         "info", "plan", plan.name, f"approved by {actor}", state=plan.state.value, actor=actor
     )
     for incident in turn.state.incidents:
-        if incident.name in plan.incidents and incident.state in _WAITING_FOR_A_PLAN:
+        is_waiting = incident.state in {IncidentState.DECIDED, IncidentState.HELD}
+        if incident.name in plan.incidents and is_waiting:
             incident.become(IncidentState.ACTING)
     for change in plan.changes.values():
         _redirect(turn, turn.state.tasks[change.task], change, plan.name)
@@ -82,11 +133,11 @@ def reject(turn: Turn, plan: Plan, actor: str, reason: str) -> None:
     _hold(turn, plan.incidents)
 
 
-def _hold(turn: Turn, incidents: set[str]) -> None:
+def _hold(turn: Turn, incidents: Collection[str]) -> None:
     """Hand incidents that no plan cures to the operator."""
     for incident in turn.state.incidents:
-        if incident.name in incidents and incident.state is IncidentState.DECIDED:
-            incident.become(IncidentState.HELD)
+        if incident.name in incidents:
+            hold(incident)
 
 
 def advance_plan(turn: Turn) -> None:
@@ -102,26 +153,43 @@ def advance_plan(turn: Turn) -> None:
         "good", "plan", plan.name, f"applied in {took_s:.1f} s", state=plan.state.value,
         took_s=took_s,
     )  # fmt: skip
-    _resolve_all(turn, plan.incidents, f"{plan.name} is applied")
 
 
-def _resolve_all(turn: Turn, incidents: set[str], text: str) -> None:
-    for incident in turn.state.incidents:
-        if incident.name in incidents and incident.is_open:
-            resolve(turn, incident, text)
+class _Available:
+    """Workers that a plan may give away: those of healthy nodes that no other task holds or awaits."""
+
+    def __init__(self, turn: Turn, planned: Sequence[TaskState]) -> None:
+        self.workers_by_node = {
+            node.spec.node: node.spec.num_workers
+            for node in turn.state.nodes.values()
+            if node.condition is NodeCondition.HEALTHY
+        }
+        self.blocked = {
+            worker
+            for task in turn.state.tasks.values()
+            if task not in planned
+            for worker in (*task.occupied_workers, *(task.target.placement if task.target else ()))
+            if worker.node in self.workers_by_node
+        }
+        self.num_workers = sum(self.workers_by_node.values()) - len(self.blocked)
 
 
-def _available(turn: Turn) -> dict[NodeId, int]:
-    """Workers by node that a plan may use: an unreachable node is presumed training."""
-    return {
-        node.spec.node: node.spec.num_workers
-        for node in turn.state.nodes.values()
-        if node.condition in {NodeCondition.HEALTHY, NodeCondition.UNREACHABLE}
-    }
+def _planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
+    """Tasks that a plan may change.
+
+    A task that trains on a node out of contact is presumed to train on; no order would reach it.
+    """
+    return [
+        task
+        for task in turn.state.tasks.values()
+        if task.phase is not TaskPhase.FINISHED
+        and (includes_held or task.phase is not TaskPhase.HELD)
+        and not (task.is_active and task.target and _is_out_of_sight(turn, task))
+    ]
 
 
-def _planned_tasks(turn: Turn) -> list[TaskState]:
-    return [task for task in turn.state.tasks.values() if task.phase is not TaskPhase.FINISHED]
+def _is_out_of_sight(turn: Turn, task: TaskState) -> bool:
+    return any(turn.state.nodes[node].condition is NodeCondition.UNREACHABLE for node in task.nodes)
 
 
 def _size_before(task: TaskState) -> int:
@@ -133,36 +201,35 @@ def _size_before(task: TaskState) -> int:
 
 def _is_faulted(task: TaskState) -> bool:
     """Whether the task lost workers, or its recovery failed: it can't stay where it is."""
-    return task.generation > 0 and task.target is None and task.intent != "stop"
+    return task.target is None and task.intent != "stop"
 
 
-def _plan_tasks(turn: Turn) -> list[PlanTask]:
-    return [
-        PlanTask(
-            name=task.spec.task,
-            weight=task.spec.weight,
-            table=task.spec.table,
-            workers=_size_before(task),
-            min_workers=task.spec.min_workers,
-            is_faulted=_is_faulted(task),
-            transition_s=turn.policy.transition_s,
-        )
-        for task in _planned_tasks(turn)
-    ]
+def _plan_task(turn: Turn, task: TaskState) -> PlanTask:
+    return PlanTask(
+        name=task.spec.task,
+        weight=task.spec.weight,
+        table=task.spec.table,
+        workers=_size_before(task),
+        min_workers=task.spec.min_workers,
+        is_faulted=_is_faulted(task),
+        transition_s=turn.policy.transition_s,
+    )
 
 
-def _targets(turn: Turn, decision: Decision) -> dict[TaskId, Target] | Unplaceable:
+def _targets(
+    tasks: Sequence[TaskState], decision: Decision, available: _Available
+) -> dict[TaskId, Target] | Unplaceable:
     layouts = {
         task.spec.task: task.spec.table.layout(size)
-        for task in _planned_tasks(turn)
+        for task in tasks
         if (size := decision.assignments[task.spec.task])
     }
     current: dict[TaskId, Placement] = {
         task.spec.task: task.target.placement if task.target else task.placement
-        for task in _planned_tasks(turn)
+        for task in tasks
         if task.phase is not TaskPhase.STOPPED
     }
-    placements = place(layouts, current, _available(turn))
+    placements = place(layouts, current, available.workers_by_node, blocked=available.blocked)
     if isinstance(placements, Unplaceable):
         return placements
     return {
@@ -170,26 +237,19 @@ def _targets(turn: Turn, decision: Decision) -> dict[TaskId, Target] | Unplaceab
     }
 
 
-def _changes(
-    turn: Turn, decision: Decision, targets: dict[TaskId, Target]
-) -> dict[TaskId, TaskChange]:
-    changes = {}
-    for task in _planned_tasks(turn):
-        spec, before = task.spec, _size_before(task)
-        after = decision.assignments[spec.task]
-        target = targets.get(spec.task)
-        stays = target == (task.target if task.phase is not TaskPhase.STOPPED else None)
-        changes[spec.task] = TaskChange(
-            task=spec.task,
-            workers_before=before,
-            workers_after=after,
-            waf_before=spec.weight * spec.table.flops_per_s(before),
-            waf_after=spec.weight * spec.table.flops_per_s(after),
-            is_faulted=_is_faulted(task),
-            moves=_is_faulted(task) or not stays,
-            target=target,
-        )
-    return changes
+def _change(task: TaskState, decision: Decision, targets: dict[TaskId, Target]) -> TaskChange:
+    spec, before = task.spec, _size_before(task)
+    after, target = decision.assignments[spec.task], targets.get(spec.task)
+    return TaskChange(
+        task=spec.task,
+        workers_before=before,
+        workers_after=after,
+        waf_before=spec.weight * spec.table.flops_per_s(before),
+        waf_after=spec.weight * spec.table.flops_per_s(after),
+        is_faulted=_is_faulted(task),
+        moves=_is_faulted(task) or target != task.target,
+        target=target,
+    )
 
 
 def _new_plan(
@@ -198,7 +258,7 @@ def _new_plan(
     changes: dict[TaskId, TaskChange],
     trigger: str,
     seen: str,
-    incidents: set[str],
+    incidents: Collection[str],
 ) -> Plan:
     pending, executing = turn.state.pending_plan(), turn.state.executing_plan()
     isolated = tuple(
@@ -237,7 +297,7 @@ def _steps(
     steps += [
         f"{change.task}: finish the iteration, save a checkpoint, stop"
         for change in moving
-        if turn.state.tasks[change.task].is_active
+        if turn.state.tasks[change.task].phase is TaskPhase.RUNNING
     ]
     steps += [_start_step(change) for change in moving]
     return tuple(steps)
@@ -271,6 +331,3 @@ def _has_arrived(task: TaskState, change: TaskChange) -> bool:
         task.phase is TaskPhase.RUNNING
         and Target(task.layout or change.target.layout, task.placement) == change.target
     )
-
-
-_WAITING_FOR_A_PLAN = frozenset({IncidentState.DECIDED, IncidentState.HELD})

@@ -16,8 +16,12 @@ class Policy:
         judge_interval_s: Time between two looks at an unreachable node; longer than a probe takes.
         stall_factor: Iterations count as stopped after this multiple of their mean duration.
         stall_floor_s: And never before this.
+        refusal_grace_s: A node whose SSH port refuses its peers is lost after this, where nothing
+            tells whether its ranks live.
         unreachable_limit_s: A node whose SSH port answers but whose agent can't be reached, while
-            its tasks' collectives failed, is lost after this.
+            its tasks suffer, is lost after this.
+        vanished_after_s: A rank that its node does not list any more is gone after this, if no
+            exit was reported.
         start_limit_s: A generation must commit its first iteration within this.
         stop_limit_s: A graceful stop must end within this; then the ranks are killed.
         max_recoveries: Recoveries of a task without a new iteration between them, after which it
@@ -32,7 +36,9 @@ class Policy:
     judge_interval_s: float = 1.5
     stall_factor: float = 3.0
     stall_floor_s: float = 3.0
+    refusal_grace_s: float = 10.0
     unreachable_limit_s: float = 60.0
+    vanished_after_s: float = 4.0
     start_limit_s: float = 120.0
     stop_limit_s: float = 30.0
     max_recoveries: int = 3

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.core.faults import Evidence
+from controller.core.health import ProbeOutcome
 from controller.core.phases import (
     INCIDENT_CHANGES,
     NODE_CHANGES,
@@ -60,6 +61,14 @@ class TaskSpec:
     num_iterations: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a task was, and when that was seen."""
+
+    iteration: int
+    seen_at: float
+
+
 @dataclass(slots=True)
 class NodeState:
     """One node."""
@@ -72,11 +81,12 @@ class NodeState:
     rss_bytes: int | None = None
     heard_at: float | None = None
     lost_contact_at: float = 0.0
-    answers: dict[NodeId, bool] = field(default_factory=dict)
-    """What peers found at its SSH port since contact was lost: whether it answered."""
+    answers: dict[NodeId, ProbeOutcome] = field(default_factory=dict)
+    """What peers found at its SSH port since contact was lost, the newest of each."""
     open_probes: set[NodeId] = field(default_factory=set)
     """Peers that were asked and have not answered yet."""
-    iterations_at_loss: dict[TaskId, int] = field(default_factory=dict)
+    progress: dict[TaskId, Progress] = field(default_factory=dict)
+    """How far its tasks were when it was last heard, or last seen to advance since."""
 
     def become(self, condition: NodeCondition, note: str = "") -> None:
         """Change the condition along the table, with a note for operators."""
@@ -94,6 +104,8 @@ class RankState:
     pid: int | None = None
     iteration: int = 0
     rss_bytes: int | None = None
+    missing_since: float | None = None
+    """When its node's heartbeats stopped listing it, although no exit was reported."""
     done: Literal["stopped", "finished"] | None = None
 
 
@@ -103,6 +115,10 @@ class Target:
 
     layout: Layout
     placement: Placement
+
+    def uses(self, node: NodeId) -> bool:
+        """Return whether a rank is to run on ``node``."""
+        return any(worker.node == node for worker in self.placement)
 
 
 @dataclass(slots=True)

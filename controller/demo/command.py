@@ -88,6 +88,10 @@ class _Demo:
                 watch = group.create_task(self._wait_for_early_end(self._early_end))
                 has_succeeded = await self._run_cluster(progress)
                 watch.cancel()
+        except* TimeoutError:
+            limit_s = self._options.time_limit_s
+            reason = f"gave up after {limit_s:g} s" if limit_s else "a step timed out"
+            failures.append(_EndedEarlyError(1, reason))
         except* (_EndedEarlyError, DemoError, ApiSocketError, OSError) as errors:
             failures.extend(_leaves(errors))
         finally:

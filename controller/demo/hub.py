@@ -7,7 +7,7 @@ from controller.api.server import ApiServer
 from controller.api.views import LogLevel, LogLine
 from controller.api.wire import Reply
 from controller.clock import Clock
-from controller.core.instructions import Announce, AnswerRequest
+from controller.core.instructions import Announce, AnswerRequest, Level
 from controller.demo.progress import Progress
 from controller.demo.schedule import DrillSchedule
 from controller.store.eventlog import EventLog
@@ -41,11 +41,14 @@ class Hub:
         if announcement.level != "trace":
             self._add_line(at, announcement.level, announcement.source, announcement.text)
 
-    def say(self, source: str, text: str) -> None:
+    def say(self, source: str, text: str, level: Level = "warning") -> None:
         """Take a line from outside the core, for instance why a node can't be reached."""
+        line = Announce(cause=0, level=level, kind="note", source=source, text=text)
         at = self._clock.now()
-        self._progress.say(at, source, text)
-        self._add_line(at, "warning", source, text)
+        if self._event_log:
+            self._event_log.append(at, line)
+        self._progress.hear(at, line)
+        self._add_line(at, level, source, text)
 
     def _add_line(self, at: float, level: str, source: str, text: str) -> None:
         self._server.add_line(

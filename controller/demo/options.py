@@ -1,10 +1,12 @@
 """The demo's command line, checked as a whole before anything is started."""
 
 import argparse
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from controller.core.placement import Unplaceable, place
 from controller.demo.drills import DRILLS, ScheduledDrill, parse_drill
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import load_corpus
@@ -132,6 +134,10 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
     for option, path in (("--event-log", arguments.event_log), ("--serve", arguments.serve)):
         if path is not None and not path.parent.is_dir():
             raise OptionError(f"{option} {path}: there is no directory {path.parent}")
+        if path is not None and path.is_dir():
+            raise OptionError(f"{option} {path}: is a directory")
+    if arguments.time_limit is not None and not 0 < arguments.time_limit < math.inf:
+        raise OptionError(f"--time-limit {arguments.time_limit}: must be above 0 seconds")
     num_iterations = arguments.iterations
     if arguments.headless and num_iterations is None:
         num_iterations = _DEFAULT_ITERATIONS
@@ -177,10 +183,10 @@ def _check_fit(profiles: list[TaskProfile], num_nodes: int, workers_per_node: in
             f"the tasks want {wanted} workers ({sizes}), {num_nodes} nodes with"
             f" {workers_per_node} have {num_nodes * workers_per_node}: raise --nodes"
         )
-    for profile in profiles:
-        for point in profile.throughput.points:
-            if point.layout.tp > workers_per_node:
-                raise OptionError(
-                    f"{profile.name}: tp {point.layout.tp} does not fit a node of"
-                    f" {workers_per_node} workers: raise --workers-per-node"
-                )
+    placed = place(
+        {TaskId(profile.name): profile.throughput.layout(profile.workers) for profile in profiles},
+        {},
+        {NodeId(f"n{number}"): workers_per_node for number in range(1, num_nodes + 1)},
+    )
+    if isinstance(placed, Unplaceable):
+        raise OptionError(f"{placed.reason}: raise --nodes or --workers-per-node")

@@ -5,11 +5,6 @@ from pydantic import JsonValue
 from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
 
 
-def reached_target(view: ClusterView, num_iterations: int) -> bool:
-    """Return whether every task has committed ``num_iterations``."""
-    return all(task.iteration >= num_iterations for task in view.tasks)
-
-
 def outcome_of(view: ClusterView) -> dict[str, JsonValue]:
     """Return the report that ``--json`` prints; times are seconds since the start."""
     return {

@@ -15,44 +15,70 @@ _PREFIX = "drill-"
 class DrillSchedule:
     """Posts each drill once its task has committed its iteration.
 
-    A drill that is refused because nothing runs at that moment is posted again when the state has
-    changed.
+    A drill that is refused, because nothing runs at that moment or its target is gone, is posted
+    again once a task or a node has changed its state; one whose task has ended is missed.
     """
 
     def __init__(self, drills: Sequence[ScheduledDrill], post: Callable[[EventBody], None]) -> None:
         self._waiting = {f"{_PREFIX}{number}": drill for number, drill in enumerate(drills, 1)}
-        self._asked: set[str] = set()
+        self._asked: dict[str, object] = {}
+        """What the cluster was like when a drill was last asked for."""
         self._post = post
+        self.missed: list[ScheduledDrill] = []
 
     @property
     def is_done(self) -> bool:
-        """Whether every drill has been carried out."""
+        """Whether every drill has been carried out, or missed."""
         return not self._waiting
 
     def look(self, state: ClusterState) -> None:
         """Post what is due by now."""
-        for name, drill in self._waiting.items():
+        situation = (
+            tuple((task.phase, task.generation) for task in state.tasks.values()),
+            tuple(node.condition for node in state.nodes.values()),
+        )
+        for name, drill in list(self._waiting.items()):
             task = state.tasks[drill.task]
-            is_due = task.iteration >= drill.iteration and task.phase is TaskPhase.RUNNING
-            if is_due and name not in self._asked:
-                self._asked.add(name)
-                self._post(
-                    DrillRequested(
-                        request_id=name,
-                        actor=ACTOR,
-                        drill=drill.kind,
-                        task=drill.task,
-                        global_rank=drill.global_rank,
-                        node=drill.node,
-                    )
-                )
+            if task.phase in {TaskPhase.FINISHED, TaskPhase.HELD}:
+                self.missed.append(self._waiting.pop(name))
+            elif (
+                task.iteration >= drill.iteration
+                and task.phase is TaskPhase.RUNNING
+                and self._asked.get(name) != situation
+            ):
+                self._asked[name] = situation
+                self._post(_request(name, drill))
 
     def take_answer(self, answer: AnswerRequest) -> None:
-        """Note that a drill was carried out, or ask again later."""
-        if answer.request_id in self._asked:
-            self._asked.discard(answer.request_id)
-            if answer.is_ok:
-                del self._waiting[answer.request_id]
+        """Note that a drill is carried out."""
+        if answer.is_ok:
+            self._waiting.pop(answer.request_id, None)
+
+
+def _request(name: str, drill: ScheduledDrill) -> DrillRequested:
+    return DrillRequested(
+        request_id=name,
+        actor=ACTOR,
+        drill=drill.kind,
+        task=drill.task,
+        global_rank=drill.global_rank,
+        node=drill.node,
+    )
+
+
+def why_stuck(state: ClusterState) -> str | None:
+    """Return why no unfinished task trains or is about to, or None where one does.
+
+    Stuck is for good only if it lasts: a node may come up, an operator may propose a plan.
+    """
+    unfinished = [task for task in state.tasks.values() if task.phase is not TaskPhase.FINISHED]
+    idle = {TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.WAITING}
+    if not unfinished or not all(task.phase in idle for task in unfinished):
+        return None
+    return "; ".join(
+        f"{task.spec.task} is {task.phase}" + (f" ({task.note})" if task.note else "")
+        for task in unfinished
+    )
 
 
 def has_settled(state: ClusterState) -> bool:

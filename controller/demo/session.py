@@ -28,9 +28,8 @@ from controller.demo.drills import DRILLS, LocalDrillGround
 from controller.demo.hub import Hub
 from controller.demo.localnode import LocalNode
 from controller.demo.options import DemoOptions
-from controller.demo.outcome import reached_target
 from controller.demo.progress import Progress
-from controller.demo.schedule import DrillSchedule, has_settled
+from controller.demo.schedule import DrillSchedule, has_settled, why_stuck
 from controller.fleet.address import NodeAddress
 from controller.fleet.fleet import SshFleet
 from controller.fleet.link import Identity
@@ -44,7 +43,8 @@ from profiles.tasks import TaskProfile
 _REST_LIMIT_S: Final = 20.0
 """How long a headless run waits, after the last iteration, for what is still under way."""
 
-_LOOK_INTERVAL_S: Final = 0.05
+_STUCK_LIMIT_S: Final = 90.0
+"""How long a headless run that heals by itself may stand still before it gives up."""
 
 
 class Session:
@@ -103,7 +103,7 @@ class Session:
         return project(self._runtime.machine.state, self._clock.now(), frame)
 
     async def run(self) -> bool:
-        """Serve until the end; return whether every task reached its last iteration."""
+        """Serve until the end; return whether every task and every drill got there."""
         surroundings = Surroundings(self._fleet, self._hub, self._drills)
         try:
             async with asyncio.TaskGroup() as group:
@@ -113,35 +113,62 @@ class Session:
                     group.create_task(self._fleet.run()),
                     group.create_task(self._drills.run()),
                 ]
-                self._hub.say("demo", f"consoles: unicron-console --connect {self._socket}")
+                self._hub.say(
+                    "demo", f"consoles: unicron-console --connect {self._socket}", level="info"
+                )
                 await self._reach_the_end()
                 for service in services:
                     service.cancel()
+            self._tell_missed_drills()
         finally:
             self._journal.close()
             if self._event_log:
                 self._event_log.close()
-        return self._has_reached_target()
+        return self._has_reached_target() and not self._schedule.missed
+
+    def _tell_missed_drills(self) -> None:
+        for drill in self._schedule.missed:
+            text = (
+                f"drill {drill.kind}@{drill.iteration} was not carried out: {drill.task} had ended"
+            )
+            self._hub.say("demo", text, level="error")
 
     def _has_reached_target(self) -> bool:
-        target = self._options.num_iterations
-        return target is not None and reached_target(self.view(), target)
+        target, tasks = self._options.num_iterations, self._runtime.machine.state.tasks.values()
+        return target is not None and all(task.iteration >= target for task in tasks)
 
     async def _reach_the_end(self) -> None:
-        """Run drills when due; return when a console ends the demo, or a headless run is done."""
+        """Run drills when due; return when a console ends the demo, or a headless run is over."""
+        stuck_since = self._clock.now()
         while not self._is_closing and not self._is_run_done():
             self._schedule.look(self._runtime.machine.state)
             await self._next_change()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_REST_LIMIT_S):
-                while not self._is_closing and not has_settled(self._runtime.machine.state):
-                    await self._next_change()
+            if not (reason := why_stuck(self._runtime.machine.state)):
+                stuck_since = self._clock.now()
+            elif self._is_over(stuck_since):
+                self._hub.say("demo", f"gave up: {reason}", level="error")
+                return
+        rest_until = self._clock.now() + _REST_LIMIT_S
+        while (
+            not self._is_closing
+            and not has_settled(self._runtime.machine.state)
+            and self._clock.now() < rest_until
+        ):
+            await self._next_change()
+
+    def _is_over(self, stuck_since: float) -> bool:
+        """Whether a run that heals by itself has stood still for too long to go on."""
+        heals_alone = self._options.is_headless and self._options.is_auto_heal
+        return heals_alone and self._clock.now() - stuck_since > _STUCK_LIMIT_S
 
     def _is_run_done(self) -> bool:
         return self._options.is_headless and self._has_reached_target() and self._schedule.is_done
 
     async def _next_change(self) -> None:
-        await self._changed.wait()
+        """Return when something has changed, or after a second at the latest."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._changed.wait()
         self._changed.clear()
 
     def _take_command(self, command: wire.Command) -> None:

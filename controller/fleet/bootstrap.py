@@ -70,7 +70,10 @@ async def _upload(sftp: asyncssh.SFTPClient, bundle: Bundle, directory: str) -> 
         async with gate, sftp.open(f"{temporary}/{path}", "wb") as file:
             await file.write(content)
 
-    async with asyncio.TaskGroup() as group:
-        for path, content in bundle.files.items():
-            group.create_task(copy(path, content))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for path, content in bundle.files.items():
+                group.create_task(copy(path, content))
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None  # one is enough to say, and can be translated
     await sftp.rename(temporary, directory)

@@ -8,6 +8,7 @@ unknown, and the core asks again for what is missing when the node attaches.
 """
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -24,9 +25,9 @@ from controller.core.events import (
     NodeAttached,
     Observed,
     PeerProbed,
-    ProbeOutcome,
     StopCarriedOut,
 )
+from controller.core.health import ProbeOutcome
 from controller.fleet.address import NodeAddress
 from controller.fleet.bootstrap import ensure_agent
 from controller.fleet.bundle import Bundle
@@ -39,6 +40,7 @@ from controller.fleet.errors import (
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.messages import (
+    PROTOCOL_VERSION,
     Acknowledge,
     Attach,
     CommandDone,
@@ -55,6 +57,7 @@ from nodeagent.protocol.messages import (
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
 _SILENCE_LIMIT_S: Final = 3.0
+_OWN_PAUSE_S: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
 _CONNECT_LIMIT_S: Final = 10.0
 _FIRST_BACKOFF_S: Final = 0.2
@@ -129,6 +132,8 @@ class NodeLink:
         self._subjects: dict[str, Subject] = {}
         self._last_seq = 0
         self._heard_at = 0.0
+        self._has_refused = False
+        """Whether an agent of another protocol version answered; it has to be replaced."""
 
     async def run(self) -> None:
         """Keep the node in contact until cancelled."""
@@ -179,11 +184,12 @@ class NodeLink:
     async def _open_agent(
         self, connection: asyncssh.SSHClientConnection
     ) -> tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]:
-        """Open the agent's socket through SSH; start an agent first where none answers."""
-        try:
-            return await self._open_socket(connection)
-        except TemporaryLinkError:
-            await ensure_agent(connection, self.address, self._bundle)
+        """Open the agent's socket through SSH; start an agent where none of ours answers."""
+        if not self._has_refused:
+            with contextlib.suppress(TemporaryLinkError):
+                return await self._open_socket(connection)
+        await ensure_agent(connection, self.address, self._bundle)
+        self._has_refused = False
         return await self._open_socket(connection)
 
     async def _open_socket(
@@ -208,8 +214,7 @@ class NodeLink:
         writer.write(encode(attach))
         splitter = LineSplitter()
         while True:
-            async with asyncio.timeout(_SILENCE_LIMIT_S):
-                data = await reader.read(_READ_BYTES)
+            data = await self._read(reader)
             if not data:
                 raise TemporaryLinkError(f"the agent on {self.address.node} closed the session")
             self._heard_at = self._clock.now()
@@ -219,6 +224,22 @@ class NodeLink:
                     self._writer = writer
                 self._take(message)
 
+    async def _read(self, reader: "asyncssh.SSHReader[bytes]") -> bytes:
+        """Return what came next.
+
+        Raises:
+            TimeoutError: The agent was silent for too long. A pause of this process itself (it was
+                stopped, or the machine slept) is not held against the agent.
+        """
+        while True:
+            asked_at = self._clock.now()
+            try:
+                async with asyncio.timeout(_SILENCE_LIMIT_S):
+                    return await reader.read(_READ_BYTES)
+            except TimeoutError:
+                if self._clock.now() - asked_at < _SILENCE_LIMIT_S + _OWN_PAUSE_S:
+                    raise
+
     def _take(self, message: FromAgent) -> None:
         node = self.address.node
         match message:
@@ -226,6 +247,7 @@ class NodeLink:
                 ranks = tuple(message.ranks)
                 self._post(NodeAttached(node, message.agent_id, message.pid, ranks))
             case Refuse():
+                self._has_refused = message.version != PROTOCOL_VERSION
                 raise PermanentLinkError(f"the agent on {node} refuses: {message.reason}")
             case Report():
                 self._take_report(message)
@@ -278,7 +300,7 @@ class NodeLink:
     def _fail(self, subject: Subject, error: str) -> None:
         node = self.address.node
         if isinstance(subject, ProbeSubject):
-            self._post(PeerProbed(subject.node, node, "unknown"))
+            self._post(PeerProbed(subject.node, node, None))
         else:
             self._post(
                 CommandFailed(
@@ -311,16 +333,11 @@ class NodeLink:
         writer.write(encode(message))
         return True
 
-    def cut(self) -> None:
-        """Drop the connection, as a broken network would."""
-        if self._writer is not None:
-            self._writer.channel.get_connection().abort()
 
-
-def _probe_outcome(done: CommandDone) -> ProbeOutcome:
+def _probe_outcome(done: CommandDone) -> ProbeOutcome | None:
     known: dict[str, ProbeOutcome] = {
         "answered": "answered",
         "refused": "refused",
         "silent": "silent",
     }
-    return "unknown" if done.error is not None else known.get(done.detail, "unknown")
+    return None if done.error is not None else known.get(done.detail)

@@ -12,9 +12,10 @@ from controller.core.instructions import Announce
 
 
 class EventLog:
-    """Appends announcements to a file of mode 0600."""
+    """Writes announcements to a new file of mode 0600; an older one of this name is replaced."""
 
     def __init__(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
         path.touch(mode=0o600)
         self._file: TextIOWrapper = path.open("a", encoding="utf-8")
 

@@ -24,6 +24,7 @@ from controller.core.events import (
     StopCarriedOut,
     TimerFired,
 )
+from controller.core.health import ProbeOutcome
 from controller.core.instructions import (
     Announce,
     AnswerRequest,
@@ -70,6 +71,8 @@ class FakeNode:
 
     name: NodeId
     is_up: bool = True
+    is_silent: bool = False
+    """Down without a word: its port refuses nobody, it says nothing."""
     is_visible: bool = True
     has_session: bool = False
     agent: int = 1
@@ -221,10 +224,11 @@ class World:
 
     def _probe(self, target: NodeId, peer: NodeId) -> None:
         if self.nodes[peer].is_up and self.nodes[peer].is_visible:
-            is_up = self.nodes[target].is_up
-            self.post(PeerProbed(target, peer, "answered" if is_up else "refused"))
+            node = self.nodes[target]
+            down: ProbeOutcome = "silent" if node.is_silent else "refused"
+            self.post(PeerProbed(target, peer, "answered" if node.is_up else down))
         else:
-            self.post(PeerProbed(target, peer, "unknown"))
+            self.post(PeerProbed(target, peer, None))
 
     # --- ranks ---------------------------------------------------------------------------
 
@@ -383,7 +387,7 @@ class World:
     def lose_node(self, name: str, *, is_silent: bool = False) -> None:
         """Take the power from a node; a silent one resets no connection."""
         node = self.nodes[NodeId(name)]
-        node.is_up = False
+        node.is_up, node.is_silent = False, is_silent
         victims, node.ranks = list(node.ranks.values()), {}
         for rank in victims:
             self.fail_peers(rank)
@@ -408,6 +412,8 @@ class World:
 
         def restore() -> None:
             node.is_visible = True
+            if not node.is_up:
+                return
             if not node.has_session:
                 self._attach(node)
 
@@ -422,6 +428,7 @@ class World:
         """Bring a lost node back, empty."""
         node = self.nodes[NodeId(name)]
         self._end_session(node, self.now, "connection lost")
+        node.held.clear()
         node.is_up = True
         node.agent += 1
         self._attach(node)

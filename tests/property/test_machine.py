@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from controller.core.events import PlanApproved, PlanRejected, PlanRequested
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
@@ -21,6 +22,7 @@ fault = st.one_of(
     st.tuples(st.just("lose"), st.sampled_from(NODES), st.booleans()),
     st.tuples(st.just("cut"), st.sampled_from(NODES), st.floats(0.1, 9.0)),
     st.tuples(st.just("agent"), st.sampled_from(NODES), st.just(0)),
+    st.tuples(st.just("blackout"), st.sampled_from(NODES), st.floats(0.1, 40.0)),
     st.tuples(st.just("restore"), st.sampled_from(NODES), st.just(0)),
 )
 
@@ -33,6 +35,7 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "lose": lambda: world.lose_node(target, is_silent=bool(detail)),
         "cut": lambda: world.cut(target, detail),
         "agent": lambda: world.kill_agent(target),
+        "blackout": lambda: [world.cut(n, detail) for n in NODES if world.nodes[n].is_visible],
         "restore": lambda: world.restore_node(target),
     }
     if kind in {"kill", "raise"}:
@@ -45,7 +48,8 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
             actions[kind]()
         return
     node = world.nodes[NodeId(target)]
-    if node.is_visible and node.is_up is (kind != "restore"):
+    needs_sight = kind in {"cut", "agent", "blackout"}
+    if node.is_up is (kind != "restore") and (node.is_visible or not needs_sight):
         actions[kind]()
 
 
@@ -80,6 +84,49 @@ def test_promises_hold_and_nothing_is_left_undone(
             assert not any(node.is_up for node in world.nodes.values())
         else:
             assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
+
+
+decision = st.tuples(st.sampled_from(["approve", "reject", "request"]), st.just("n1"), st.just(0.0))
+
+
+def decide(world: World, kind: str) -> None:
+    """Do what an operator might."""
+    plan = world.machine.state.pending_plan()
+    if kind == "request":
+        world.post(PlanRequested("r", "op"))
+    elif plan and kind == "approve":
+        world.post(PlanApproved("r", "op", plan.name, plan.revision))
+    elif plan:
+        world.post(PlanRejected("r", "op", plan.name, plan.revision, ""))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    steps=st.lists(st.tuples(st.floats(0.0, 6.0), fault | decision), max_size=10),
+)
+def test_an_operator_can_always_get_everything_going_again(
+    seed: int, steps: list[tuple[float, tuple[str, str, float]]]
+) -> None:
+    world = World(demo_machine(is_auto_heal=False, num_nodes=5), seed=seed, num_iterations=10**6)
+    world.run(4.0)
+    for pause_s, (kind, target, detail) in steps:
+        world.run(world.now + pause_s)
+        if kind in {"approve", "reject", "request"}:
+            decide(world, kind)
+        else:
+            strike(world, kind, target, detail)
+    world.run(world.now + 90.0)
+    if not world.machine.state.pending_plan():
+        decide(world, "request")
+    decide(world, "approve")
+    world.run(world.now + 60.0)
+    if any(node.is_up for node in world.nodes.values()):
+        assert not [i for i in world.machine.state.incidents if i.is_open]
+        assert {t.phase for t in world.machine.state.tasks.values()} <= {
+            TaskPhase.RUNNING,
+            TaskPhase.STOPPED,
+        }
 
 
 @settings(max_examples=20, deadline=None)

@@ -76,7 +76,7 @@ def test_a_launch_that_failed_is_conclusive() -> None:
     evidence = evidence_of(observation, node=NodeId("n1"), at=1.0, observed_at=1.0)
     diagnosis = diagnose([evidence])
     assert diagnosis is not None
-    assert diagnosis.status == "exited_abnormally"
+    assert diagnosis.status == "other_software_error"
 
 
 def test_only_the_first_line_of_a_message_is_quoted() -> None:

@@ -10,74 +10,66 @@ from nodeagent.protocol.ids import NodeId
 
 POLICY = Policy()
 NOTHING = NodeEvidence(
-    silent_s=1.0,
-    answers={},
-    num_peers=2,
-    has_open_probes=False,
-    advanced=None,
-    has_failed_collective=False,
-    stalled=None,
+    silent_s=1.0, num_peers=2, answers={}, has_open_probes=False, advanced=None, suffering=None
 )
 N1, N3 = NodeId("n1"), NodeId("n3")
+SUFFERING = "the collectives of gpt-a failed"
+
+
+def is_lost(**fields: object) -> bool:
+    return judge(replace(NOTHING, **fields), POLICY).is_lost  # type: ignore[arg-type]
 
 
 def test_losing_sight_of_a_node_is_not_losing_the_node() -> None:
-    assert not judge(replace(NOTHING, silent_s=10_000.0), POLICY).is_lost
+    assert not is_lost(silent_s=10_000.0)
 
 
 def test_a_task_that_advances_outweighs_everything_else() -> None:
-    evidence = replace(
-        NOTHING,
-        advanced="gpt-a has reached iteration 14 since",
-        answers={N1: False, N3: False},
-        has_failed_collective=True,
-    )
-    judgement = judge(evidence, POLICY)
-    assert not judgement.is_lost
-    assert "gpt-a has reached iteration 14" in judgement.reason
+    assert not is_lost(advanced="gpt-a has reached iteration 14", answers={N1: "silent"})
 
 
-def test_a_node_whose_ssh_port_no_peer_finds_is_lost() -> None:
-    judgement = judge(replace(NOTHING, answers={N1: False, N3: False}), POLICY)
+def test_a_port_that_is_silent_to_every_peer_is_gone() -> None:
+    judgement = judge(replace(NOTHING, answers={N1: "silent", N3: "silent"}), POLICY)
     assert judgement.is_lost
     assert "n1, n3" in judgement.reason
 
 
 def test_one_peer_alone_condemns_nobody_while_another_still_looks() -> None:
-    evidence = replace(NOTHING, answers={N1: False}, has_open_probes=True)
-    assert not judge(evidence, POLICY).is_lost
+    assert not is_lost(answers={N1: "silent"}, has_open_probes=True)
 
 
 def test_one_answering_peer_is_enough_to_presume_training() -> None:
-    assert not judge(replace(NOTHING, answers={N1: False, N3: True}), POLICY).is_lost
+    assert not is_lost(answers={N1: "silent", N3: "answered"})
 
 
-def test_failed_collectives_do_not_outweigh_an_answering_port() -> None:
-    evidence = replace(NOTHING, answers={N1: True}, has_failed_collective=True)
-    assert not judge(evidence, POLICY).is_lost
+def test_a_refused_port_may_be_a_dead_ssh_server_alone() -> None:
+    assert not is_lost(answers={N1: "refused", N3: "refused"})
+
+
+def test_a_refused_port_and_suffering_training_are_a_lost_node() -> None:
+    assert is_lost(answers={N1: "refused", N3: "silent"}, suffering=SUFFERING)
+
+
+def test_a_port_that_is_refused_for_long_is_given_up_where_nothing_else_can_tell() -> None:
+    assert is_lost(answers={N1: "refused"}, silent_s=POLICY.refusal_grace_s)
+
+
+def test_suffering_training_does_not_outweigh_an_answering_port() -> None:
+    assert not is_lost(answers={N1: "answered"}, suffering=SUFFERING)
 
 
 def test_an_answering_node_without_agent_is_given_up_in_the_end() -> None:
-    evidence = replace(NOTHING, answers={N1: True}, has_failed_collective=True, silent_s=61.0)
-    assert judge(evidence, POLICY).is_lost
+    assert is_lost(answers={N1: "answered"}, suffering=SUFFERING, silent_s=61.0)
 
 
-@pytest.mark.parametrize(
-    "evidence",
-    [
-        replace(NOTHING, num_peers=0, has_failed_collective=True),
-        replace(NOTHING, num_peers=0, stalled="gpt-a has not advanced for 9 s"),
-    ],
-)
-def test_failed_or_stopped_training_decides_where_no_peer_can_look(evidence: NodeEvidence) -> None:
-    assert judge(evidence, POLICY).is_lost
+def test_an_answering_node_whose_training_goes_on_is_never_given_up() -> None:
+    assert not is_lost(answers={N1: "answered"}, silent_s=10_000.0)
 
 
-def test_failed_collectives_wait_for_the_peers_that_were_asked() -> None:
-    assert not judge(replace(NOTHING, has_failed_collective=True), POLICY).is_lost
+def test_suffering_training_decides_where_no_peer_could_look() -> None:
+    assert is_lost(suffering=SUFFERING)
 
 
-def test_a_node_that_nobody_can_see_stays_unreachable() -> None:
-    judgement = judge(replace(NOTHING, num_peers=0, silent_s=3600.0), POLICY)
-    assert not judgement.is_lost
-    assert "no other node can look" in judgement.reason
+@pytest.mark.parametrize("answers", [{}, {N1: "silent"}])
+def test_nobody_is_judged_while_nobody_is_in_contact(answers: dict[NodeId, str]) -> None:
+    assert not is_lost(num_peers=0, answers=answers, suffering=SUFFERING, silent_s=3600.0)

@@ -183,6 +183,72 @@ def test_a_cut_connection_costs_no_training(world: World, seconds: float) -> Non
     assert world.machine.state.nodes[NodeId("n1")].condition is NodeCondition.HEALTHY
 
 
+def test_a_controller_that_loses_sight_of_everybody_condemns_nobody(world: World) -> None:
+    for name in world.nodes:
+        world.cut(name, 90.0)
+    world.run(world.now + 100.0)
+    assert not world.machine.state.incidents
+    assert not world.machine.state.plans
+    assert [t.generation for t in world.machine.state.tasks.values()] == [1, 1]
+
+
+def test_a_node_that_dies_out_of_sight_is_lost_though_its_task_had_advanced(world: World) -> None:
+    world.cut("n3", 1000.0)
+    world.run(world.now + 5.0)
+    assert world.machine.state.nodes[NodeId("n3")].condition is NodeCondition.UNREACHABLE
+    world.lose_node("n3")
+    world.run(world.now + 30.0)
+    assert world.machine.state.nodes[NodeId("n3")].condition is NodeCondition.LOST
+    assert running(world.machine)
+
+
+def test_a_node_that_lost_its_ranks_without_a_word_is_noticed(world: World) -> None:
+    for name in ("n3", "n4"):
+        world.nodes[NodeId(name)].ranks.clear()
+    world.run(world.now + 20.0)
+    [incident] = world.machine.state.incidents
+    assert "vanished" in incident.reason
+    assert running(world.machine)
+
+
+def test_a_plan_gives_nobody_workers_of_a_node_out_of_contact() -> None:
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6)
+    trained(world, 4)
+    world.cut("n5", 60.0)
+    world.lose_node("n2")
+    world.run(world.now + 20.0)
+    assert running(world.machine)
+    assert all(not t.target or not t.target.uses(NodeId("n5")) for t in tasks_of(world))
+
+
+def test_a_pending_plan_is_dropped_once_nothing_has_to_change() -> None:
+    world = World(demo_machine(is_auto_heal=False, num_nodes=4), num_iterations=10**6)
+    trained(world, 4)
+    world.lose_node("n2")
+    world.run(world.now + 5.0)
+    [plan] = world.machine.state.plans
+    world.restore_node("n2")
+    world.run(world.now + 2.0)
+    newest = world.machine.state.plans[-1]
+    assert newest.name == plan.name
+    assert newest.revision == 2
+    assert {c.task: c.workers_after for c in newest.changes.values()} == {A: 4, B: 4}
+
+
+def test_a_stopped_task_runs_again_when_another_has_finished() -> None:
+    world = World(demo_machine(num_nodes=4), num_iterations=40)
+    trained(world, 4)
+    world.lose_node("n2")
+    world.lose_node("n4")
+    world.run_until(lambda: task(world, B).phase is TaskPhase.STOPPED)
+    world.run_until(lambda: task(world, A).phase is TaskPhase.FINISHED)
+    world.run_until(lambda: task(world, B).phase is TaskPhase.FINISHED)
+
+
+def tasks_of(world: World) -> list[TaskState]:
+    return list(world.machine.state.tasks.values())
+
+
 def test_a_killed_agent_costs_no_training(world: World) -> None:
     pids = {rank.pid for rank in task(world, B).ranks.values()}
     world.kill_agent("n3")
@@ -241,7 +307,7 @@ def test_a_lost_node_without_tasks_needs_no_plan() -> None:
     world = World(demo_machine(num_nodes=5), num_iterations=10**6)
     trained(world, 3)
     world.lose_node("n5")
-    world.run(world.now + 5)
+    world.run(world.now + 15)
     [incident] = world.machine.state.incidents
     assert incident.state is IncidentState.RESOLVED
     assert not world.machine.state.plans
