@@ -117,6 +117,14 @@ def judge_node(turn: Turn, node: NodeState) -> None:
         _ask_peers(turn, node)
 
 
+def judge_nodes_of(turn: Turn, task: TaskState) -> None:
+    """The task has reported something: it may decide about a node that is out of contact."""
+    for name in task.nodes:
+        node = turn.state.nodes[name]
+        if node.condition is NodeCondition.UNREACHABLE:
+            _conclude(turn, node)
+
+
 def _ask_peers(turn: Turn, node: NodeState) -> None:
     peers = _peers(turn, node)
     node.open_probes = set(peers)

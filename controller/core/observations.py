@@ -9,6 +9,7 @@ from controller.core.events import Observed
 from controller.core.faults import evidence_of
 from controller.core.incidents import take_evidence
 from controller.core.lifecycle import lose_rank
+from controller.core.nodes import judge_nodes_of
 from controller.core.phases import TaskPhase
 from controller.core.state import TaskState
 from controller.core.turn import Turn
@@ -91,6 +92,7 @@ def _take_fault(
     )
     if task.is_active or task.phase is TaskPhase.STOPPING:
         take_evidence(turn, task, evidence)
+        judge_nodes_of(turn, task)
 
 
 def _take_resume(turn: Turn, task: TaskState, loaded: CheckpointLoaded) -> None:
