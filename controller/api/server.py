@@ -1,10 +1,12 @@
 """The API's socket: pushes snapshots and log lines, takes commands and answers them.
 
-A slow client never holds the controller up: snapshots are coalesced to the newest, and a client
-whose log lines pile up past ``_MAX_BACKLOG`` is disconnected; it reconnects and gets the newest.
+A slow client neither holds the controller up nor costs it much memory: snapshots are coalesced to
+the newest, and a client that leaves more than ``_MAX_BACKLOG`` log lines or ``_MAX_REPLIES`` replies
+unread is disconnected; it reconnects and gets the newest. Commands are not judged here.
 """
 
 import asyncio
+import itertools
 import os
 import socket
 from collections import deque
@@ -21,6 +23,7 @@ from controller.api.wire import Command, Greeting, LogLines, Reply, Snapshot
 _INTERVAL_S: Final = 0.1
 _SILENCE_S: Final = 1.0
 _MAX_BACKLOG: Final = 5000
+_MAX_REPLIES: Final = 1000
 _KEPT_LINES: Final = 2000
 _MAX_LINE_BYTES: Final = 64 * 1024
 _COMMAND: Final[TypeAdapter[Command]] = TypeAdapter(Command)
@@ -34,18 +37,45 @@ class _Client:
     """One connection: what it still has to be sent."""
 
     def __init__(self, lines: deque[LogLine], writer: asyncio.StreamWriter) -> None:
-        self.lines = deque(lines)
         self.writer = writer
+        self.lines = deque(lines)
         self.replies: deque[Reply] = deque()
         self.has_news = True
         self.wake = asyncio.Event()
+        self.wake.set()
+
+    def add_line(self, line: LogLine) -> None:
+        """Have a log line sent."""
+        self.lines.append(line)
+        self._keep_within_limits()
+        self.wake.set()
+
+    def add_reply(self, reply: Reply) -> None:
+        """Have a reply sent."""
+        self.replies.append(reply)
+        self._keep_within_limits()
+        self.wake.set()
+
+    def _keep_within_limits(self) -> None:
+        """Cut a client off that does not read; its sender may be waiting for it for ever."""
+        if len(self.lines) > _MAX_BACKLOG or len(self.replies) > _MAX_REPLIES:
+            self.lines.clear()
+            self.replies.clear()
+            self.writer.transport.abort()
+
+
+class _Request(View):
+    """What every command has, whatever else is wrong with it."""
+
+    request_id: str = ""
 
 
 class ApiServer:
     """Serves consoles on a unix socket of mode 0600.
 
-    ``view`` gives the newest snapshot; ``command`` takes a decoded command, whose answer is later
-    passed to ``answer`` under the same request id.
+    ``view`` gives the newest snapshot. ``command`` takes a decoded command, whose answer is later
+    passed to ``answer`` under the same request id; that id is the server's own, so that clients
+    that choose equal ones get their own answers.
     """
 
     def __init__(
@@ -55,22 +85,15 @@ class ApiServer:
         self._view = view
         self._command = command
         self._clients: set[_Client] = set()
-        self._asked: dict[str, _Client] = {}
+        self._asked: dict[str, tuple[_Client, str]] = {}
+        self._numbers = itertools.count(1)
         self._lines: deque[LogLine] = deque(maxlen=_KEPT_LINES)
 
     def add_line(self, line: LogLine) -> None:
         """Send a log line to everybody, once."""
         self._lines.append(line)
-        for client in list(self._clients):
-            client.lines.append(line)
-            client.wake.set()
-            if len(client.lines) > _MAX_BACKLOG:
-                self._drop(client)
-
-    def _drop(self, client: _Client) -> None:
-        """End a client's connection without waiting for it to read."""
-        self._clients.discard(client)
-        client.writer.transport.abort()
+        for client in self._clients:
+            client.add_line(line)
 
     def state_changed(self) -> None:
         """Have a new snapshot sent to everybody, soon."""
@@ -80,40 +103,52 @@ class ApiServer:
 
     def answer(self, reply: Reply) -> None:
         """Send the answer of a command to whoever asked."""
-        client = self._asked.pop(reply.request_id, None)
+        client, request_id = self._asked.pop(reply.request_id, (None, ""))
         if client is not None:
-            client.replies.append(reply)
-            client.wake.set()
+            client.add_reply(reply.model_copy(update={"request_id": request_id}))
 
     async def run(self, path: Path) -> None:
-        """Serve on ``path`` until cancelled; the socket is removed in the end."""
+        """Serve on ``path`` until cancelled; in the end clients get the last news and are gone.
+
+        Raises:
+            ApiSocketError: The socket can't be made there.
+        """
         with _listening(path) as listener:
-            server = await asyncio.start_unix_server(
-                self._serve, sock=listener, limit=_MAX_LINE_BYTES
-            )
-            try:
-                async with server:
-                    await server.serve_forever()
-            finally:
-                for client in list(self._clients):
-                    self._drop(client)
+            async with asyncio.TaskGroup() as group:
+
+                def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                    group.create_task(self._serve(reader, writer))
+
+                server = await asyncio.start_unix_server(
+                    accept, sock=listener, limit=_MAX_LINE_BYTES
+                )
+                try:
+                    # Not serve_forever: since Python 3.12 its end waits for clients to go.
+                    await asyncio.Event().wait()
+                finally:
+                    server.close()
+                    for client in self._clients:
+                        client.has_news = True
+                        self._write_news(client)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = _Client(self._lines, writer)
+        writer.write(_line(Greeting(cluster=self._cluster)))
         self._clients.add(client)
         try:
             async with asyncio.TaskGroup() as group:
-                sender = group.create_task(self._send(client, writer))
+                sender = group.create_task(self._send(client))
                 await self._receive(client, reader)
                 sender.cancel()
         except* OSError:
             pass  # the client went away
         finally:
             self._clients.discard(client)
-            writer.close()
+            self._asked = {k: asked for k, asked in self._asked.items() if asked[0] is not client}
+            writer.transport.abort()  # a close would wait until everything is read
 
     async def _receive(self, client: _Client, reader: asyncio.StreamReader) -> None:
-        while True:
+        while not client.writer.is_closing():
             try:
                 line = await reader.readline()
             except ValueError:
@@ -123,17 +158,13 @@ class ApiServer:
             try:
                 command = _COMMAND.validate_json(line)
             except ValidationError as error:
-                text = error.errors(include_url=False)[0]["msg"]
-                client.replies.append(
-                    Reply(request_id="", is_ok=False, code="invalid", message=text)
-                )
-                client.wake.set()
+                client.add_reply(_invalid(line, error))
                 continue
-            self._asked[command.request_id] = client
-            self._command(command)
+            number = f"{next(self._numbers)}/{command.request_id}"
+            self._asked[number] = (client, command.request_id)
+            self._command(command.model_copy(update={"request_id": number}))
 
-    async def _send(self, client: _Client, writer: asyncio.StreamWriter) -> None:
-        writer.write(_line(Greeting(cluster=self._cluster)))
+    async def _send(self, client: _Client) -> None:
         while True:
             try:
                 async with asyncio.timeout(_SILENCE_S):
@@ -141,16 +172,30 @@ class ApiServer:
             except TimeoutError:
                 client.has_news = True  # nothing happened: say so, or the view looks stale
             client.wake.clear()
-            while client.replies:
-                writer.write(_line(client.replies.popleft()))
-            if client.has_news:
-                client.has_news = False
-                writer.write(_line(Snapshot(view=self._view())))
-            if client.lines:
-                lines, client.lines = list(client.lines), deque()
-                writer.write(_line(LogLines(lines=lines)))
-            await writer.drain()
+            self._write_news(client)
+            await client.writer.drain()
             await asyncio.sleep(_INTERVAL_S)
+
+    def _write_news(self, client: _Client) -> None:
+        """Write what there is to be sent, without waiting."""
+        while client.replies:
+            client.writer.write(_line(client.replies.popleft()))
+        if client.has_news:
+            client.has_news = False
+            client.writer.write(_line(Snapshot(view=self._view())))
+        if client.lines:
+            lines, client.lines = list(client.lines), deque()
+            client.writer.write(_line(LogLines(lines=lines)))
+
+
+def _invalid(line: bytes, error: ValidationError) -> Reply:
+    """Return the reply to a line that is no command, under its request id if it has one."""
+    try:
+        request_id = _Request.model_validate_json(line).request_id
+    except ValidationError:
+        request_id = ""
+    text = error.errors(include_url=False)[0]["msg"]
+    return Reply(request_id=request_id, is_ok=False, code="invalid", message=text)
 
 
 @contextmanager

@@ -72,6 +72,7 @@ class ScheduledDrill:
 
 _DRILL_BY_KIND: Final = {drill.kind: drill for drill in DRILLS}
 _KEYS_BY_TARGET: Final = {"rank": ("task", "rank"), "node": ("task", "node")}
+_MAX_DIGITS: Final = 9
 
 
 def parse_drill(
@@ -94,7 +95,7 @@ def parse_drill(
         raise DrillError(
             f"--drill {text}: unknown drill {kind!r}; known: {', '.join(_DRILL_BY_KIND)}"
         )
-    if not at or not iteration.isdecimal() or int(iteration) < 1:
+    if not at or not _is_number(iteration) or int(iteration) < 1:
         raise DrillError(f"--drill {text}: write {kind}@ITERATION with an iteration of 1 or more")
     if num_iterations is not None and int(iteration) >= num_iterations:
         raise DrillError(f"--drill {text}: must come before the last iteration, {num_iterations}")
@@ -103,7 +104,7 @@ def parse_drill(
     if task not in tasks:
         raise DrillError(f"--drill {text}: no task {task!r}; there are {', '.join(tasks)}")
     rank, node = options.get("rank"), options.get("node")
-    if rank is not None and (not rank.isdecimal() or int(rank) >= tasks[task]):
+    if rank is not None and (not _is_number(rank) or int(rank) >= tasks[task]):
         raise DrillError(f"--drill {text}: rank must be 0 to {tasks[task] - 1} for {task}")
     if node is not None and node not in nodes:
         raise DrillError(f"--drill {text}: no node {node!r}; there are {', '.join(nodes)}")
@@ -116,14 +117,20 @@ def parse_drill(
     )
 
 
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MAX_DIGITS
+
+
 def _parse_options(text: str, tail: str, allowed: Sequence[str]) -> dict[str, str]:
-    options = {}
+    options: dict[str, str] = {}
     for part in filter(None, tail.split(",")):
         key, equals, value = part.partition("=")
         if key not in allowed or not equals or not value:
             raise DrillError(
                 f"--drill {text}: {part!r} is not one of {', '.join(f'{k}=...' for k in allowed)}"
             )
+        if key in options:
+            raise DrillError(f"--drill {text}: {key} is given twice")
         options[key] = value
     return options
 

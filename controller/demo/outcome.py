@@ -1,5 +1,7 @@
 """The outcome of a headless run: what happened, as one JSON object, and whether it is a success."""
 
+import json
+
 from pydantic import JsonValue
 
 from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
@@ -25,13 +27,15 @@ def _node(node: NodeView) -> dict[str, JsonValue]:
 
 def _task(task: TaskView) -> dict[str, JsonValue]:
     layout = task.layout
+    # As the API writes them: a loss that is not a number becomes text, which JSON can hold.
+    losses = json.loads(task.model_dump_json(include={"losses"}))["losses"]
     return {
         "name": task.name,
         "workers": layout.tp * layout.pp * layout.dp if layout else 0,
         "layout": {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp} if layout else None,
         "iterations": task.iteration,
         "rerun_iterations": task.num_rerun_iterations,
-        "losses": {str(iteration): loss for iteration, loss in sorted(task.losses.items())},
+        "losses": {str(iteration): losses[str(iteration)] for iteration in sorted(task.losses)},
     }
 
 

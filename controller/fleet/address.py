@@ -1,8 +1,11 @@
 """How a node is reached: its SSH server, the keys of both sides, and the paths on it."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from nodeagent.protocol.ids import NodeId
+
+_SSH_PORT: Final = 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,9 @@ class NodeAddress:
 
     @property
     def known_hosts_line(self) -> str:
-        """The node's pinned key as a line of a known_hosts file."""
-        return f"[{self.host}]:{self.port} {self.host_public_key.strip()}"
+        """The node's pinned key as a line of a known_hosts file, which never names port 22."""
+        host = self.host if self.port == _SSH_PORT else f"[{self.host}]:{self.port}"
+        return f"{host} {self.host_public_key.strip()}"
 
     @property
     def agent_socket(self) -> str:

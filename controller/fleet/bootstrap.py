@@ -36,7 +36,7 @@ async def ensure_agent(
             agent failed; the text holds the node's own words.
     """
     directory = f"{address.state_dir}/agent/{bundle.version}"
-    with translated(f"copying the agent to {address.node}"):
+    with translated(f"copying the agent to {directory} on {address.node}"):
         async with connection.start_sftp_client() as sftp:
             if not await sftp.isdir(directory):
                 await _upload(sftp, bundle, directory)

@@ -2,7 +2,8 @@
 
 LinkError
 +-- TemporaryLinkError    worth another try: refused, reset, timed out, agent not up yet
-+-- PermanentLinkError    another try gives the same: wrong host key, key refused, no Python
++-- PermanentLinkError    another try gives the same: wrong host key, key refused, no Python, a
+                          directory that can't be written
 """
 
 import asyncio
@@ -35,6 +36,12 @@ def translated(doing: str) -> Iterator[None]:
         raise PermanentLinkError(f"{doing}: host key is not the pinned one: {error}") from error
     except asyncssh.PermissionDenied as error:
         raise PermanentLinkError(f"{doing}: the login key is refused: {error}") from error
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+        raise PermanentLinkError(f"{doing}: the login key can't be used: {error}") from error
+    except (asyncssh.SFTPNoConnection, asyncssh.SFTPConnectionLost) as error:
+        raise TemporaryLinkError(f"{doing}: {error}") from error
+    except asyncssh.SFTPError as error:
+        raise PermanentLinkError(f"{doing}: {error}") from error
     except TimeoutError as error:
         raise TemporaryLinkError(f"{doing}: no answer in time") from error
     except ConnectionRefusedError as error:

@@ -145,9 +145,9 @@ class NodeLink:
                 is_silent = isinstance(error.__cause__, TimeoutError)
                 contact_until = self._heard_at if is_silent else self._clock.now()
                 was_attached = self._end_session(str(error), contact_until)
-                backoff_s = (
-                    _FIRST_BACKOFF_S if was_attached else min(2 * backoff_s, _LAST_BACKOFF_S)
-                )
+                backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
+                if was_attached:
+                    backoff_s, last_note = _FIRST_BACKOFF_S, ""
                 if isinstance(error, PermanentLinkError):
                     backoff_s = _LAST_BACKOFF_S
                 if not was_attached and str(error) != last_note:

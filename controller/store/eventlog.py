@@ -1,14 +1,19 @@
 """The event log: every announcement as one JSON object per line, for people and for checkers.
 
 Iterations that were run again after a restore carry ``is_rerun`` and their deviation, so whoever
-reads the log can count that each iteration was reported once.
+reads the log can count that each iteration was reported once. JSON has no NaN: a loss that is none
+is written as text, as everywhere else.
 """
 
-import json
-from io import TextIOWrapper
+from io import BufferedWriter
 from pathlib import Path
+from typing import Final
 
-from controller.core.instructions import Announce
+from pydantic import ConfigDict, TypeAdapter
+
+from controller.core.instructions import Announce, Fact
+
+_RECORD: Final = TypeAdapter(dict[str, Fact], config=ConfigDict(ser_json_inf_nan="strings"))
 
 
 class EventLog:
@@ -17,11 +22,11 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)
         path.touch(mode=0o600)
-        self._file: TextIOWrapper = path.open("a", encoding="utf-8")
+        self._file: BufferedWriter = path.open("ab")
 
     def append(self, at: float, line: Announce) -> None:
         """Write ``line``, announced ``at`` seconds after the controller's start."""
-        record = {
+        record: dict[str, Fact] = {
             "at": round(at, 6),
             "event": line.cause,
             "level": line.level,
@@ -30,7 +35,7 @@ class EventLog:
             "text": line.text,
             **dict(line.facts),
         }
-        self._file.write(json.dumps(record) + "\n")
+        self._file.write(_RECORD.dump_json(record) + b"\n")
         self._file.flush()
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 Replaying it through a new machine rebuilds the state, since the core is deterministic. A line that
 was cut off by a crash can only be the last; it is dropped, because an event that was not written
-was not handled either.
+was not handled either. What counts is the newline: without it a line was not written.
 """
 
 import json
@@ -54,11 +54,16 @@ def decode_event(line: bytes) -> Event:
 
 
 class Journal:
-    """Appends events to a file of mode 0600. Each line is handed to the system at once."""
+    """Appends events to a file of mode 0600. Each line is handed to the system at once.
+
+    A torn last line is cut off first, so that the next event does not become a part of it.
+    """
 
     def __init__(self, path: Path) -> None:
         path.touch(mode=0o600)
         self._file: BufferedWriter = path.open("ab")
+        if torn := path.read_bytes().rpartition(b"\n")[2]:
+            self._file.truncate(self._file.tell() - len(torn))
 
     def append(self, event: Event) -> None:
         """Write ``event``; it survives the death of this process from here on."""
@@ -74,16 +79,21 @@ def read_journal(path: Path) -> Iterator[Event]:
     """Yield the events in ``path``; a torn last line is dropped.
 
     Raises:
-        JournalError: A line other than the last is damaged, or of another version.
+        JournalError: A whole line is damaged, or of another version.
     """
-    lines = path.read_bytes().split(b"\n")
+    *lines, _torn = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
-        if not line:
-            continue
         try:
-            yield decode_event(line)
-        except (ValidationError, ValueError) as error:
-            if number == len(lines):
-                return
-            reason = str(error).partition("\n")[0]
-            raise JournalError(f"{path}, line {number}: {reason}") from error
+            event = decode_event(line)
+        except ValueError as error:  # ValidationError is one
+            raise JournalError(f"{path}, line {number}: {_reason(error)}") from error
+        yield event
+
+
+def _reason(error: ValueError) -> str:
+    """Return what is wrong, in one line."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else first["msg"]

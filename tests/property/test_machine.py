@@ -27,6 +27,13 @@ fault = st.one_of(
 )
 
 
+def black_out(world: World, for_s: float) -> None:
+    """Cut every connection that there is."""
+    for node in world.nodes.values():
+        if node.is_visible:
+            world.cut(node.name, for_s)
+
+
 def strike(world: World, kind: str, target: str, detail: float) -> None:
     """Do one fault, if there is anything left to hit."""
     actions: dict[str, Callable[[], None]] = {
@@ -35,7 +42,7 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "lose": lambda: world.lose_node(target, is_silent=bool(detail)),
         "cut": lambda: world.cut(target, detail),
         "agent": lambda: world.kill_agent(target),
-        "blackout": lambda: [world.cut(n, detail) for n in NODES if world.nodes[n].is_visible],
+        "blackout": lambda: black_out(world, detail),
         "restore": lambda: world.restore_node(target),
     }
     if kind in {"kill", "raise"}:

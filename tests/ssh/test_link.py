@@ -1,0 +1,450 @@
+"""The fleet against nodes of the local cluster: bootstrap, sessions, and every way to lose them."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from controller.core.events import (
+    CommandFailed,
+    ContactLost,
+    HeartbeatReceived,
+    NodeAttached,
+    Observed,
+    PeerProbed,
+    StopCarriedOut,
+)
+from controller.core.instructions import ProbeNode, StopRanks
+from controller.demo.cluster import LocalCluster, ServerKind
+from controller.demo.openssh import OpenSsh
+from controller.fleet.address import NodeAddress
+from controller.fleet.bundle import build_bundle
+from controller.fleet.fleet import SshFleet
+from nodeagent.control import ask_agent
+from nodeagent.inspection import Inspect
+from nodeagent.protocol.codec import encode
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.messages import PROTOCOL_VERSION, Refuse
+from nodeagent.protocol.observations import (
+    CheckpointSaved,
+    IterationCommitted,
+    RankExited,
+    RankRaised,
+    RankStarted,
+)
+from nodeagent.protocol.rendezvous import StoreCall
+from tests.fakes.fake_rank import Script, launch
+from tests.fakes.fleet_ears import CountingClock, Ears, address_of, running_fleet, write_python
+from tests.fakes.local_nodes import no_leftovers
+from tests.fakes.node import until
+
+pytestmark = pytest.mark.ssh
+needs_openssh = pytest.mark.skipif(OpenSsh.find() is None, reason="no sshd installed")
+KINDS = [pytest.param(ServerKind.OPENSSH, marks=needs_openssh), ServerKind.ASYNCSSH]
+
+A, G1 = TaskId("gpt-a"), Generation(1)
+N1, N2 = NodeId("n1"), NodeId("n2")
+FAKE_RANKS = ("--template-module", "tests.fakes.fake_template")
+VERSION = build_bundle().version
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    with no_leftovers():
+        yield
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[LocalCluster]:
+    """Two nodes that have never seen an agent."""
+    async with LocalCluster.start(2, 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def address(cluster: LocalCluster, tmp_path: Path) -> NodeAddress:
+    """The first node; its agent starts no template."""
+    return address_of(cluster.nodes[0], write_python(tmp_path / "python", "--no-template"))
+
+
+@pytest.fixture
+def with_ranks(cluster: LocalCluster, tmp_path: Path) -> NodeAddress:
+    """The first node; its agent forks fake ranks."""
+    return address_of(cluster.nodes[0], write_python(tmp_path / "python", *FAKE_RANKS))
+
+
+@pytest.fixture
+def ears() -> Ears:
+    return Ears()
+
+
+def num_unacknowledged(address: NodeAddress) -> int:
+    status = ask_agent(Path(address.state_dir), Inspect())
+    assert status is not None
+    return status.num_unacknowledged
+
+
+async def train(fleet: SshFleet, ears: Ears, script: Script) -> None:
+    """Have a fake rank follow ``script`` on n1."""
+    await ears.heard(NodeAttached)
+    fleet.start_ranks(N1, [launch(script)])
+    await ears.heard(Observed)
+
+
+# --- bootstrap -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_agent_is_put_on_an_empty_node_and_attaches(
+    kind: ServerKind, tmp_path: Path, ears: Ears
+) -> None:
+    python = write_python(tmp_path / "python", "--no-template")
+    async with LocalCluster.start(2, 2, sshd=kind.value) as cluster:
+        addresses = [address_of(node, python) for node in cluster.nodes]
+        async with running_fleet(addresses, ears):
+            await ears.until(lambda: len(ears.of(HeartbeatReceived)) >= 2)
+            attached = {event.node: event for event in ears.of(NodeAttached)}
+            assert attached.keys() == {N1, N2}
+            for node in cluster.nodes:
+                event = attached[node.node]
+                assert event.agent_pid in cluster.pids(node)
+                assert event.ranks == ()
+        assert not ears.of(ContactLost)
+        assert not ears.notes
+
+
+async def test_a_living_agent_is_used_and_so_is_code_that_is_there_already(
+    address: NodeAddress,
+) -> None:
+    code = Path(address.state_dir) / "agent"
+    attached = []
+    for term in (1, 2, 3):
+        ears = Ears()
+        async with running_fleet([address], ears, term=term):
+            attached.append(await ears.heard(NodeAttached))
+        assert [path.name for path in code.iterdir()] == [VERSION]
+        (code / VERSION / "marker").touch(exist_ok=True)
+        if term == 2:
+            os.kill(attached[-1].agent_pid, signal.SIGKILL)
+    first, second, third = attached
+    assert first == second
+    assert third.agent_id != first.agent_id
+    assert (code / VERSION / "marker").exists()
+
+
+async def test_a_copy_that_was_broken_off_is_replaced(address: NodeAddress, ears: Ears) -> None:
+    code = Path(address.state_dir) / "agent"
+    half = code / f"{VERSION}.tmp" / "nodeagent" / "old"
+    half.mkdir(parents=True)
+    (half / "junk.py").write_text("broken off")
+    (code / f"{VERSION}.tmp" / "__main__.py").write_text("import sy")
+    async with running_fleet([address], ears):
+        await ears.heard(NodeAttached)
+    assert [path.name for path in code.iterdir()] == [VERSION]
+    copied = {
+        str(path.relative_to(code / VERSION)): path.read_bytes()
+        for path in (code / VERSION).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert copied == build_bundle().files
+
+
+async def test_an_agent_of_another_protocol_version_is_replaced(
+    address: NodeAddress, ears: Ears
+) -> None:
+    refusal = Refuse(version=PROTOCOL_VERSION + 1, reason="the controller speaks version 1")
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(encode(refusal))
+        writer.close()
+
+    old_agent = await asyncio.start_unix_server(refuse, address.agent_socket)
+    async with old_agent, running_fleet([address], ears):
+        note = await ears.noted()
+        await ears.heard(NodeAttached)
+    assert note == "the agent on n1 refuses: the controller speaks version 1"
+    assert len(ears.notes) == 1
+
+
+# --- what an operator has to mend ------------------------------------------------------------
+
+
+def new_key() -> asyncssh.SSHKey:
+    return asyncssh.generate_private_key("ssh-ed25519")
+
+
+async def test_what_keeps_a_node_out_is_said_in_one_line(
+    address: NodeAddress, ears: Ears, tmp_path: Path
+) -> None:
+    stranger, damaged, file = tmp_path / "stranger", tmp_path / "damaged", tmp_path / "file"
+    new_key().write_private_key(stranger)
+    damaged.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n?\n")
+    file.touch()
+    at, version = f"at 127.0.0.1:{address.port}", f"agent/{VERSION}"
+    long = tmp_path / ("x" * 100)
+    spoilt: dict[NodeId, tuple[dict[str, Any], str]] = {
+        NodeId("impostor"): (
+            {"host_public_key": new_key().export_public_key().decode()},
+            f"connecting to impostor {at}: host key is not the pinned one: ",
+        ),
+        NodeId("stranger"): (
+            {"client_key": str(stranger)},
+            f"connecting to stranger {at}: the login key is refused: ",
+        ),
+        NodeId("nobody"): (
+            {"user": "nobody"},
+            f"connecting to nobody {at}: the login key is refused: ",
+        ),
+        NodeId("damaged"): (
+            {"client_key": str(damaged)},
+            f"connecting to damaged {at}: the login key can't be used: ",
+        ),
+        NodeId("keyless"): (
+            {"client_key": "/nowhere/key"},
+            f"connecting to keyless {at}: [Errno 2] No such file or directory: '/nowhere/key'",
+        ),
+        NodeId("pythonless"): (
+            {"python": "/nowhere/python3"},
+            "starting the agent on pythonless: exit status 127: ",
+        ),
+        NodeId("below-a-file"): (
+            {"state_dir": f"{file}/state"},
+            f"copying the agent to {file}/state/{version} on below-a-file: {file} is not a directory",
+        ),
+        NodeId("too-long"): (
+            {"state_dir": str(long)},
+            f"starting the agent on too-long: exit status 1: nodeagent: state directory {long} is too",
+        ),
+    }
+    addresses = [replace(address, node=node, **change) for node, (change, _) in spoilt.items()]
+    async with running_fleet(addresses, ears):
+        await ears.noted(len(spoilt))
+    notes = dict(ears.notes)
+    assert notes.keys() == spoilt.keys()
+    for node, (_, words) in spoilt.items():
+        assert notes[node].startswith(words)
+        assert "\n" not in notes[node]
+    assert not ears.events
+
+
+async def test_an_agent_of_another_node_is_refused_in_its_words(
+    address: NodeAddress, ears: Ears
+) -> None:
+    async with running_fleet([address], ears):
+        await ears.heard(NodeAttached)
+    mistaken = Ears()
+    async with running_fleet([replace(address, node=N2)], mistaken):
+        assert await mistaken.noted() == "the agent on n2 refuses: this is node n1, not n2"
+    assert not mistaken.events
+
+
+# --- contact lost and found ------------------------------------------------------------------
+
+
+async def test_a_cut_connection_comes_back_to_the_same_agent(
+    cluster: LocalCluster, address: NodeAddress, ears: Ears
+) -> None:
+    async with running_fleet([address], ears):
+        before = await ears.heard(NodeAttached)
+        await cluster.cut_connections(N1)
+        after = await ears.heard(NodeAttached, 2)
+    assert (after.agent_id, after.agent_pid) == (before.agent_id, before.agent_pid)
+    [lost] = ears.of(ContactLost)
+    assert lost.node == N1
+    assert lost.reason
+    kinds = [type(event) for event in ears.events if not isinstance(event, HeartbeatReceived)]
+    assert kinds == [NodeAttached, ContactLost, NodeAttached]
+    assert not ears.notes
+
+
+async def test_a_killed_agent_is_replaced_and_reports_go_on_where_they_were(
+    with_ranks: NodeAddress, ears: Ears
+) -> None:
+    async with running_fleet([with_ranks], ears) as fleet:
+        await train(fleet, ears, Script(period_s=0.02))
+        await ears.until(lambda: len(ears.seqs) >= 5)
+        fleet.acknowledge(N1, 3)
+        before = ears.of(NodeAttached)[0]
+        os.kill(before.agent_pid, signal.SIGKILL)
+        after = await ears.heard(NodeAttached, 2)
+        num_seen = len(ears.seqs)
+        await ears.until(lambda: len(ears.seqs) >= num_seen + 5)
+    assert after.agent_id != before.agent_id
+    assert [(rank.task, rank.global_rank) for rank in after.ranks] == [(A, 0)]
+    assert len(ears.of(ContactLost)) == 1
+    assert ears.seqs == list(range(1, len(ears.seqs) + 1))
+    iterations = [commit.iteration for commit in ears.observations(IterationCommitted)]
+    assert iterations == list(range(1, len(iterations) + 1))
+    assert not ears.notes
+
+
+async def test_a_lost_node_is_noted_once_and_again_only_after_it_was_back(
+    cluster: LocalCluster, address: NodeAddress, ears: Ears
+) -> None:
+    refused = f"connecting to n1 at 127.0.0.1:{address.port}: connection refused"
+    clock = CountingClock()
+    async with running_fleet([address], ears, clock=clock):
+        for count in (1, 2):
+            await ears.heard(NodeAttached, count)
+            await cluster.lose_node(N1)
+            await ears.heard(ContactLost, count)
+            assert await ears.noted(count) == refused
+            enough = clock.num_reads + 2
+            await until(partial(clock.has_been_read, enough), "more attempts")
+            await cluster.restore_node(N1)
+        await ears.heard(NodeAttached, 3)
+    assert len({event.agent_id for event in ears.of(NodeAttached)}) == 3
+    assert ears.notes == [(N1, refused)] * 2
+
+
+async def test_a_silent_agent_is_out_of_contact_since_it_was_last_heard(
+    address: NodeAddress, ears: Ears
+) -> None:
+    async with running_fleet([address], ears) as fleet:
+        attached = await ears.heard(NodeAttached)
+        os.kill(attached.agent_pid, signal.SIGSTOP)
+        try:
+            fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=False))
+            lost = await ears.heard(ContactLost)
+            failed = await ears.heard(CommandFailed)
+        finally:
+            os.kill(attached.agent_pid, signal.SIGCONT)
+        again = await ears.heard(NodeAttached, 2)
+    assert lost.reason == "session with the agent on n1: no answer in time"
+    assert failed == CommandFailed(
+        N1, A, G1, "contact was lost before the answer", is_outcome_unknown=True
+    )
+    assert again.agent_id == attached.agent_id
+
+
+# --- commands --------------------------------------------------------------------------------
+
+
+async def test_a_stop_that_is_carried_out_is_told(address: NodeAddress, ears: Ears) -> None:
+    async with running_fleet([address], ears) as fleet:
+        await ears.heard(NodeAttached)
+        fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=False))
+        assert await ears.heard(StopCarriedOut) == StopCarriedOut(N1, A, G1)
+        fleet.start_ranks(N1, [launch(Script())])
+        failed = await ears.heard(CommandFailed)
+    assert (failed.node, failed.task, failed.generation) == (N1, A, G1)
+    assert failed.error == "generation 1 of gpt-a was stopped"
+    assert not failed.is_outcome_unknown
+
+
+async def test_drills_reach_the_rank(with_ranks: NodeAddress, ears: Ears) -> None:
+    async with running_fleet([with_ranks], ears) as fleet:
+        await train(fleet, ears, Script(period_s=0.05))
+        await ears.observed(IterationCommitted)
+        fleet.inject(N1, A, G1, 0, kill=False)
+        await ears.observed(RankRaised)
+        fleet.inject(N1, A, G1, 0, kill=True)
+        exited = await ears.observed(RankExited)
+        fleet.inject(N1, A, G1, 0, kill=True)
+        failed = await ears.heard(CommandFailed)
+    assert (exited.signal, exited.is_expected) == (signal.SIGKILL, False)
+    assert "no living rank" in failed.error
+    assert not failed.is_outcome_unknown
+
+
+async def test_commands_out_of_contact_end_in_an_unknown_outcome(
+    cluster: LocalCluster, address: NodeAddress, ears: Ears
+) -> None:
+    await cluster.lose_node(N1)
+    async with running_fleet([address], ears) as fleet:
+        await ears.noted()
+        fleet.start_ranks(N1, [launch(Script())])
+        fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=True))
+        fleet.inject(N1, A, G1, 0, kill=True)
+        fleet.probe(ProbeNode(1, N1, (N1,)))
+        fleet.acknowledge(N1, 1)
+    failed = CommandFailed(N1, A, G1, "out of contact", is_outcome_unknown=True)
+    assert ears.events == [failed, failed, failed, PeerProbed(N1, N1, None)]
+
+
+async def test_peers_tell_whether_a_nodes_ssh_server_answers(
+    cluster: LocalCluster, tmp_path: Path, ears: Ears
+) -> None:
+    python = write_python(tmp_path / "python", "--no-template")
+    addresses = [address_of(node, python) for node in cluster.nodes]
+    async with running_fleet(addresses, ears) as fleet:
+        await ears.heard(NodeAttached, 2)
+        fleet.probe(ProbeNode(1, N1, (N2,)))
+        assert await ears.heard(PeerProbed) == PeerProbed(N1, N2, "answered")
+        await cluster.lose_node(N1)
+        fleet.probe(ProbeNode(1, N1, (N2,)))
+        assert await ears.heard(PeerProbed, 2) == PeerProbed(N1, N2, "refused")
+        await ears.heard(ContactLost)
+        fleet.probe(ProbeNode(1, N2, (N1,)))
+        assert await ears.heard(PeerProbed, 3) == PeerProbed(N2, N1, None)
+
+
+# --- reports ---------------------------------------------------------------------------------
+
+
+async def test_reports_are_kept_until_acknowledged_and_posted_once(
+    cluster: LocalCluster, with_ranks: NodeAddress, ears: Ears
+) -> None:
+    script = Script(period_s=0.0, num_iterations=5)
+    async with running_fleet([with_ranks], ears) as fleet:
+        await train(fleet, ears, script)
+        await ears.until(lambda: len(ears.seqs) == 7)
+        assert isinstance(ears.of(Observed)[0].observation, RankStarted)
+        assert num_unacknowledged(with_ranks) == 7
+        await cluster.cut_connections(N1)
+        await ears.heard(NodeAttached, 2)
+        beats = len(ears.of(HeartbeatReceived))
+        await ears.heard(HeartbeatReceived, beats + 1)
+        assert ears.seqs == [1, 2, 3, 4, 5, 6, 7]
+        assert num_unacknowledged(with_ranks) == 7
+        fleet.acknowledge(N1, 5)
+        await until(lambda: num_unacknowledged(with_ranks) == 2, "the reports up to 5 are dropped")
+    later = Ears()  # a controller whose journal has none of them, in the same run
+    async with running_fleet([with_ranks], later, term=2):
+        await later.until(lambda: len(later.seqs) == 2)
+    assert later.of(Observed) != []
+    assert later.seqs == [6, 7]
+    assert [text for _, text in later.notes] == ["reports 1 to 5 were dropped by the agent"]
+
+
+async def test_another_run_of_the_controller_begins_a_new_sequence(
+    with_ranks: NodeAddress, ears: Ears
+) -> None:
+    async with running_fleet([with_ranks], ears) as fleet:
+        await train(fleet, ears, Script(period_s=0.0, num_iterations=2))
+        await ears.until(lambda: len(ears.seqs) == 4)
+    other = Ears()
+    async with running_fleet([with_ranks], other, run_id="run-2") as fleet:
+        await train(fleet, other, Script(period_s=0.0, num_iterations=2))
+        await other.until(lambda: len(other.seqs) == 4)
+    assert other.seqs == [1, 2, 3, 4]
+    assert not other.notes
+
+
+async def test_ranks_meet_through_the_controller(with_ranks: NodeAddress, ears: Ears) -> None:
+    async with running_fleet([with_ranks], ears) as fleet:
+        await train(fleet, ears, Script(store_key="size", num_iterations=1))
+        call = StoreCall(
+            call_id="2", task=A, generation=G1, operation="set", keys=["size"], values=["1234"]
+        )
+        fleet.take_store_call(N1, call)
+        saved = await ears.observed(CheckpointSaved)
+    assert saved.num_bytes == 1234  # a fake rank takes the value as it travels
+
+
+async def test_nobody_waits_in_a_rendezvous_that_was_dropped(
+    with_ranks: NodeAddress, ears: Ears
+) -> None:
+    async with running_fleet([with_ranks], ears) as fleet:
+        await train(fleet, ears, Script(store_key="size", num_iterations=1))
+        fleet.drop_rendezvous(A, G1)
+        saved = await ears.observed(CheckpointSaved)
+    assert saved.num_bytes == -1  # what a fake rank makes of an error

@@ -1,0 +1,105 @@
+"""What travels on the API socket: commands in, messages out, each told by its kind."""
+
+from typing import get_args
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from controller.api.views import LogLevel, LogLine
+from controller.api.wire import (
+    API_VERSION,
+    ApprovePlan,
+    Command,
+    FromServer,
+    Greeting,
+    LogLines,
+    RejectPlan,
+    Reply,
+    RequestPlan,
+    RunDrill,
+    Shutdown,
+    Snapshot,
+)
+from tests.fakes import cluster_views
+
+COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
+FROM_SERVER: TypeAdapter[FromServer] = TypeAdapter(FromServer)
+
+COMMANDS: list[Command] = [
+    ApprovePlan(request_id="r1", actor="op", plan="P-1", revision=2),
+    RejectPlan(request_id="r2", actor="op", plan="P-1", revision=2, reason="später"),
+    RequestPlan(request_id="r3", actor="op"),
+    RunDrill(request_id="r4", actor="op", drill="kill-rank", task="gpt-a", rank=0),
+    RunDrill(request_id="r5", actor="op", drill="lose-node", node="n2"),
+    Shutdown(request_id="r6", actor="op"),
+]
+LINE = LogLine(seq=1, at=0.5, level=LogLevel.DRILL, source="n1", text="one\ntwo")
+MESSAGES: list[FromServer] = [
+    Greeting(cluster="demo"),
+    Snapshot(view=cluster_views.waiting()),
+    LogLines(lines=[LINE]),
+    Reply(request_id="r1", is_ok=False, code="superseded", message="P-1 has changed"),
+]
+
+
+def kinds(union: object) -> set[type]:
+    return set(get_args(get_args(union)[0]))
+
+
+def test_the_examples_here_cover_every_message() -> None:
+    assert {type(command) for command in COMMANDS} == kinds(Command)
+    assert {type(message) for message in MESSAGES} == kinds(FromServer)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.kind)
+def test_a_command_comes_back_equal_from_one_line(command: Command) -> None:
+    line = command.model_dump_json()
+    assert "\n" not in line
+    assert COMMAND.validate_json(line) == command
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.kind)
+def test_a_message_comes_back_equal_from_one_line(message: FromServer) -> None:
+    line = message.model_dump_json()
+    assert "\n" not in line
+    assert FROM_SERVER.validate_json(line) == message
+
+
+def test_a_greeting_states_the_version() -> None:
+    assert f'"version":{API_VERSION}' in Greeting(cluster="demo").model_dump_json()
+
+
+def test_fields_of_a_newer_peer_are_ignored() -> None:
+    text = '{"kind":"shutdown","request_id":"r","actor":"op","because":"new"}'
+    assert COMMAND.validate_json(text) == Shutdown(request_id="r", actor="op")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "shutdown",
+        "[]",
+        '{"request_id":"r","actor":"op"}',
+        '{"kind":"explode","request_id":"r","actor":"op"}',
+        '{"kind":"greeting","cluster":"demo"}',
+        '{"kind":"approve_plan","request_id":"r","actor":"op","plan":"P-1"}',
+        '{"kind":"approve_plan","request_id":"r","actor":"op","plan":"P-1","revision":"one"}',
+    ],
+)
+def test_anything_else_is_no_command(text: str) -> None:
+    with pytest.raises(ValidationError):
+        COMMAND.validate_json(text)
+
+
+def test_a_loss_that_is_no_number_reaches_the_console() -> None:
+    view = cluster_views.calm()
+    task = view.tasks[0].model_copy(update={"loss": float("nan"), "losses": {3: float("inf")}})
+    line = Snapshot(view=view.model_copy(update={"tasks": [task]})).model_dump_json()
+    assert '"loss":"NaN"' in line
+    message = FROM_SERVER.validate_json(line)
+    assert isinstance(message, Snapshot)
+    [again] = message.view.tasks
+    assert again.loss is not None
+    assert again.loss != again.loss
+    assert again.losses == {3: float("inf")}

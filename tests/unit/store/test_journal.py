@@ -1,0 +1,249 @@
+"""The journal: what is written comes back equal, and damage is found and named."""
+
+import stat
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from controller.core.events import (
+    CommandFailed,
+    ContactLost,
+    DrillRequested,
+    Event,
+    EventBody,
+    HeartbeatReceived,
+    NodeAttached,
+    Observed,
+    PeerProbed,
+    PlanApproved,
+    PlanRejected,
+    PlanRequested,
+    StopCarriedOut,
+    TimerFired,
+)
+from controller.core.timers import JudgeNode, SettleIncident, StartOverdue, StopOverdue, Timer
+from controller.store.journal import (
+    Journal,
+    JournalError,
+    decode_event,
+    encode_event,
+    read_journal,
+)
+from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
+from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.observations import (
+    AnyObservation,
+    CheckpointLoaded,
+    CheckpointSaved,
+    IterationCommitted,
+    LaunchFailed,
+    RankDone,
+    RankExited,
+    RankRaised,
+    RankStarted,
+)
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import Who, World
+
+N1, A, G2 = NodeId("n1"), TaskId("gpt-a"), Generation(2)
+WHO: Who = {"task": A, "generation": G2, "global_rank": 3}
+STATUS = RankStatus(
+    task=A, generation=G2, global_rank=3, worker=1, pid=77, iteration=9, duration_s=0.4, rss_bytes=5
+)
+
+OBSERVATIONS: list[AnyObservation] = [
+    RankStarted(**WHO, pid=7, warm=True, start_s=0.25),
+    RankExited(**WHO, pid=7, signal=9, is_expected=True, stderr_tail='two\nlines and a "quote"\n'),
+    RankExited(**WHO, pid=7, exit_code=1),
+    RankRaised(
+        **WHO, exception_type="ValueError", message="zu groß", traceback="T\n  F", iteration=4,
+        is_in_collective=True,
+    ),
+    LaunchFailed(**WHO, reason="no memory"),
+    IterationCommitted(
+        **WHO, iteration=5, loss=2.5, duration_s=0.1 + 0.2, num_tokens=768, grad_norm=float("inf")
+    ),
+    CheckpointSaved(**WHO, iteration=5, duration_s=0.01, num_bytes=2**40),
+    CheckpointLoaded(**WHO, iteration=0, duration_s=0.0),
+    RankDone(**WHO, iteration=30, reason="finished"),
+]  # fmt: skip
+TIMERS: list[Timer] = [
+    SettleIncident("I-1"),
+    JudgeNode(N1),
+    StartOverdue(A, G2),
+    StopOverdue(A, G2),
+]
+BODIES: list[EventBody] = [
+    NodeAttached(N1, AgentId("n1-abcd"), 4711, (STATUS, STATUS)),
+    NodeAttached(N1, AgentId("n1-abcd"), 4711, ()),
+    ContactLost(N1, 12.5, "connection lost"),
+    HeartbeatReceived(N1, 30_000_000, (STATUS,)),
+    PeerProbed(N1, NodeId("n2"), "refused"),
+    PeerProbed(N1, NodeId("n2"), None),
+    *(Observed(N1, seq, 1.0, each) for seq, each in enumerate(OBSERVATIONS, start=1)),
+    StopCarriedOut(N1, A, G2),
+    CommandFailed(N1, A, G2, "out of contact", is_outcome_unknown=True),
+    *(TimerFired(timer) for timer in TIMERS),
+    PlanApproved("r1", "op", "P-1", 2),
+    PlanRejected("r2", "op", "P-1", 2, "not now"),
+    PlanRequested("r3", "op"),
+    DrillRequested("r4", "op", "lose-node"),
+    DrillRequested("r5", "op", "kill-rank", A, 3, N1),
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+def write(path: Path, bodies: list[EventBody]) -> list[Event]:
+    journal = Journal(path)
+    events = [Event(number, number / 3, body) for number, body in enumerate(bodies, start=1)]
+    for event in events:
+        journal.append(event)
+    journal.close()
+    return events
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(JournalError) as caught:
+        list(read_journal(path))
+    return str(caught.value)
+
+
+def test_the_examples_here_cover_every_event_timer_and_observation() -> None:
+    assert {type(body) for body in BODIES} == set(get_args(EventBody))
+    assert {type(timer) for timer in TIMERS} == set(get_args(Timer))
+    union = get_args(AnyObservation)[0]
+    assert {type(observation) for observation in OBSERVATIONS} == set(get_args(union))
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: type(body).__name__)
+def test_an_event_comes_back_equal_from_one_line(body: EventBody) -> None:
+    event = Event(number=7, at=1.1, body=body)
+    line = encode_event(event)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    again = decode_event(line)
+    assert again == event
+    for field in fields(body):
+        assert type(getattr(again.body, field.name)) is type(getattr(body, field.name))
+
+
+def test_a_loss_that_is_no_number_stays_one() -> None:
+    commit = IterationCommitted(
+        **WHO, iteration=5, loss=float("nan"), duration_s=1.0, num_tokens=1, grad_norm=float("nan")
+    )
+    again = decode_event(encode_event(Event(1, 0.0, Observed(N1, 1, 0.0, commit))))
+    assert isinstance(again.body, Observed)
+    assert isinstance(again.body.observation, IterationCommitted)
+    assert again.body.observation.loss != again.body.observation.loss
+
+
+@given(
+    st.one_of(
+        st.from_type(RankExited),
+        st.from_type(RankRaised),
+        st.from_type(LaunchFailed),
+        st.from_type(IterationCommitted),
+    ),
+    st.integers(1, 2**50),
+    st.floats(0, 1e9),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_an_agent_observes_comes_back_equal(
+    observation: AnyObservation, seq: int, at: float
+) -> None:
+    event = Event(seq, at, Observed(N1, seq, at, observation))
+    assert repr(decode_event(encode_event(event))) == repr(event)  # NaN is not equal to itself
+
+
+def test_a_journal_is_private_and_complete_after_every_event(path: Path) -> None:
+    journal = Journal(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for number, body in enumerate(BODIES, start=1):
+        journal.append(Event(number, 0.0, body))
+        assert [event.number for event in read_journal(path)] == list(range(1, number + 1))
+    journal.close()
+
+
+def test_an_empty_journal_has_no_events(path: Path) -> None:
+    write(path, [])
+    assert list(read_journal(path)) == []
+
+
+def test_a_replayed_journal_rebuilds_the_state(path: Path) -> None:
+    world = World(demo_machine(), num_iterations=12)
+    world.run(6.0)
+    world.kill_rank("gpt-a", 1)
+    world.lose_node("n4")
+    world.run(60.0)
+    journal = Journal(path)
+    for event in world.events:
+        journal.append(event)
+    journal.close()
+    replayed = demo_machine()
+    for event in read_journal(path):
+        replayed.handle(event)
+    assert replayed.state == world.machine.state
+
+
+def test_a_last_line_cut_off_anywhere_is_dropped(path: Path) -> None:
+    events = write(path, [PlanRequested("r1", "op"), ContactLost(N1, 1.0, "x")])
+    whole = path.read_bytes()
+    start = whole.index(b"\n") + 1
+    for end in range(start, len(whole)):
+        path.write_bytes(whole[:end])
+        assert list(read_journal(path)) == events[:1]
+
+
+def test_a_journal_that_is_written_on_loses_only_its_torn_line(path: Path) -> None:
+    first, second = write(path, [PlanRequested("r1", "op"), PlanRequested("r2", "op")])
+    path.write_bytes(path.read_bytes()[:-5])
+    journal = Journal(path)
+    journal.append(second)
+    journal.close()
+    assert list(read_journal(path)) == [first, second]
+    journal = Journal(path)
+    journal.close()
+    assert list(read_journal(path)) == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (b'{"n":2,"at":1.0,"ty', "Invalid JSON"),
+        (b"", "Invalid JSON"),
+        (b"\xff\xfe", "Invalid JSON"),
+        (b"[1,2]", "object"),
+        (b'{"n":2,"body":{}}', "no at, type"),
+        (b'{"n":2,"at":1.0,"type":"NodeExploded","body":{}}', "unknown event 'NodeExploded'"),
+        (b'{"n":2,"at":1.0,"type":"ContactLost","body":{"node":"n1"}}', "last_heard_at"),
+        (b'{"n":"two","at":1.0,"type":"PlanRequested","body":{}}', "integer"),
+        (b'{"n":2,"at":1.0,"type":"PlanRequested","body":null}', "dictionary"),
+    ],
+)
+def test_a_damaged_line_is_named_with_its_file_and_number(
+    path: Path, damage: bytes, reason: str
+) -> None:
+    write(path, [PlanRequested("r1", "op"), PlanRequested("r2", "op")])
+    first, second, _ = path.read_bytes().split(b"\n")
+    for lines, number in (([first, damage, second], 2), ([first, second, damage], 3)):
+        path.write_bytes(b"\n".join(lines) + b"\n")
+        text = refusal(path)
+        assert text.startswith(f"{path}, line {number}: ")
+        assert reason in text
+        assert "\n" not in text
+
+
+def test_events_before_the_damage_are_still_read(path: Path) -> None:
+    events = write(path, [PlanRequested("r1", "op")])
+    path.write_bytes(path.read_bytes() + b"?\n")
+    reader = read_journal(path)
+    assert next(reader) == events[0]
+    with pytest.raises(JournalError, match="line 2"):
+        next(reader)
