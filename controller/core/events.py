@@ -6,12 +6,16 @@ cause. A fault of the cluster is a value in here, never an exception.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from controller.core.health import ProbeOutcome
 from controller.core.timers import Timer
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import AnyObservation
+
+RankCommandKind = Literal["start", "stop", "drill"]
+"""What a command about ranks wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,14 @@ class StopCarriedOut:
 
 @dataclass(frozen=True, slots=True)
 class CommandFailed:
-    """An agent refused a command of ``task``, or its outcome can't be known.
+    """An agent refused a command about ``task``, or its outcome can't be known.
 
     ``is_outcome_unknown`` is true where the connection ended before the answer: the command may
     have been carried out. What is missing is asked for again when the node attaches.
     """
 
     node: NodeId
+    command: RankCommandKind
     task: TaskId
     generation: Generation
     error: str

@@ -150,11 +150,13 @@ def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
 
 def _note_failure(turn: Turn, event: CommandFailed) -> None:
     """A refused start is evidence; whatever is unknown is asked for again at the next attach."""
-    turn.tell("warning", "command_failed", event.node, f"{event.task}: {event.error}")
+    turn.tell(
+        "warning", "command_failed", event.node, f"{event.command} of {event.task}: {event.error}"
+    )
     task = turn.state.tasks.get(event.task)
     if event.is_outcome_unknown or task is None or event.generation != task.generation:
         return
-    if task.phase is TaskPhase.STARTING:
+    if event.command == "start" and task.phase is TaskPhase.STARTING:
         take_evidence(turn, task, _evidence(turn, task, "launch", event.error))
 
 

@@ -23,6 +23,7 @@ class DrillSchedule:
         self._waiting = {f"{_PREFIX}{number}": drill for number, drill in enumerate(drills, 1)}
         self._asked: dict[str, object] = {}
         """What the cluster was like when a drill was last asked for."""
+        self._unanswered: set[str] = set()
         self._post = post
         self.missed: list[ScheduledDrill] = []
 
@@ -44,13 +45,16 @@ class DrillSchedule:
             elif (
                 task.iteration >= drill.iteration
                 and task.phase is TaskPhase.RUNNING
+                and name not in self._unanswered
                 and self._asked.get(name) != situation
             ):
                 self._asked[name] = situation
+                self._unanswered.add(name)
                 self._post(_request(name, drill))
 
     def take_answer(self, answer: AnswerRequest) -> None:
-        """Note that a drill is carried out."""
+        """Note that a drill is carried out, or was refused."""
+        self._unanswered.discard(answer.request_id)
         if answer.is_ok:
             self._waiting.pop(answer.request_id, None)
 

@@ -42,6 +42,8 @@ def translated(doing: str) -> Iterator[None]:
         raise TemporaryLinkError(f"{doing}: {error}") from error
     except asyncssh.SFTPError as error:
         raise PermanentLinkError(f"{doing}: {error}") from error
+    except ValueError as error:
+        raise PermanentLinkError(f"{doing}: the address makes no sense: {error}") from error
     except TimeoutError as error:
         raise TemporaryLinkError(f"{doing}: no answer in time") from error
     except ConnectionRefusedError as error:

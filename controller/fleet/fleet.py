@@ -88,11 +88,11 @@ class SshFleet:
         """Start these ranks, all of one task and generation, on ``node``."""
         first = launches[0]
         command = messages.StartRanks(command_id=next(self._command_ids), launches=launches)
-        self._links[node].send_command(command, RankSubject(first.task, first.generation))
+        self._links[node].send_command(command, RankSubject("start", first.task, first.generation))
 
     def stop_ranks(self, instruction: StopRanks) -> None:
         """End a task's ranks on the nodes that the instruction names."""
-        subject = RankSubject(instruction.task, instruction.generation, is_stop=True)
+        subject = RankSubject("stop", instruction.task, instruction.generation)
         for node in instruction.nodes:
             command = messages.StopRanks(
                 command_id=next(self._command_ids),
@@ -113,7 +113,7 @@ class SshFleet:
             global_rank=global_rank,
             fault="kill" if kill else "raise",
         )
-        self._links[node].send_command(command, RankSubject(task, generation))
+        self._links[node].send_command(command, RankSubject("drill", task, generation))
 
     def probe(self, instruction: ProbeNode) -> None:
         """Have peers look at a node's SSH port."""

@@ -25,6 +25,7 @@ from controller.core.events import (
     NodeAttached,
     Observed,
     PeerProbed,
+    RankCommandKind,
     StopCarriedOut,
 )
 from controller.core.health import ProbeOutcome
@@ -73,9 +74,9 @@ RankCommand = StartRanks | StopRanks | InjectFault
 class RankSubject:
     """What a command about ranks concerns."""
 
+    kind: RankCommandKind
     task: TaskId
     generation: Generation
-    is_stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +280,15 @@ class NodeLink:
         elif done.error is not None:
             self._post(
                 CommandFailed(
-                    node, subject.task, subject.generation, done.error, is_outcome_unknown=False
+                    node,
+                    subject.kind,
+                    subject.task,
+                    subject.generation,
+                    done.error,
+                    is_outcome_unknown=False,
                 )
             )
-        elif subject.is_stop:
+        elif subject.kind == "stop":
             self._post(StopCarriedOut(node, subject.task, subject.generation))
 
     def _end_session(self, reason: str, contact_until: float) -> bool:
@@ -304,7 +310,12 @@ class NodeLink:
         else:
             self._post(
                 CommandFailed(
-                    node, subject.task, subject.generation, error, is_outcome_unknown=True
+                    node,
+                    subject.kind,
+                    subject.task,
+                    subject.generation,
+                    error,
+                    is_outcome_unknown=True,
                 )
             )
 

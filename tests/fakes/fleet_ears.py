@@ -118,10 +118,6 @@ class CountingClock(SystemClock):
         self.num_reads += 1
         return super().now()
 
-    def has_been_read(self, count: int) -> bool:
-        """Return whether it was read ``count`` times."""
-        return self.num_reads >= count
-
 
 @asynccontextmanager
 async def running_fleet(

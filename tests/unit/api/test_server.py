@@ -121,7 +121,7 @@ class Client:
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    async with asyncio.timeout(LIMIT_S), Served(tmp_path / "api.sock").running() as served:
+    async with Served(tmp_path / "api.sock").running() as served:
         yield served
 
 

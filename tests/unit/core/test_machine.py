@@ -5,12 +5,14 @@ from functools import partial
 import pytest
 
 from controller.core.events import (
+    CommandFailed,
     ContactLost,
     DrillRequested,
     Event,
     PlanApproved,
     PlanRejected,
     PlanRequested,
+    RankCommandKind,
 )
 from controller.core.machine import Machine
 from controller.core.phases import (
@@ -22,7 +24,7 @@ from controller.core.phases import (
 )
 from controller.core.policy import Policy
 from controller.core.state import TaskState
-from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 
@@ -342,6 +344,17 @@ def test_a_start_that_brings_no_iteration_is_tried_again() -> None:
     world.run_until(lambda: bool(machine.state.incidents))
     [incident, *_] = machine.state.incidents
     assert "within" in incident.evidence[0].summary
+
+
+@pytest.mark.parametrize(("command", "num_incidents"), [("start", 1), ("drill", 0)])
+def test_a_refused_start_is_a_fault_and_a_refused_drill_is_not(
+    command: RankCommandKind, num_incidents: int
+) -> None:
+    world = World(demo_machine(), num_iterations=10**6)
+    world.run_until(lambda: task(world, A).phase is TaskPhase.STARTING)
+    refusal = CommandFailed(NodeId("n1"), command, A, Generation(1), "no", is_outcome_unknown=False)
+    world.post(refusal)
+    assert len(world.machine.state.incidents) == num_incidents
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,14 @@ def test_a_drill_is_asked_for_once() -> None:
     assert not watched.schedule.missed
 
 
+def test_a_drill_is_not_asked_for_again_while_its_answer_is_out() -> None:
+    watched = Watched(ScheduledDrill("kill-rank", 2, A))
+    watched.run_until_posted(1)
+    watched.world.cut("n4", 1.0)
+    watched.look()
+    assert len(watched.posted) == 1
+
+
 def test_drills_of_one_iteration_are_told_apart() -> None:
     watched = Watched(ScheduledDrill("kill-ssh", 2, A), ScheduledDrill("kill-agent", 2, A))
     watched.run_until_posted(2)

@@ -85,7 +85,7 @@ BODIES: list[EventBody] = [
     PeerProbed(N1, NodeId("n2"), None),
     *(Observed(N1, seq, 1.0, each) for seq, each in enumerate(OBSERVATIONS, start=1)),
     StopCarriedOut(N1, A, G2),
-    CommandFailed(N1, A, G2, "out of contact", is_outcome_unknown=True),
+    CommandFailed(N1, "start", A, G2, "out of contact", is_outcome_unknown=True),
     *(TimerFired(timer) for timer in TIMERS),
     PlanApproved("r1", "op", "P-1", 2),
     PlanRejected("r2", "op", "P-1", 2, "not now"),
