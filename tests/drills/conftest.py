@@ -24,15 +24,15 @@ def short_tmp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def undisturbed(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """A run without drills."""
     log = tmp_path_factory.mktemp("undisturbed") / "events.jsonl"
-    return run_demo(short_tmp, log, "--iterations", "16")
+    return run_demo(short_tmp, log, "--iterations", "24")
 
 
 @pytest.fixture(scope="session")
 def main_job(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
-    """A rank is killed, then a node is lost."""
+    """A rank is killed, then a node is lost, while the other task is far from its end."""
     log = tmp_path_factory.mktemp("main") / "events.jsonl"
-    drills = ("--drill", "kill-rank@4", "--drill", "lose-node@9")
-    return run_demo(short_tmp, log, "--auto-heal", "--iterations", "16", *drills)
+    drills = ("--drill", "kill-rank@3", "--drill", "lose-node@7")
+    return run_demo(short_tmp, log, "--auto-heal", "--iterations", "24", *drills)
 
 
 @pytest.fixture(scope="session")
@@ -41,5 +41,5 @@ def out_of_sight(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> D
     log = tmp_path_factory.mktemp("sight") / "events.jsonl"
     drills = ("kill-ssh@2:node=n1", "kill-agent@4:node=n3", "kill-ssh@7:node=n4")
     return run_demo(
-        short_tmp, log, "--iterations", "16", *(word for d in drills for word in ("--drill", d))
+        short_tmp, log, "--iterations", "24", *(word for d in drills for word in ("--drill", d))
     )

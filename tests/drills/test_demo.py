@@ -36,15 +36,15 @@ def test_a_run_without_faults_reports_every_iteration_once(undisturbed: DemoRun)
     assert undisturbed.code == 0, undisturbed.stderr
     assert not incidents(undisturbed)
     for task, by_iteration in losses(undisturbed).items():
-        assert list(by_iteration) == [str(number) for number in range(1, 17)]
+        assert list(by_iteration) == [str(number) for number in range(1, 25)]
         reported = [e["iteration"] for e in undisturbed.of_kind("iteration") if e["source"] == task]
-        assert reported == list(range(1, 17))
+        assert reported == list(range(1, 25))
 
 
 def test_training_learns(undisturbed: DemoRun) -> None:
     for by_iteration in losses(undisturbed).values():
         assert 5.4 < by_iteration["1"] < 5.7, "ln 256 is where a byte model begins"
-        assert by_iteration["16"] < by_iteration["1"] - 0.5
+        assert by_iteration["24"] < by_iteration["1"] - 0.5
 
 
 def test_standard_output_is_one_json_object(undisturbed: DemoRun) -> None:
@@ -89,14 +89,14 @@ def test_losses_equal_those_of_the_undisturbed_run(main_job: DemoRun, undisturbe
             expected[task][iteration], rel=1e-6 if is_same_layout else 1e-4
         )
         seen += 1
-    assert seen > 32
+    assert seen > 48
 
 
 def test_iterations_run_again_are_marked_and_all_others_reported_once(main_job: DemoRun) -> None:
     for task in ("gpt-a", "gpt-b"):
         lines = [e for e in main_job.of_kind("iteration") if e["source"] == task]
         first = [e["iteration"] for e in lines if not e["is_rerun"]]
-        assert first == list(range(1, 17))
+        assert first == list(range(1, 25))
         for event in lines:
             if event["is_rerun"]:
                 deviation = event["deviation"]
@@ -135,11 +135,11 @@ def test_losing_sight_loses_and_doubles_no_event(
 ) -> None:
     for task, expected in losses(undisturbed).items():
         lines = [e for e in out_of_sight.of_kind("iteration") if e["source"] == task]
-        assert [e["iteration"] for e in lines] == list(range(1, 17))
+        assert [e["iteration"] for e in lines] == list(range(1, 25))
         for event in lines:
             assert event["loss"] == pytest.approx(expected[str(event["iteration"])], rel=1e-6)
         saved = [e["iteration"] for e in out_of_sight.of_kind("checkpoint") if e["source"] == task]
-        assert saved == [5, 10, 15, 16]
+        assert saved == [5, 10, 15, 20, 24]
 
 
 def test_ranks_are_forked_from_the_warm_template(undisturbed: DemoRun) -> None:
