@@ -408,3 +408,30 @@ def test_equal_events_give_equal_decisions(world: World) -> None:
 def test_an_initial_size_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="want 8 workers, 6 are available"):
         demo_machine(num_nodes=3)
+
+
+def test_failed_collectives_condemn_nobody_once_no_other_node_is_in_contact() -> None:
+    world = World(demo_machine(), num_iterations=10**6)
+    trained(world, 7)
+    world.cut("n2", 90.0)
+    world.kill_rank("gpt-a", 3)
+    world.run(world.now + 0.2)
+    for name in ("n1", "n3", "n4"):
+        world.cut(name, 90.0)
+    world.run(world.now + 30.0)
+    conditions = {node.condition for node in world.machine.state.nodes.values()}
+    assert conditions == {NodeCondition.UNREACHABLE}
+
+
+def test_a_fault_of_a_generation_that_a_plan_has_ended_restarts_nothing() -> None:
+    world = World(demo_machine(), num_iterations=10**6)
+    trained(world, 7)
+    world.lose_node("n2")
+    world.run_until(lambda: task(world, B).phase is TaskPhase.STOPPING)
+    world.run((task(world, B).committed_at or 0.0) + 0.9)
+    assert task(world, B).phase is TaskPhase.STOPPING
+    world.raise_in_rank("gpt-b", 1)
+    world.run(world.now + 10.0)
+    assert running(world.machine)
+    assert task(world, B).generation == 2
+    assert not [i for i in world.machine.state.incidents if i.is_open]
