@@ -20,7 +20,11 @@ class _Local(BaseModel):
 
 
 class RankHello(_Local):
-    """First message of a rank's control connection, sent again after every reconnect."""
+    """First message of a rank's control connection, sent again after every reconnect.
+
+    It names the generation and rank that the process has at that time. A process that joins another
+    generation says hello again, on the same connection.
+    """
 
     kind: Literal["rank_hello"] = "rank_hello"
     task: TaskId
@@ -58,6 +62,29 @@ class StopAtBoundary(_Local):
     """Finish the running iteration, save a checkpoint, and exit with 0. All ranks stop alike."""
 
     kind: Literal["stop_at_boundary"] = "stop_at_boundary"
+
+
+class Halt(_Local):
+    """Park: the generation can't go on, or shall not.
+
+    With ``at_boundary`` all ranks finish the running iteration, agree to pause, and park together.
+    Without it, ranks that share a model-parallel replica with one of ``broken`` (global ranks) are
+    woken at once from whatever they wait for; the others go on to the end of their micro-batch
+    (with pipeline stages: of their schedule) and are woken from what spans replicas. A parked rank
+    reports ``RankHalted``, or ``RankRaised`` where an exception of its own came first.
+    """
+
+    kind: Literal["halt"] = "halt"
+    generation: Generation
+    broken: list[int] = []
+    at_boundary: bool = False
+
+
+class Join(_Local):
+    """Go on as the rank of ``launch`` in its generation; the answer to ``RankHalted``."""
+
+    kind: Literal["join"] = "join"
+    launch: RankLaunch
 
 
 class RaiseInRank(_Local):
@@ -103,7 +130,8 @@ class ForkRefused(_Local):
 
 FromRank = Annotated[RankHello | RankReport | RankPulse | StoreCall, Field(discriminator="kind")]
 ToRank = Annotated[
-    ReportStored | StopAtBoundary | RaiseInRank | StoreReply, Field(discriminator="kind")
+    ReportStored | StopAtBoundary | Halt | Join | RaiseInRank | StoreReply,
+    Field(discriminator="kind"),
 ]
 FromTemplate = Annotated[TemplateHello | RankForked | ForkRefused, Field(discriminator="kind")]
 ToTemplate = Annotated[ForkRank, Field(discriminator="kind")]

@@ -17,7 +17,7 @@ from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.training import RankLaunch
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 """Increased when an older peer could misread a message. Unequal versions refuse each other."""
 
 
@@ -64,7 +64,11 @@ class Acknowledge(_Message):
 
 
 class StartRanks(_Message):
-    """Start these ranks. Kills what the node still holds of an older generation of the task."""
+    """Start these ranks, or have parked processes become them (``RankLaunch.continues``).
+
+    Kills what the node still holds of an older generation of the task and what no launch
+    continues. A launch whose parked process is gone ends in ``LaunchFailed``.
+    """
 
     kind: Literal["start_ranks"] = "start_ranks"
     command_id: str
@@ -79,6 +83,17 @@ class StopRanks(_Message):
     task: TaskId
     generation: Generation
     is_graceful: bool
+
+
+class HaltRanks(_Message):
+    """Park the task's ranks of ``generation``; see ``local.Halt``."""
+
+    kind: Literal["halt_ranks"] = "halt_ranks"
+    command_id: str
+    task: TaskId
+    generation: Generation
+    broken: list[int] = []
+    at_boundary: bool = False
 
 
 class ProbePeer(_Message):
@@ -169,7 +184,15 @@ class CommandDone(_Message):
 
 
 ToAgent = Annotated[
-    Attach | Acknowledge | StartRanks | StopRanks | ProbePeer | InjectFault | Retire | StoreReply,
+    Attach
+    | Acknowledge
+    | StartRanks
+    | HaltRanks
+    | StopRanks
+    | ProbePeer
+    | InjectFault
+    | Retire
+    | StoreReply,
     Field(discriminator="kind"),
 ]
 FromAgent = Annotated[

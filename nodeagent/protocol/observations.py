@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.regroup import Position, StateSource
 
 
 class Observation(BaseModel):
@@ -61,6 +62,32 @@ class RankRaised(Observation):
     traceback: str
     is_in_collective: bool
     iteration: int
+    position: Position | None = None
+    """Where it stands; None if its process can't take part in another generation."""
+
+
+class RankHalted(Observation):
+    """A rank was told to park and has; it waits in its process for another generation."""
+
+    kind: Literal["rank_halted"] = "rank_halted"
+    position: Position
+
+
+class RankJoined(Observation):
+    """A rank has met its peers, has its state, and takes up training.
+
+    Attributes:
+        iteration: The state is that after this iteration.
+        source: Where its state came from.
+        form_s: Seconds to leave the old process groups and form the new ones.
+        state_s: Seconds to get the state and the partial results of the iteration.
+    """
+
+    kind: Literal["rank_joined"] = "rank_joined"
+    iteration: int
+    source: StateSource
+    form_s: float
+    state_s: float
 
 
 class LaunchFailed(Observation):
@@ -87,6 +114,10 @@ class IterationCommitted(Observation):
     duration_s: float
     num_tokens: int
     grad_norm: float
+    num_recomputed: int = 0
+    """Micro-batches of it that had been computed before a fault, and were computed again."""
+    num_saved: int = 0
+    """Micro-batches of it whose results were kept over a fault."""
 
 
 class CheckpointSaved(Observation):
@@ -96,14 +127,6 @@ class CheckpointSaved(Observation):
     iteration: int
     duration_s: float
     num_bytes: int
-
-
-class CheckpointLoaded(Observation):
-    """Training resumes after ``iteration``; 0 means from the seed. Reported by rank 0 only."""
-
-    kind: Literal["checkpoint_loaded"] = "checkpoint_loaded"
-    iteration: int
-    duration_s: float
 
 
 class RankDone(Observation):
@@ -118,10 +141,11 @@ AnyObservation = Annotated[
     RankStarted
     | RankExited
     | RankRaised
+    | RankHalted
+    | RankJoined
     | LaunchFailed
     | IterationCommitted
     | CheckpointSaved
-    | CheckpointLoaded
     | RankDone,
     Field(discriminator="kind"),
 ]

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.regroup import RankRef, Resume
 from profiles.layout import Layout
 from profiles.model import ModelShape
 
@@ -19,7 +20,7 @@ class TrainingSpec(BaseModel):
         data_path: Text file that is read as bytes; empty means the reference text of CPython.
         checkpoint_dir: Directory of the task's checkpoints, shared by all nodes.
         checkpoint_interval: Iterations between two checkpoints.
-        num_micro_batches: Micro-batches of the global batch, over all replicas; a multiple of dp.
+        num_micro_batches: Micro-batches of the global batch, over all replicas; at least dp.
         micro_batch_size: Samples of one micro-batch.
         learning_rate: Adam's step size, constant.
         seed: Seed of weights and data order.
@@ -43,7 +44,7 @@ class TrainingSpec(BaseModel):
 
 
 class RankLaunch(BaseModel):
-    """One rank to be started on a node.
+    """One rank of a generation: to be started on a node, or to be taken over by a parked process.
 
     Attributes:
         task: The task.
@@ -53,6 +54,8 @@ class RankLaunch(BaseModel):
         layout: Parallel layout of this generation; its ``num_workers`` is the world size.
         backend: ``gloo`` on CPU, ``nccl`` on GPUs.
         training: Settings of the task's training.
+        continues: The parked rank whose process becomes this rank; None starts a process.
+        resume: How the generation takes up training.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,3 +67,5 @@ class RankLaunch(BaseModel):
     layout: Layout
     backend: Literal["gloo", "nccl"] = "gloo"
     training: TrainingSpec
+    continues: RankRef | None = None
+    resume: Resume = Resume()

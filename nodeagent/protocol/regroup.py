@@ -1,0 +1,155 @@
+"""What a regroup is about: where each rank stands when it is parked, and how the next generation goes on.
+
+An iteration passes through phases: ``accumulate`` (micro-batch after micro-batch into the sums of
+the replica), ``reduce`` (bucket after bucket, over the replicas), ``finalise`` (the sums that
+Megatron adds inside a replica), ``vote`` (one small sum over all ranks), ``stepping``,
+``committed``. A parked rank states its ``Position`` in them. From the positions the controller's
+core decides (``controller.core.regroup``), and every rank of the new generation gets the same
+``Resume``: the iteration is committed, finished from its partial results, or run again.
+
+Micro-batches are named by their index in the global batch, buckets by a digest of their parameters'
+names, ranks by their global rank in the generation that the record speaks of.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from nodeagent.protocol.ids import Generation
+
+Phase = Literal["idle", "accumulate", "reduce", "finalise", "vote", "stepping"]
+"""Phase of the iteration after the last committed one; ``idle`` before it has begun."""
+
+StateSource = Literal["seed", "disk", "memory", "peer", "own"]
+"""Where the state of a rank came from; ``own`` is the memory of its own process."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+
+
+class RankRef(_Record):
+    """A rank of a task as it was called in ``generation``."""
+
+    generation: Generation
+    global_rank: int
+
+
+class VoteResult(_Record):
+    """What all ranks agreed on before they stepped. Holding it allows, and obliges, to step.
+
+    Attributes:
+        iteration: The iteration that it commits.
+        loss: Mean loss per token over the global batch.
+        grad_norm: L2 norm of the whole gradient, before clipping.
+        num_tokens: What sums of gradients are divided by: tokens, or micro-batches where the loss
+            is a mean per micro-batch.
+        is_pause_wanted: Whether some rank was asked to pause at the iteration's end.
+    """
+
+    iteration: int
+    loss: float
+    grad_norm: float
+    num_tokens: float
+    is_pause_wanted: bool
+
+
+class HeldCopy(_Record):
+    """An in-memory checkpoint of one shard that lies on the rank's node, complete and verified.
+
+    Attributes:
+        tp_rank: Whose shard: position in the tensor-parallel group.
+        pp_rank: Whose shard: pipeline stage.
+        dp_rank: Whose shard of the optimizer state; 0 where that is not sharded.
+        iteration: The state is that after this iteration.
+    """
+
+    tp_rank: int
+    pp_rank: int
+    dp_rank: int
+    iteration: int
+
+
+class Position(_Record):
+    """Where a parked rank stands.
+
+    Attributes:
+        committed: Newest iteration whose update its parameters and optimizer state hold.
+        has_state: Whether they hold exactly that; false until a new rank got its state.
+        phase: Phase of iteration ``committed + 1``.
+        counted: Micro-batches that its sums hold, each whole.
+        is_torn: Whether it was interrupted inside a micro-batch: its sums can't be used.
+        reduced: Buckets whose sum over all replicas it holds.
+        num_buckets: How many buckets it has.
+        vote: The result of the vote on ``committed + 1``, if it got one.
+        copies: In-memory checkpoints that it could hand out.
+    """
+
+    committed: int
+    has_state: bool
+    phase: Phase = "idle"
+    counted: tuple[int, ...] = ()
+    is_torn: bool = False
+    reduced: tuple[str, ...] = ()
+    num_buckets: int = 0
+    vote: VoteResult | None = None
+    copies: tuple[HeldCopy, ...] = ()
+
+
+class ReducedBucket(_Record):
+    """A bucket that needs no reduction any more: rank ``holder`` has its sum over all replicas."""
+
+    tp_rank: int
+    pp_rank: int
+    bucket: str
+    holder: int
+
+
+class CopyHolder(_Record):
+    """Rank ``holder`` hands out the in-memory checkpoint of the shard (tp, pp, dp)."""
+
+    tp_rank: int
+    pp_rank: int
+    dp_rank: int
+    holder: int
+
+
+class Resume(_Record):
+    """How a generation takes up training; the same for all its ranks. Ranks are those of it.
+
+    Attributes:
+        source: ``peer``: the ranks in ``state_from`` have the state in their processes and the
+            others get it from them. ``memory``: every rank gets it from ``copies``. ``disk``: all
+            load the newest usable checkpoint, and where there is none they begin from the seed.
+        committed: The state is that after this iteration. With ``disk`` the ranks find out.
+        state_from: Ranks whose processes have the state of ``committed``, or have already stepped
+            with ``vote``.
+        vote: The iteration ``committed + 1`` is committed with it: whoever has not stepped, steps.
+        kept: Ranks that keep the sums they have accumulated for ``committed + 1``.
+        shares: Micro-batches of ``committed + 1`` that each replica (by dp rank) has still to
+            compute; empty where the iteration begins afresh, with the layout's own shares.
+        reduced: Buckets of ``committed + 1`` that are copied instead of reduced.
+        copies: Where each shard comes from, with ``memory``.
+        num_recomputed: Micro-batches that were computed before the fault and are computed again.
+        num_saved: Micro-batches whose results were kept.
+    """
+
+    source: Literal["peer", "memory", "disk"] = "disk"
+    committed: int = 0
+    state_from: tuple[int, ...] = ()
+    vote: VoteResult | None = None
+    kept: tuple[int, ...] = ()
+    shares: tuple[tuple[int, ...], ...] = ()
+    reduced: tuple[ReducedBucket, ...] = ()
+    copies: tuple[CopyHolder, ...] = ()
+    num_recomputed: int = 0
+    num_saved: int = 0
+
+
+def even_shares(num_micro_batches: int, dp: int) -> tuple[tuple[int, ...], ...]:
+    """Return the micro-batches of each of ``dp`` replicas: contiguous blocks, larger ones first."""
+    size, num_larger = divmod(num_micro_batches, dp)
+    ends = [0]
+    for replica in range(dp):
+        ends.append(ends[-1] + size + (replica < num_larger))
+    return tuple(tuple(range(ends[i], ends[i + 1])) for i in range(dp))
