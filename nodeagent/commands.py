@@ -1,4 +1,4 @@
-"""The controller's commands, carried out: start, stop, probe, break, retire.
+"""The controller's commands, carried out: start, halt, stop, probe, break, retire.
 
 A command outlives the session that brought it; its result goes to whichever controller is attached
 then. A ``command_id`` that comes again is not carried out again: while it runs nothing happens,
@@ -6,8 +6,11 @@ afterwards its result is repeated, for the newest ``NUM_REMEMBERED`` commands. A
 replaced the ids are forgotten, and the marks of the outbox keep a repeated start from starting
 anything twice.
 
-Starts of one task follow one another; a start that waits (for old ranks to end, for the template)
-is abandoned when a newer generation or a stop has come meanwhile.
+New ranks of one task start one command after another; a start that waits (for old ranks to end, for
+the template) is abandoned when a newer generation or a stop has come meanwhile. Parked processes
+that become ranks of the new generation are told so at once, before any of that: the recovery waits
+for them, they need nothing that a left-out rank still holds, and no message of an older generation
+reaches theirs.
 """
 
 import asyncio
@@ -19,10 +22,12 @@ from typing import Final, assert_never
 from nodeagent.outbox import MarkScope
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.probes.peer import PeerAnswer, probe_ssh
-from nodeagent.processes import RankProcess, RankProcesses, Spawn
+from nodeagent.processes import RankProcesses, Spawn
 from nodeagent.protocol.ids import TaskId
+from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import (
     CommandDone,
+    HaltRanks,
     InjectFault,
     ProbePeer,
     Retire,
@@ -32,14 +37,22 @@ from nodeagent.protocol.messages import (
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank_hub import RankHub
 from nodeagent.rank_starter import RankStarter, StartError
-from nodeagent.supervisor import RankKey, plan_start, plan_stop, refusal
+from nodeagent.supervisor import (
+    RankKey,
+    StartPlan,
+    halt_refusal,
+    plan_halt,
+    plan_start,
+    plan_stop,
+    refusal,
+)
 from nodeagent.template_client import TemplateClient
 
 NUM_REMEMBERED: Final = 512
 OLD_RANKS_LIMIT_S: Final = 30.0
 RETIRE_LIMIT_S: Final = 5.0
 
-Command = StartRanks | StopRanks | ProbePeer | InjectFault | Retire
+Command = StartRanks | HaltRanks | StopRanks | ProbePeer | InjectFault | Retire
 Probe = Callable[[str, int, float], Awaitable[PeerAnswer]]
 
 
@@ -120,6 +133,8 @@ class Commands:
         match command:
             case StartRanks():
                 await self._start(command)
+            case HaltRanks():
+                self._halt(command)
             case StopRanks():
                 self._stop(command)
             case ProbePeer():
@@ -138,26 +153,50 @@ class Commands:
         self._check(command)
         for launch in command.launches:
             self._outbox.advance(MarkScope.FENCE, launch.task, launch.generation)
+        plan = plan_start(command.launches, self._processes.living(), marks)
+        self._processes.kill(plan.to_kill)
+        errors = self._continue_all(plan.to_continue)
         async with AsyncExitStack() as stack:
             for task in sorted({launch.task for launch in command.launches}):
                 lock = self._start_locks.setdefault(task, asyncio.Lock())
                 await stack.enter_async_context(lock)
+            # Anew: an older start may have brought ranks meanwhile, a repeated one all of them.
             plan = plan_start(command.launches, self._processes.living(), marks)
-            remaining = await self._processes.end(plan.to_kill, OLD_RANKS_LIMIT_S)
-            if remaining:
-                raise CommandError(f"old ranks do not end: {', '.join(r.name for r in remaining)}")
-            self._check(command)
-            errors = await self._start_all(plan.to_launch, run_id)
+            errors |= await self._start_new(command, plan, run_id)
         if errors:
-            raise CommandError("; ".join(errors))
+            raise CommandError("; ".join(errors[global_rank] for global_rank in sorted(errors)))
 
     def _check(self, command: StartRanks) -> None:
         reason = refusal(command.launches, self._outbox.outbox)
         if reason is not None:
             raise CommandError(reason)
 
-    async def _start_all(self, launches: tuple[RankLaunch, ...], run_id: str | None) -> list[str]:
-        """Start all ranks at the same time; return what went wrong, sorted by rank."""
+    def _continue_all(self, launches: tuple[RankLaunch, ...]) -> dict[int, str]:
+        """Let parked processes be these ranks; return what went wrong, by rank."""
+        errors: dict[int, str] = {}
+        for launch in launches:
+            try:
+                rank = self._starter.take_over(launch)
+            except (StartError, OSError) as error:
+                errors[launch.global_rank] = str(error)
+            else:
+                self._hub.join(rank.pid, launch)
+        return errors
+
+    async def _start_new(
+        self, command: StartRanks, plan: StartPlan, run_id: str | None
+    ) -> dict[int, str]:
+        """Start the new ranks once the left-out ones are gone; return what went wrong, by rank."""
+        remaining = await self._processes.end(plan.to_kill, OLD_RANKS_LIMIT_S)
+        if remaining:
+            raise CommandError(f"old ranks do not end: {', '.join(r.name for r in remaining)}")
+        self._check(command)
+        return await self._start_all(plan.to_launch, run_id)
+
+    async def _start_all(
+        self, launches: tuple[RankLaunch, ...], run_id: str | None
+    ) -> dict[int, str]:
+        """Start all ranks at the same time; return what went wrong, by rank."""
         errors: dict[int, str] = {}
 
         async def start(launch: RankLaunch) -> None:
@@ -169,7 +208,18 @@ class Commands:
         async with asyncio.TaskGroup() as group:
             for launch in launches:
                 group.create_task(start(launch))
-        return [errors[global_rank] for global_rank in sorted(errors)]
+        return errors
+
+    def _halt(self, command: HaltRanks) -> None:
+        task, generation = command.task, command.generation
+        if (reason := halt_refusal(task, generation, self._outbox.outbox)) is not None:
+            raise CommandError(reason)
+        halt = Halt(generation=generation, broken=command.broken, at_boundary=command.at_boundary)
+        whole = self._outbox.request_halt(task, halt)
+        to_halt = plan_halt(task, generation, self._processes.living())
+        for rank in self._processes.living():
+            if rank.key in to_halt and whole is not None:
+                self._hub.halt(rank.pid, whole)
 
     def _stop(self, command: StopRanks) -> None:
         self._outbox.advance(MarkScope.STOP, command.task, command.generation)
@@ -179,16 +229,16 @@ class Commands:
         for rank in self._processes.living():
             if rank.key in to_stop:
                 if command.is_graceful:
-                    self._hub.stop_at_boundary(rank.key)
+                    self._hub.stop_at_boundary(rank.pid)
                 else:
                     rank.kill()
 
     def _inject(self, command: InjectFault) -> None:
         key = RankKey(command.task, command.generation, command.global_rank)
-        rank: RankProcess | None = self._processes.find(key)
+        rank = self._processes.find(key)
         if rank is None:
             raise CommandError(f"no living rank {key.stem} on this node")
         if command.fault == "kill":
             rank.kill()
-        elif not self._hub.raise_in(key):
+        elif not self._hub.raise_in(rank.pid):
             raise CommandError(f"rank {key.stem} is not connected")

@@ -11,9 +11,12 @@ agent. Two ideas make the delivery exact:
   task's generations have come. A report whose mark is already there is not stored again. So a
   duplicate is impossible whatever instant the agent dies at, also after the acknowledgement.
 
+Beside them stands, per task, the newest ``Halt`` that was asked for: a rank that connects later,
+perhaps to the next agent, must hear the very same.
+
 Rule for "full": beyond ``MAX_REPORTS`` reports or ``MAX_REPORT_BYTES`` the oldest routine reports
-(iterations, checkpoints) are dropped; exits, exceptions and starts never are. Sequence numbers
-then have gaps.
+(iterations, checkpoints) are dropped; exits, exceptions, starts and what a regroup waits for never
+are. Sequence numbers then have gaps.
 
 Nothing here reads a clock or a file.
 """
@@ -26,29 +29,31 @@ from typing import Annotated, Final, Literal, assert_never
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.protocol.codec import encode
+from nodeagent.protocol.ids import TaskId
+from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import Report
-from nodeagent.protocol.observations import (
-    AnyObservation,
-    CheckpointLoaded,
-    CheckpointSaved,
-    IterationCommitted,
-)
+from nodeagent.protocol.observations import AnyObservation, CheckpointSaved, IterationCommitted
 
 MAX_REPORTS: Final = 10_000
 MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
 MAX_PROCESS_MARKS: Final = 2_048
 """Marks about single processes that are kept; the oldest concern processes that are long gone."""
 
-_ROUTINE: Final = (IterationCommitted, CheckpointSaved, CheckpointLoaded)
+_ROUTINE: Final = (IterationCommitted, CheckpointSaved)
 
 
 class MarkScope(StrEnum):
-    """What a mark is about. ``name`` is a process (``task.generation.rank.pid``) or a task."""
+    """What a mark is about. ``name`` is a process, a rank or a task.
+
+    A process is named ``task.generation.rank.pid`` after the rank that it was *born* as, whatever
+    rank it has become since: its marks are the same for its whole life.
+    """
 
     INTAKE = "intake"
     """process -> newest sequence number stored from it"""
     START = "start"
-    """rank (``task.generation.rank``) -> 1 once its start was told in this run"""
+    """rank (``task.generation.rank``) -> 1 once it has a process, or was told to get none, in
+    this run"""
     EXIT = "exit"
     """process -> 1 once its exit was told"""
     FOREIGN = "foreign"
@@ -80,7 +85,7 @@ class _Record(BaseModel):
 
 
 class Head(_Record):
-    """First record of a compacted file: everything but the reports."""
+    """First record of a compacted file: everything but the halts and the reports."""
 
     kind: Literal["head"] = "head"
     run_id: str | None
@@ -104,6 +109,14 @@ class Marked(_Record):
     mark: Mark
 
 
+class Halted(_Record):
+    """The task's generation shall park: all that was asked of it so far, taken together."""
+
+    kind: Literal["halted"] = "halted"
+    task: TaskId
+    halt: Halt
+
+
 class Acknowledged(_Record):
     """The controller has everything up to ``seq``.
 
@@ -125,7 +138,7 @@ class Attached(_Record):
 
 
 OutboxRecord = Annotated[
-    Head | Stored | Marked | Acknowledged | Attached, Field(discriminator="kind")
+    Head | Stored | Marked | Halted | Acknowledged | Attached, Field(discriminator="kind")
 ]
 
 
@@ -150,6 +163,7 @@ class Outbox:
         self.num_bytes = 0
         self._reports: dict[int, HeldReport] = {}
         self._marks: dict[tuple[MarkScope, str], int] = {}
+        self._halts: dict[TaskId, Halt] = {}
         self._max_reports = max_reports
         self._max_report_bytes = max_report_bytes
 
@@ -171,6 +185,10 @@ class Outbox:
         """Return the value of a mark; 0 if it was never set."""
         return self._marks.get((scope, name), 0)
 
+    def halt(self, task: TaskId) -> Halt | None:
+        """Return the newest halt that was asked of the task, if there was one."""
+        return self._halts.get(task)
+
     def store(
         self, observation: AnyObservation, wall_s: float, mark: Mark | None = None
     ) -> Stored | None:
@@ -183,6 +201,22 @@ class Outbox:
     def advance(self, mark: Mark) -> Marked | None:
         """Return the record that raises ``mark``, or None if it is as high already."""
         return None if self.mark(mark.scope, mark.name) >= mark.value else Marked(mark=mark)
+
+    def request_halt(self, task: TaskId, halt: Halt) -> Halted | None:
+        """Return the record of ``halt``, or None if it asks for nothing new.
+
+        Halts of one generation add up, in whatever order they come: ranks that are broken stay so,
+        and a halt at once is not taken back by one at a boundary.
+        """
+        known = self._halts.get(task)
+        broken, at_boundary = set(halt.broken), halt.at_boundary
+        if known is not None and known.generation > halt.generation:
+            return None
+        if known is not None and known.generation == halt.generation:
+            broken |= set(known.broken)
+            at_boundary &= known.at_boundary
+        whole = Halt(generation=halt.generation, broken=sorted(broken), at_boundary=at_boundary)
+        return None if whole == known else Halted(task=task, halt=whole)
 
     def acknowledge(self, seq: int) -> Acknowledged | None:
         """Return the record that drops the reports up to ``seq``, or None if none is held."""
@@ -213,12 +247,15 @@ class Outbox:
                 self.run_id, self.term, self.next_seq = record.run_id, record.term, record.next_seq
                 self._clear()
                 self._marks = {(mark.scope, mark.name): mark.value for mark in record.marks}
+                self._halts = {}
             case Stored():
                 self._add(record.report)
                 if record.mark is not None:
                     self._raise(record.mark)
             case Marked():
                 self._raise(record.mark)
+            case Halted():
+                self._halts[record.task] = record.halt
             case Acknowledged():
                 self._drop(seq for seq in list(self._reports) if seq <= record.seq)
                 self.next_seq = max(self.next_seq, record.seq + 1)
@@ -248,6 +285,8 @@ class Outbox:
             del self._marks[key]
         marks = [Mark(scope=s, name=name, value=value) for (s, name), value in self._marks.items()]
         yield encode(Head(run_id=self.run_id, term=self.term, next_seq=self.next_seq, marks=marks))
+        for task, halt in self._halts.items():
+            yield encode(Halted(task=task, halt=halt))
         for held in self._reports.values():
             yield encode(Stored(report=Report.model_validate_json(held.line)))
 
@@ -284,6 +323,7 @@ class Outbox:
             self._marks = {
                 key: value for key, value in self._marks.items() if key[0] not in _OF_RUN
             }
+            self._halts = {}
             for process in record.foreign:
                 self._raise(Mark(scope=MarkScope.FOREIGN, name=process))
         self.run_id, self.term = record.run_id, record.term

@@ -19,6 +19,8 @@ from pydantic import TypeAdapter
 
 from nodeagent.outbox import Mark, MarkScope, Outbox, OutboxRecord
 from nodeagent.protocol.codec import Codec, ProtocolError, encode
+from nodeagent.protocol.ids import TaskId
+from nodeagent.protocol.local import Halt
 from nodeagent.protocol.observations import AnyObservation
 
 _LOG = logging.getLogger(__name__)
@@ -68,6 +70,17 @@ class OutboxFile:
         record = self.outbox.advance(Mark(scope=scope, name=name, value=value))
         if record is not None:
             self._write(record)
+
+    def request_halt(self, task: TaskId, halt: Halt) -> Halt | None:
+        """Take in that a generation shall park; see ``Outbox.request_halt``.
+
+        Returns all that was asked of the generation, taken together; None if a newer one was halted.
+        """
+        record = self.outbox.request_halt(task, halt)
+        if record is not None:
+            self._write(record)
+        whole = self.outbox.halt(task)
+        return whole if whole is not None and whole.generation == halt.generation else None
 
     def acknowledge(self, seq: int) -> None:
         """Drop the reports up to ``seq``."""

@@ -5,27 +5,30 @@ pidfd names the process itself, so a signal can't reach a stranger that was give
 exit is stored in the outbox before the rank's files are removed; the mark stored with it keeps the
 next agent from reporting it again if this one dies in between.
 
+A process may be told to go on as another rank. From that instant it is known by the new name here
+and on disk, whether or not it has heard of it: the next agent sees to that, and its exit counts for
+the rank that it was to be.
+
 How a process ended is known from its ``.exit`` file: the agent is not its parent. Which ranks to
 kill or start is decided in ``supervisor``.
 """
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nodeagent.clock import Clock
 from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
-from nodeagent.pidfd import kill, open_pidfd, wait_ended
-from nodeagent.probes.processes import is_running, rss_bytes
+from nodeagent.pidfd import wait_ended
 from nodeagent.protocol.local import RankHello, RankPulse
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import AnyObservation, LaunchFailed, RankExited, RankStarted
+from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank_files import ExitRecord, RankFiles, RankRecord
-from nodeagent.supervisor import Adoption, RankKey, is_exit_expected, judge_record
+from nodeagent.rank_process import RankProcess, open_running
+from nodeagent.supervisor import Adoption, RankKey, is_exit_expected, judge_record, key_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,36 +39,6 @@ _STORE_RETRY_S: Final = 1.0
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 """Runs a coroutine in the agent's task group; the text names it in the log if it fails."""
-
-
-@dataclass(slots=True, eq=False)
-class RankProcess:
-    """A rank's process, from its start until its exit is stored."""
-
-    record: RankRecord
-    launched_at: float
-    is_foreign: bool = False
-    pidfd: int | None = None
-    is_cold: bool = False
-    is_draining: bool = False
-    iteration: int = 0
-    duration_s: float = 0.0
-    exited: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def key(self) -> RankKey:
-        """Name of the rank."""
-        return self.record.key
-
-    @property
-    def name(self) -> str:
-        """Name of the process in marks."""
-        return self.key.process(self.record.pid)
-
-    def kill(self) -> None:
-        """Send SIGKILL to the process itself; nothing happens if it is gone."""
-        if self.pidfd is not None:
-            kill(self.pidfd)
 
 
 class RankProcesses:
@@ -125,7 +98,7 @@ class RankProcesses:
         Raises:
             OSError: The start of one can't be stored.
         """
-        known = {rank.key.stem for rank in self._by_pid.values()}
+        known = {rank.born.stem for rank in self._by_pid.values()}
         for record in self._files.records(known):
             self.adopt(record)
 
@@ -156,11 +129,11 @@ class RankProcesses:
         if record.pid in self._by_pid:
             return self._by_pid[record.pid]
         now = self._clock.monotonic_s()
-        rank = RankProcess(record, launched_at=self._launched_at.pop(record.key, now))
+        rank = RankProcess(record, launched_at=self._launched_at.pop(record.born, now))
         marks = self._outbox.outbox
         rank.is_foreign = bool(marks.mark(MarkScope.FOREIGN, rank.name))
-        rank.is_cold = self._files.is_cold(rank.key)
-        rank.pidfd = _open_running(record)
+        rank.is_cold = self._files.is_cold(rank.born)
+        rank.pidfd = open_running(record)
         verdict = judge_record(
             is_running=rank.pidfd is not None,
             is_exit_stored=bool(marks.mark(MarkScope.EXIT, rank.name)),
@@ -174,10 +147,27 @@ class RankProcesses:
             self._note_start(rank)
         return rank
 
-    async def greet(self, hello: RankHello) -> None:
+    def rename(self, rank: RankProcess, launch: RankLaunch) -> None:
+        """Let a living process be the rank of ``launch`` from now on.
+
+        The record first: were it the mark, an agent that died in between would leave a rank that
+        counts as started and has no process.
+
+        Raises:
+            OSError: That can't be stored. The process has its old name; it may be tried again.
+        """
+        record = self._files.rename(rank.record, launch)
+        self._outbox.advance(MarkScope.START, key_of(launch).stem)
+        _LOG.info("%s goes on as %s", rank.name, record.key.stem)
+        rank.record = record
+
+    async def greet(self, hello: RankHello) -> RankProcess | None:
         """Take in a rank's first words: what it says next must come after its start.
 
         A forked rank may speak before its parent has written its record, so that is waited for.
+
+        Returns:
+            The process; None where nothing on disk tells of it.
 
         Raises:
             OSError: Its start can't be stored.
@@ -191,11 +181,12 @@ class RankProcesses:
                 break
             if self._clock.monotonic_s() >= deadline:
                 _LOG.warning("%s has no record", key.process(hello.pid))
-                return
+                return None
             await asyncio.sleep(_POLL_S)
         rank = self._by_pid.get(hello.pid)
         if rank is not None and rank.is_cold:
             self._note_start(rank)
+        return rank
 
     def pulse(self, pid: int, pulse: RankPulse) -> None:
         """Remember how far a rank is."""
@@ -204,26 +195,19 @@ class RankProcesses:
 
     def statuses(self) -> list[RankStatus]:
         """Return what lives now, for heartbeats and the inventory."""
-        return [
-            RankStatus(
-                task=rank.key.task,
-                generation=rank.key.generation,
-                global_rank=rank.key.global_rank,
-                worker=rank.record.launch.worker,
-                pid=rank.record.pid,
-                iteration=rank.iteration,
-                duration_s=rank.duration_s,
-                rss_bytes=rss_bytes(rank.record.pid),
-            )
-            for rank in self._by_pid.values()
-        ]
+        return [rank.status for rank in self._by_pid.values()]
 
-    async def end(self, keys: Iterable[RankKey], limit_s: float) -> list[RankProcess]:
-        """Kill the ranks and wait until their exits are stored; return those that remain."""
+    def kill(self, keys: Iterable[RankKey]) -> list[RankProcess]:
+        """Send SIGKILL to the ranks; return those that it was sent to."""
         wanted = set(keys)
         ranks = [rank for rank in self._by_pid.values() if rank.key in wanted]
         for rank in ranks:
             rank.kill()
+        return ranks
+
+    async def end(self, keys: Iterable[RankKey], limit_s: float) -> list[RankProcess]:
+        """Kill the ranks and wait until their exits are stored; return those that remain."""
+        ranks = self.kill(keys)
         try:
             async with asyncio.timeout(limit_s):
                 for rank in ranks:
@@ -233,14 +217,17 @@ class RankProcesses:
         return [rank for rank in ranks if not rank.exited.is_set()]
 
     def _note_start(self, rank: RankProcess) -> None:
+        key = rank.key
         if rank.is_foreign:
             return
-        key = rank.key
+        if rank.became is not None:  # no start; but the former agent may have died before the mark
+            self._outbox.advance(MarkScope.START, key.stem)
+            return
         started = RankStarted(
             task=key.task,
             generation=key.generation,
             global_rank=key.global_rank,
-            pid=rank.record.pid,
+            pid=rank.pid,
             warm=not rank.is_cold,
             start_s=round(max(0.0, self._clock.monotonic_s() - rank.launched_at), 6),
         )
@@ -251,15 +238,15 @@ class RankProcesses:
         if rank.pidfd is not None:
             await wait_ended(rank.pidfd)
         ended = await self._exit_record(rank)
-        await self._drained(rank.record.pid)
-        await self._store_exit(rank, self._describe_exit(rank, ended))
-        del self._by_pid[rank.record.pid]
+        await self._drained(rank.pid)
+        await self._store_exit(rank, ended)
+        del self._by_pid[rank.pid]
         self._forget(rank)
 
     async def _exit_record(self, rank: RankProcess) -> ExitRecord | None:
         """Wait until its parent wrote how the rank ended; the parent may itself be dead."""
         deadline = self._clock.monotonic_s() + EXIT_FILE_WAIT_S
-        while (ended := self._files.exit(rank.key, rank.record.pid)) is None:
+        while (ended := self._files.exit(rank.born, rank.pid)) is None:
             if self._clock.monotonic_s() >= deadline:
                 _LOG.warning("nobody wrote how %s ended", rank.name)
                 break
@@ -268,7 +255,7 @@ class RankProcesses:
 
     def _describe_exit(self, rank: RankProcess, ended: ExitRecord | None) -> AnyObservation:
         key, marks = rank.key, self._outbox.outbox
-        tail = self._files.tail(key)
+        tail = self._files.tail(rank.born)
         if rank.is_cold and not rank.is_foreign and not marks.mark(MarkScope.START, key.stem):
             return LaunchFailed(
                 task=key.task,
@@ -280,19 +267,21 @@ class RankProcesses:
             task=key.task,
             generation=key.generation,
             global_rank=key.global_rank,
-            pid=rank.record.pid,
+            pid=rank.pid,
             exit_code=ended.exit_code if ended else None,
             signal=ended.signal if ended else None,
             is_expected=is_exit_expected(key, is_foreign=rank.is_foreign, marks=marks),
             stderr_tail=tail,
         )
 
-    async def _store_exit(self, rank: RankProcess, observation: AnyObservation) -> None:
+    async def _store_exit(self, rank: RankProcess, ended: ExitRecord | None) -> None:
         """Store an exit, whatever it takes: it is the one report that nobody repeats."""
         mark = Mark(scope=MarkScope.EXIT, name=rank.name)
         while True:
             try:
-                self._outbox.store(observation, self._clock.wall_s(), mark)
+                # Described anew each time: it may have been given another name meanwhile.
+                exit_ = self._describe_exit(rank, ended)
+                self._outbox.store(exit_, self._clock.wall_s(), mark)
             except OSError as error:
                 _LOG.error("can't store the exit of %s, trying again: %s", rank.name, error)
                 await asyncio.sleep(_STORE_RETRY_S)
@@ -300,21 +289,8 @@ class RankProcesses:
                 return
 
     def _forget(self, rank: RankProcess) -> None:
-        self._files.retire(rank.key)
-        if rank.pidfd is not None:
-            os.close(rank.pidfd)
-            rank.pidfd = None
-        rank.exited.set()
-
-
-def _open_running(record: RankRecord) -> int | None:
-    """Return a pidfd of the very process in ``record``, or None if it does not run."""
-    pidfd = open_pidfd(record.pid)
-    # Checked after opening: from here on the descriptor can't come to mean another process.
-    if pidfd is None or is_running(record.pid, record.start_ticks):
-        return pidfd
-    os.close(pidfd)
-    return None
+        self._files.retire(rank.born)
+        rank.release()
 
 
 def _in_words(ended: ExitRecord | None) -> str:

@@ -6,6 +6,9 @@ when it reaped the rank, both atomically. They are what the next agent adopts fr
 three go once the exit is stored in the outbox; logs of ended ranks are kept for the newest
 ``NUM_LOGS_KEPT``.
 
+A process that becomes another rank keeps the files it was born with. The agent then writes into
+its ``.json`` what it has become; whoever forked it is long done with that file.
+
 This module reads and writes files and decides nothing.
 """
 
@@ -17,7 +20,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nodeagent.protocol.training import RankLaunch
-from nodeagent.supervisor import RankKey
+from nodeagent.supervisor import RankKey, key_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,18 +29,36 @@ TAIL_BYTES: Final = 4096
 
 
 class RankRecord(BaseModel):
-    """Content of ``.json``: a process that was started."""
+    """Content of ``.json``: a process that was started.
+
+    Attributes:
+        launch: What it was started as.
+        pid: The process.
+        start_ticks: When it began; with the pid it names a process for good.
+        became: The newest rank that it was told to go on as; None if it is what it was born as.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     launch: RankLaunch
     pid: int
     start_ticks: int
+    became: RankLaunch | None = None
+
+    @property
+    def born(self) -> RankKey:
+        """Name that it was born with: that of its files and marks."""
+        return key_of(self.launch)
+
+    @property
+    def present(self) -> RankLaunch:
+        """The rank that it is now."""
+        return self.launch if self.became is None else self.became
 
     @property
     def key(self) -> RankKey:
-        """Name of the rank."""
-        return RankKey(self.launch.task, self.launch.generation, self.launch.global_rank)
+        """Name of the rank that it is now."""
+        return key_of(self.present)
 
 
 class ExitRecord(BaseModel):
@@ -52,7 +73,7 @@ class ExitRecord(BaseModel):
 
 
 class RankFiles:
-    """The directory ``ranks/`` of one state directory."""
+    """The directory ``ranks/`` of one state directory. Every key is one that a rank is born with."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -81,11 +102,21 @@ class RankFiles:
         return found
 
     def record(self, key: RankKey) -> RankRecord | None:
-        """Return the record of one rank, if there is one."""
+        """Return the record of the process that was born as ``key``, if there is one."""
         try:
             return RankRecord.model_validate_json(self._path(key, ".json").read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
+
+    def rename(self, record: RankRecord, launch: RankLaunch) -> RankRecord:
+        """Record that the process became the rank of ``launch``; return what stands there now.
+
+        Raises:
+            OSError: It can't be written; the old record stands.
+        """
+        renamed = record.model_copy(update={"became": launch})
+        _write_atomically(self._path(record.born, ".json"), renamed)
+        return renamed
 
     def is_cold(self, key: RankKey) -> bool:
         """Return whether the rank was started without the template."""
@@ -93,8 +124,7 @@ class RankFiles:
 
     def write_launch(self, launch: RankLaunch) -> Path:
         """Write what a cold rank is to be; return the file."""
-        key = RankKey(launch.task, launch.generation, launch.global_rank)
-        path = self._path(key, ".launch")
+        path = self._path(key_of(launch), ".launch")
         _write_atomically(path, launch)
         return path
 

@@ -2,8 +2,13 @@
 
 A rank's control connection begins with ``RankHello``; its reports are stored in the outbox and only
 then answered with ``ReportStored``, so that a rank forgets what it said no sooner than it is safe.
-A report that comes again after a reconnect is recognised by its number. A store connection carries
-rendezvous calls and nothing else.
+A report that comes again after a reconnect is recognised by its number, which counts on when the
+process becomes another rank. A store connection carries rendezvous calls and nothing else.
+
+What a rank is told goes to its process, by pid, whatever it calls itself at the time. Requests that
+must not be lost are repeated when a rank says hello, from what is on disk: ``Halt`` for as long as
+its generation is halted, ``Join`` until it says hello as what it was told to become,
+``StopAtBoundary`` always. On one connection each ``Halt`` and ``Join`` is sent once.
 
 Reports of a rank that was started for an earlier run of the controller are answered but not passed
 on: the present controller would take them for its own task's.
@@ -19,8 +24,11 @@ from pydantic import TypeAdapter
 from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.protocol.codec import MAX_LINE_BYTES, ProtocolError
+from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import (
     FromRank,
+    Halt,
+    Join,
     RaiseInRank,
     RankHello,
     RankPulse,
@@ -29,9 +37,10 @@ from nodeagent.protocol.local import (
     StopAtBoundary,
 )
 from nodeagent.protocol.rendezvous import StoreCall
+from nodeagent.protocol.training import RankLaunch
 from nodeagent.store_relay import StoreRelay
 from nodeagent.streams import LineChannel, MessageChannel
-from nodeagent.supervisor import RankKey
+from nodeagent.supervisor import RankKey, key_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,11 +51,31 @@ _DRAIN_LIMIT_S: Final = 1.0
 _ACCEPT_S: Final = 0.01
 
 
+class Rank(Protocol):
+    """A rank's process, as far as its connections need it."""
+
+    @property
+    def key(self) -> RankKey:
+        """The rank that it is now."""
+
+    @property
+    def name(self) -> str:
+        """Its name in marks."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it was started for an earlier run of the controller."""
+
+    @property
+    def became(self) -> RankLaunch | None:
+        """What it was told to go on as, if anything."""
+
+
 class Ranks(Protocol):
     """Who looks after the processes of ranks."""
 
-    async def greet(self, hello: RankHello) -> None:
-        """Take in that a rank connected.
+    async def greet(self, hello: RankHello) -> Rank | None:
+        """Take in that a rank says who it is; return its process, if it is known.
 
         Raises:
             OSError: That can't be stored.
@@ -57,6 +86,25 @@ class Ranks(Protocol):
 
     def is_foreign(self, pid: int) -> bool:
         """Return whether ``pid`` is a rank of an earlier run of the controller."""
+
+
+@dataclass(slots=True, eq=False)
+class _Control:
+    """A control connection, and what was sent on it that is sent once."""
+
+    channel: LineChannel
+    halt: Halt | None = None
+    joined: RankKey | None = None
+
+    def send_halt(self, halt: Halt) -> None:
+        if halt != self.halt:
+            self.halt = halt
+            self.channel.send(halt)
+
+    def send_join(self, launch: RankLaunch) -> None:
+        if key_of(launch) != self.joined:
+            self.joined = key_of(launch)
+            self.channel.send(Join(launch=launch))
 
 
 @dataclass(slots=True)
@@ -75,7 +123,7 @@ class RankHub:
         self._relay = relay
         self._ranks: Ranks | None = None
         self._peers: dict[int, _Peer] = {}
-        self._control: dict[RankKey, LineChannel] = {}
+        self._control: dict[int, _Control] = {}
 
     def attach(self, ranks: Ranks) -> None:
         """Name who looks after the processes; once, before the first connection."""
@@ -99,8 +147,9 @@ class RankHub:
             if not peer.channels:
                 del self._peers[channel.peer_pid]
                 peer.gone.set()
-            for key in [key for key, known in self._control.items() if known is channel]:
-                del self._control[key]
+            control = self._control.get(channel.peer_pid)
+            if control is not None and control.channel is channel:
+                del self._control[channel.peer_pid]
 
     async def drained(self, pid: int) -> None:
         """Wait until everything that the dead process ``pid`` had sent is taken in.
@@ -117,30 +166,41 @@ class RankHub:
         except TimeoutError:
             _LOG.warning("a connection of the dead rank %d stays open", pid)
 
-    def stop_at_boundary(self, key: RankKey) -> None:
-        """Ask a rank to stop; without effect while it has no connection."""
-        if (channel := self._control.get(key)) is not None:
-            channel.send(StopAtBoundary())
+    def halt(self, pid: int, halt: Halt) -> None:
+        """Ask a rank to park. One without a connection is asked at its hello, if that is stored."""
+        if (control := self._control.get(pid)) is not None:
+            control.send_halt(halt)
 
-    def raise_in(self, key: RankKey) -> bool:
+    def join(self, pid: int, launch: RankLaunch) -> None:
+        """Tell a process which rank it has become. One without a connection is told at its hello."""
+        if (control := self._control.get(pid)) is not None:
+            control.send_join(launch)
+
+    def stop_at_boundary(self, pid: int) -> None:
+        """Ask a rank to stop. One without a connection is asked at its hello, if that is stored."""
+        if (control := self._control.get(pid)) is not None:
+            control.channel.send(StopAtBoundary())
+
+    def raise_in(self, pid: int) -> bool:
         """Ask a rank to raise an exception; return False if it has no connection."""
-        channel = self._control.get(key)
-        if channel is None:
+        control = self._control.get(pid)
+        if control is None:
             return False
-        channel.send(RaiseInRank())
+        control.channel.send(RaiseInRank())
         return True
 
     async def _take_all(self, channel: LineChannel) -> None:
         hello: RankHello | None = None
+        rank: Rank | None = None
         async for message in MessageChannel(channel, _FROM_RANK).messages():
             match message:
                 case RankHello():
-                    hello = message
-                    await self._greet(channel, hello)
+                    rank = await self._greet(channel, message) or rank
+                    hello = hello or message
                 case StoreCall():
                     self._take_call(channel, message)
                 case RankReport() if hello is not None:
-                    self._take_report(channel, hello, message)
+                    self._take_report(channel, hello, rank, message)
                 case RankPulse() if hello is not None:
                     self._owner.pulse(hello.pid, message)
                 case RankReport() | RankPulse():
@@ -151,16 +211,33 @@ class RankHub:
         assert self._ranks is not None, "attach() comes before the first connection"
         return self._ranks
 
-    async def _greet(self, channel: LineChannel, hello: RankHello) -> None:
+    async def _greet(self, channel: LineChannel, hello: RankHello) -> Rank | None:
         if hello.pid != channel.peer_pid:
             raise ProtocolError(f"a rank_hello of pid {hello.pid}")
-        key = RankKey(hello.task, hello.generation, hello.global_rank)
-        self._control[key] = channel
-        await self._owner.greet(hello)
-        is_draining = self._outbox.outbox.mark(MarkScope.DRAIN, hello.task) >= hello.generation
-        if is_draining and not self._owner.is_foreign(hello.pid):
-            # The request may have been lost with the former agent, or come before the rank.
-            channel.send(StopAtBoundary())
+        control = self._control.get(hello.pid)
+        if control is None or control.channel is not channel:
+            control = self._control[hello.pid] = _Control(channel)
+        rank = await self._owner.greet(hello)
+        if rank is not None and not rank.is_foreign:
+            self._repeat(control, _key_of(hello), rank)
+        return rank
+
+    def _repeat(self, control: _Control, called: RankKey, rank: Rank) -> None:
+        """Ask again what may have been lost with the former agent, or have come before the rank.
+
+        ``called`` is what the rank takes itself for.
+        """
+        self._repeat_halt(control, called.task, called.generation)
+        if rank.became is not None and rank.key != called:
+            control.send_join(rank.became)
+            self._repeat_halt(control, rank.key.task, rank.key.generation)
+        if self._outbox.outbox.mark(MarkScope.DRAIN, rank.key.task) >= rank.key.generation:
+            control.channel.send(StopAtBoundary())
+
+    def _repeat_halt(self, control: _Control, task: TaskId, generation: Generation) -> None:
+        halt = self._outbox.outbox.halt(task)
+        if halt is not None and halt.generation == generation:
+            control.send_halt(halt)
 
     def _take_call(self, channel: LineChannel, call: StoreCall) -> None:
         if self._owner.is_foreign(channel.peer_pid):
@@ -168,11 +245,17 @@ class RankHub:
         else:
             self._relay.call(channel, call)
 
-    def _take_report(self, channel: LineChannel, hello: RankHello, report: RankReport) -> None:
-        name = RankKey(hello.task, hello.generation, hello.global_rank).process(hello.pid)
+    def _take_report(
+        self, channel: LineChannel, hello: RankHello, rank: Rank | None, report: RankReport
+    ) -> None:
+        name = _key_of(hello).process(hello.pid) if rank is None else rank.name
         mark = Mark(scope=MarkScope.INTAKE, name=name, value=report.seq)
-        if self._owner.is_foreign(hello.pid):
+        if rank is not None and rank.is_foreign:
             self._outbox.advance(mark.scope, mark.name, mark.value)
         else:
             self._outbox.store(report.observation, report.wall_s, mark)
         channel.send(ReportStored(seq=self._outbox.outbox.mark(MarkScope.INTAKE, name)))
+
+
+def _key_of(hello: RankHello) -> RankKey:
+    return RankKey(hello.task, hello.generation, hello.global_rank)

@@ -1,8 +1,10 @@
-"""Starts one rank: forked from the template where that is possible, else cold.
+"""Gives one rank a process: a parked one, or one forked from the template, or else a cold one.
 
 The template may be importing still (the start waits), die in the middle (the rank's record tells
 whether it was forked), be given up, or refuse. Only then does a rank start cold. A start that was
-asked away meanwhile, by a stop or a newer generation, is abandoned.
+asked away meanwhile, by a stop or a newer generation, is abandoned. A parked process becomes the
+rank without any wait; where it is gone, nothing is started in its place, since the rank's state was
+to be its memory.
 
 Which ranks start at all is decided in ``supervisor``.
 """
@@ -14,14 +16,15 @@ from typing import Final
 
 from nodeagent.clock import Clock
 from nodeagent.launcher import Launcher
-from nodeagent.outbox import MarkScope
+from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.processes import RankProcesses
 from nodeagent.protocol.local import RankForked
 from nodeagent.protocol.observations import LaunchFailed
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank_files import RankFiles
-from nodeagent.supervisor import RankKey, key_of, refusal
+from nodeagent.rank_process import RankProcess
+from nodeagent.supervisor import RankKey, continued_key, key_of, refusal
 from nodeagent.template_client import TemplateClient, TemplateError
 
 _LOG = logging.getLogger(__name__)
@@ -36,7 +39,7 @@ class StartError(Exception):
 
 
 class RankStarter:
-    """Starts single ranks: forked from the template where that is possible, else cold."""
+    """Gives single ranks their processes."""
 
     def __init__(
         self,
@@ -80,6 +83,32 @@ class RankStarter:
                     rank.kill()
             raise StartError(asked_away)
 
+    def take_over(self, launch: RankLaunch) -> RankProcess:
+        """Let the process that ``launch`` continues be its rank from now on; return it.
+
+        Raises:
+            StartError: It is not there any more; a ``LaunchFailed`` is stored too, once.
+            OSError: That can't be stored. The process has its old name.
+        """
+        continued = continued_key(launch)
+        rank = None if continued is None else self._processes.find(continued)
+        if continued is None or rank is None:
+            reason = "it continues no rank" if continued is None else _lost(continued)
+            mark = Mark(scope=MarkScope.START, name=key_of(launch).stem)
+            self._fail(launch, reason, mark)
+            raise StartError(f"{key_of(launch).stem}: {reason}")
+        self._processes.rename(rank, launch)
+        return rank
+
+    def _fail(self, launch: RankLaunch, reason: str, mark: Mark | None = None) -> None:
+        failed = LaunchFailed(
+            task=launch.task,
+            generation=launch.generation,
+            global_rank=launch.global_rank,
+            reason=reason,
+        )
+        self._outbox.store(failed, self._clock.wall_s(), mark)
+
     def _asked_away(self, launch: RankLaunch, run_id: str | None) -> str | None:
         """Return why the rank is not wanted any more, or None."""
         if self._outbox.outbox.run_id != run_id:
@@ -118,13 +147,7 @@ class RankStarter:
             self._children.append(child)
             await self._adopt_cold(key, child)
         except (StartError, OSError) as error:
-            failed = LaunchFailed(
-                task=key.task,
-                generation=key.generation,
-                global_rank=key.global_rank,
-                reason=str(error),
-            )
-            self._outbox.store(failed, self._clock.wall_s())
+            self._fail(launch, str(error))
             raise StartError(f"{key.stem}: {error}") from error
 
     async def _adopt_cold(self, key: RankKey, child: subprocess.Popen[bytes]) -> None:
@@ -141,3 +164,10 @@ class RankStarter:
                 raise StartError(f"the cold start did nothing in {COLD_RECORD_LIMIT_S:.0f} s")
             await asyncio.sleep(_POLL_S)
         self._processes.adopt(record)
+
+
+def _lost(continued: RankKey) -> str:
+    return (
+        f"the process of {continued.stem}, which was to go on as this rank, is not on this node:"
+        " it has exited, or went on as another rank"
+    )

@@ -1,16 +1,20 @@
-"""What to do with the ranks of a node: whom to kill, start, adopt, and what an exit means. Pure.
+"""What to do with the ranks of a node: whom to kill, start, continue, adopt; what an exit means.
 
-Functions from facts (the ranks that live, the marks of the outbox, what ``/proc`` says) to
+Pure functions from facts (the ranks that live, the marks of the outbox, what ``/proc`` says) to
 decisions. They send no signal, read no file and know no clock; ``processes`` and ``commands`` carry
 the decisions out.
 
 The rules:
 
 - A task's *fence* is the newest generation that was asked to start here. An older one is refused.
-- Whatever else lives of the task when a generation starts is killed first: older generations, and
-  ranks of an earlier run of the controller whatever their number.
-- A rank is started once per generation, also if the command comes again after the agent was
-  replaced.
+- Whatever else lives of the task when a generation starts is killed: older generations, but for
+  the processes that become ranks of the new one, and ranks of an earlier run of the controller
+  whatever their number.
+- New ranks start when those have ended, since they take their places. A process that becomes
+  another rank waits for nobody: its memory is its own, and what it does next is of a generation
+  that the left-out ranks have no part in.
+- A rank is started, or taken over by a process, once per generation, also if the command comes
+  again after the agent was replaced.
 - A rank that a newer generation or a stop asked away exits *expectedly*.
 """
 
@@ -25,7 +29,11 @@ from nodeagent.protocol.training import RankLaunch
 
 
 class RankKey(NamedTuple):
-    """Name of one rank of one generation: there is at most one process of it in a run."""
+    """Name of one rank of one generation: there is at most one process of it in a run.
+
+    A process that goes on in another generation gets another name. The one that it was *born* with
+    stays that of its files and of its marks.
+    """
 
     task: TaskId
     generation: Generation
@@ -33,17 +41,24 @@ class RankKey(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """Name of the rank's files, and of its marks."""
+        """The name in one word: that of the files and marks of a rank born with it."""
         return f"{self.task}.{self.generation}.{self.global_rank}"
 
     def process(self, pid: int) -> str:
-        """Return the name of the rank's process in marks."""
+        """Return the name in marks of the process that was born as this rank."""
         return f"{self.stem}.{pid}"
 
 
 def key_of(launch: RankLaunch) -> RankKey:
     """Return the name of the rank that ``launch`` starts."""
     return RankKey(launch.task, launch.generation, launch.global_rank)
+
+
+def continued_key(launch: RankLaunch) -> RankKey | None:
+    """Return the present name of the process that ``launch`` continues; None if it starts one."""
+    if launch.continues is None:
+        return None
+    return RankKey(launch.task, launch.continues.generation, launch.continues.global_rank)
 
 
 class Marks(Protocol):
@@ -58,7 +73,7 @@ class Living(Protocol):
 
     @property
     def key(self) -> RankKey:
-        """Its name."""
+        """Its present name."""
 
     @property
     def is_foreign(self) -> bool:
@@ -67,9 +82,16 @@ class Living(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """What starting some ranks takes: end ``to_kill``, wait for their exits, start ``to_launch``."""
+    """What starting some ranks takes.
+
+    Attributes:
+        to_kill: Ranks to end.
+        to_continue: Ranks that a living process becomes, at once.
+        to_launch: Ranks to start, after the exits of ``to_kill``.
+    """
 
     to_kill: tuple[RankKey, ...]
+    to_continue: tuple[RankLaunch, ...]
     to_launch: tuple[RankLaunch, ...]
 
 
@@ -91,18 +113,44 @@ def refusal(launches: Iterable[RankLaunch], marks: Marks) -> str | None:
 def plan_start(
     launches: Sequence[RankLaunch], living: Collection[Living], marks: Marks
 ) -> StartPlan:
-    """Return whom to kill and whom to start. Empty where a repeated command finds all done."""
+    """Return what is to be done. Empty where a repeated command finds all done."""
+    missing = [
+        launch for launch in launches if not marks.mark(MarkScope.START, key_of(launch).stem)
+    ]
     generation_by_task = {launch.task: launch.generation for launch in launches}
+    continued = {continued_key(launch) for launch in missing}
+
+    def is_wanted(rank: Living) -> bool:
+        is_present = rank.key.generation == generation_by_task[rank.key.task]
+        return not rank.is_foreign and (is_present or rank.key in continued)
+
     to_kill = tuple(
+        rank.key for rank in living if rank.key.task in generation_by_task and not is_wanted(rank)
+    )
+    return StartPlan(
+        to_kill,
+        to_continue=tuple(launch for launch in missing if launch.continues is not None),
+        to_launch=tuple(launch for launch in missing if launch.continues is None),
+    )
+
+
+def plan_halt(
+    task: TaskId, generation: Generation, living: Collection[Living]
+) -> tuple[RankKey, ...]:
+    """Return the ranks that a halt of ``generation`` is about."""
+    return tuple(
         rank.key
         for rank in living
-        if rank.key.task in generation_by_task
-        and (rank.is_foreign or rank.key.generation != generation_by_task[rank.key.task])
+        if (rank.key.task, rank.key.generation) == (task, generation) and not rank.is_foreign
     )
-    to_launch = tuple(
-        launch for launch in launches if not marks.mark(MarkScope.START, key_of(launch).stem)
-    )
-    return StartPlan(to_kill, to_launch)
+
+
+def halt_refusal(task: TaskId, generation: Generation, marks: Marks) -> str | None:
+    """Return why this generation needs no halt any more, in words for an operator, or None."""
+    fence = marks.mark(MarkScope.FENCE, task)
+    if generation < fence:
+        return f"generation {generation} of {task} gave way to {fence} before"
+    return None
 
 
 def plan_stop(

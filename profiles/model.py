@@ -1,4 +1,4 @@
-"""Shape of a GPT model, and what it costs to train: pure arithmetic over the shape.
+"""Shape of a GPT model, how it is computed, and what it costs to train: pure arithmetic.
 
 The vocabulary is Megatron's. This module does not know how a model is built (``nodeagent.rank``)
 nor how fast a machine trains it (``profiles.throughput``).
@@ -10,7 +10,9 @@ from profiles.layout import Layout
 
 
 class ModelShape(BaseModel):
-    """Shape of a dense GPT model.
+    """Shape of a dense GPT model, and the options of Megatron that it is computed with.
+
+    The options bear Megatron's names.
 
     Attributes:
         num_layers: Transformer layers.
@@ -18,6 +20,13 @@ class ModelShape(BaseModel):
         num_attention_heads: Attention heads; divides ``hidden_size``.
         seq_length: Tokens per sample.
         vocab_size: Tokens in the vocabulary; 256 for bytes.
+        hidden_dropout: Probability of dropout after the embedding, attention and feed-forward. With
+            any dropout, losses are the same for every number of replicas, but not for every tensor-
+            or pipeline-parallel size.
+        attention_dropout: Probability of dropout of attention weights.
+        share_embeddings_and_output_weights: Whether the output layer uses the embedding's weights.
+        sequence_parallel: Whether tensor-parallel ranks share LayerNorm and dropout by position in
+            the sequence. Without effect at tp 1.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -27,6 +36,10 @@ class ModelShape(BaseModel):
     num_attention_heads: int = Field(gt=0)
     seq_length: int = Field(gt=0)
     vocab_size: int = Field(default=256, gt=0)
+    hidden_dropout: float = Field(default=0.0, ge=0, lt=1)
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    share_embeddings_and_output_weights: bool = False
+    sequence_parallel: bool = False
 
     @model_validator(mode="after")
     def _heads_divide_hidden_size(self) -> "ModelShape":
@@ -55,4 +68,9 @@ class ModelShape(BaseModel):
             return f"vocab_size {self.vocab_size} is not a multiple of tp {layout.tp}"
         if self.num_layers % layout.pp:
             return f"num_layers {self.num_layers} is not a multiple of pp {layout.pp}"
+        if self.sequence_parallel and self.seq_length % layout.tp:
+            return (
+                f"seq_length {self.seq_length} is not a multiple of tp {layout.tp},"
+                " as sequence_parallel needs"
+            )
         return None

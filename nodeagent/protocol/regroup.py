@@ -81,7 +81,7 @@ class Position(_Record):
         is_torn: Whether it was interrupted inside a micro-batch: its sums can't be used.
         reduced: Buckets whose sum over all replicas it holds.
         num_buckets: How many buckets it has.
-        vote: The result of the vote on ``committed + 1``, if it got one.
+        vote: The newest vote whose result it got: on ``committed + 1``, or on ``committed``.
         copies: In-memory checkpoints that it could hand out.
     """
 

@@ -27,6 +27,7 @@ class TrainingSpec(BaseModel):
         num_iterations: Iterations after which the task is finished; None trains on and on.
         iteration_floor_s: Shortest time an iteration takes, seconds. The demo slows its toy models
             down with it, so that an operator can follow; 0 trains at full speed.
+        bucket_size: Elements of a gradient bucket, reduced as one; None takes Megatron's default.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,6 +42,7 @@ class TrainingSpec(BaseModel):
     seed: int = 1
     num_iterations: int | None = Field(default=None, gt=0)
     iteration_floor_s: float = Field(default=0.0, ge=0)
+    bucket_size: int | None = Field(default=None, gt=0)
 
 
 class RankLaunch(BaseModel):

@@ -12,7 +12,9 @@ from typing import Final
 from torch import distributed
 
 from nodeagent.protocol.observations import RankRaised
+from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank.parallel import HaltedError
 from nodeagent.rank.store import StoreError
 
 _MAX_TRACEBACK_CHARS: Final = 16_000
@@ -22,7 +24,9 @@ _COLLECTIVE_FILES: Final = ("/torch/distributed/", "/megatron/core/pipeline_para
 _COLLECTIVE_WORDS: Final = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
 
 
-def describe(error: Exception, launch: RankLaunch, iteration: int) -> RankRaised:
+def describe(
+    error: Exception, launch: RankLaunch, iteration: int, position: Position | None
+) -> RankRaised:
     """Return the report about ``error``. Long texts keep their end, where the cause stands."""
     text = "".join(traceback.format_exception(error))
     return RankRaised(
@@ -34,6 +38,7 @@ def describe(error: Exception, launch: RankLaunch, iteration: int) -> RankRaised
         traceback=text[-_MAX_TRACEBACK_CHARS:],
         is_in_collective=is_in_collective(error),
         iteration=iteration,
+        position=position,
     )
 
 
@@ -42,7 +47,7 @@ def is_in_collective(error: Exception) -> bool:
 
     Failing to meet the peers (the rendezvous store) counts as well.
     """
-    if isinstance(error, (distributed.DistError, StoreError)):
+    if isinstance(error, (distributed.DistError, StoreError, HaltedError)):
         return True
     # A wrong argument raises inside torch.distributed too, but as ValueError or TypeError.
     if not isinstance(error, (RuntimeError, OSError)):

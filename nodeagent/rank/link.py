@@ -5,8 +5,9 @@ again for as long as the rank lives, begins each connection with ``RankHello``, 
 report until the agent says that it stored it: after a reconnect the unstored ones are sent again,
 in order, and the agent drops the sequence numbers that it has. Of pulses only the newest is kept.
 
-Two requests come the other way, stop and raise. They only set flags here; the training loop looks
-at them when it suits it.
+Requests come the other way. Stop, pause and raise only set flags here; the training loop looks at
+them when it suits it. A halt is passed on at once, in the link's thread, because the training
+thread may be blocked in a collective. A ``Join`` waits here until the parked rank takes it.
 """
 
 import logging
@@ -21,7 +22,10 @@ from typing import Final
 from pydantic import BaseModel, TypeAdapter
 
 from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
+from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import (
+    Halt,
+    Join,
     RaiseInRank,
     RankHello,
     RankPulse,
@@ -32,6 +36,7 @@ from nodeagent.protocol.local import (
 )
 from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreReply
+from nodeagent.protocol.training import RankLaunch
 
 logger = logging.getLogger(__name__)
 
@@ -46,17 +51,29 @@ class ControlLink:
         socket_path: The agent's ``ranks.sock``.
         hello: Who this rank is.
         wall_s: The node's wall clock.
+        interrupt: Ends what the training thread does in a generation, from the link's thread: with
+            the global ranks that are broken, or None where everything of it is over.
     """
 
-    def __init__(self, socket_path: Path, hello: RankHello, wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        socket_path: Path,
+        hello: RankHello,
+        wall_s: Callable[[], float],
+        interrupt: Callable[[Generation, list[int] | None], None],
+    ) -> None:
         self._socket_path = socket_path
         self._hello = hello
         self._wall_s = wall_s
+        self._interrupt = interrupt
         self._codec: Codec[ToRank] = Codec(TypeAdapter(ToRank))
         self._changed = threading.Condition()
         self._unstored: deque[RankReport] = deque()
         self._last_seq = 0
         self._pulse: RankPulse | None = None
+        self._is_hello_due = False
+        self._join: RankLaunch | None = None
+        self._pause = threading.Event()
         self._stop = threading.Event()
         self._raise = threading.Event()
         self._closed = threading.Event()
@@ -80,6 +97,29 @@ class ControlLink:
     def is_stop_requested(self) -> bool:
         """Whether the agent asked for a stop at an iteration boundary."""
         return self._stop.is_set()
+
+    @property
+    def is_pause_requested(self) -> bool:
+        """Whether the agent asked for a pause at an iteration boundary."""
+        return self._pause.is_set()
+
+    def wait_for_join(self) -> RankLaunch:
+        """Wait, as long as it takes, for a newer generation; from then on this rank is of it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._join is not None)
+            launch, self._join = self._join, None
+            assert launch is not None
+            self._hello = RankHello(
+                task=launch.task,
+                generation=launch.generation,
+                global_rank=launch.global_rank,
+                pid=self._hello.pid,
+            )
+            self._is_hello_due = True
+            self._pause.clear()
+            self._raise.clear()
+        self._wake()
+        return launch
 
     def take_raise_request(self) -> bool:
         """Return whether a drill's exception was asked for, and forget the request."""
@@ -125,7 +165,8 @@ class ControlLink:
             self._closed.wait(_RECONNECT_PAUSE_S)
 
     def _serve(self, connection: socket.socket) -> None:
-        connection.sendall(encode(self._hello))
+        with self._changed:
+            self._is_hello_due = True
         splitter = LineSplitter()
         poll = select.poll()
         poll.register(connection, select.POLLIN)
@@ -145,10 +186,11 @@ class ControlLink:
 
     def _send_news(self, connection: socket.socket, last_sent_seq: int) -> int:
         with self._changed:
-            news: list[BaseModel] = [
-                report for report in self._unstored if report.seq > last_sent_seq
-            ]
-            if news:
+            news: list[BaseModel] = [self._hello] if self._is_hello_due else []
+            self._is_hello_due = False
+            reports = [report for report in self._unstored if report.seq > last_sent_seq]
+            if reports:
+                news += reports
                 last_sent_seq = self._last_seq
             if self._pulse is not None:
                 news.append(self._pulse)
@@ -168,8 +210,30 @@ class ControlLink:
                 self._stop.set()
             case RaiseInRank():
                 self._raise.set()
+            case Halt():
+                self._halt(message)
+            case Join():
+                self._take_join(message.launch)
             case StoreReply():
                 logger.warning("a store's reply came on the control connection; dropped")
+
+    def _halt(self, halt: Halt) -> None:
+        if halt.generation != self._hello.generation:
+            return
+        if halt.at_boundary:
+            self._pause.set()
+        else:
+            self._interrupt(halt.generation, halt.broken)
+
+    def _take_join(self, launch: RankLaunch) -> None:
+        with self._changed:
+            old = self._hello.generation
+            if launch.generation <= old:
+                return
+            self._join = launch
+            self._changed.notify_all()
+        # It may come before the training thread has noticed that its generation is over.
+        self._interrupt(old, None)
 
     def _wake(self) -> None:
         try:

@@ -1,15 +1,16 @@
-"""One rank from its first instruction to its exit code.
+"""One rank's process from its first instruction to its exit code, over all generations it is part of.
 
-Link to the agent, device, rendezvous, model, newest checkpoint, training. A clean end (stopped or
-finished) is reported and exits with 0. An exception is reported too, and then the rank waits: it
-can't know whether it is the culprit or heard the echo of a peer's death, and its process may still
-be of use. The agent ends it with SIGKILL when the controller has decided.
+Link to the agent, device, rendezvous, model, state, training. A clean end (stopped or finished) is
+reported and exits with 0. Anything else that ends a generation here parks the process: it reports
+where it stands and waits for the next generation, or for its end. It can't know whether it is the
+culprit or heard the echo of a peer's death; the controller decides, and the agent ends with SIGKILL
+whoever is not to go on.
 """
 
 import logging
 import os
 import sys
-import time
+import threading
 import traceback
 import warnings
 from pathlib import Path
@@ -18,22 +19,23 @@ from typing import Final
 import torch
 
 from nodeagent.clock import SystemClock
+from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
-from nodeagent.protocol.observations import RankDone
+from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
 from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank.builtin import build_loop
 from nodeagent.rank.faults import describe
 from nodeagent.rank.link import ControlLink
-from nodeagent.rank.parallel import Place, form_groups
+from nodeagent.rank.parallel import Groups, HaltedError, Place
 from nodeagent.rank.process import set_process_name
 from nodeagent.rank.shim import prepare_device
 from nodeagent.rank.store import AgentStore
-from nodeagent.rank.train import Clocks, Training
+from nodeagent.rank.train import PausedError, Surroundings, Training
 
 logger = logging.getLogger(__name__)
 
 _CLOCK: Final = SystemClock()
 _STORED_TIMEOUT_S: Final = 30.0
-_VERDICT_TIMEOUT_S: Final = 120.0
 
 
 class LaunchError(ValueError):
@@ -41,57 +43,73 @@ class LaunchError(ValueError):
 
 
 def run_rank(state_dir: Path, launch: RankLaunch) -> int:
-    """Train as the rank ``launch`` in this process and return its exit code.
+    """Train as the rank ``launch``, and as those it is told to become, and return the exit code.
 
-    Exactly one of ``RankDone`` (then 0) and ``RankRaised`` (then 1, unless killed before) is
-    reported.
+    Ends with ``RankDone`` and 0. Whatever else ends a generation is reported (``RankRaised``, or
+    ``RankHalted`` where it was asked for), and then the process waits.
     """
     _settle(launch)
-    hello = RankHello(
-        task=launch.task,
-        generation=launch.generation,
-        global_rank=launch.global_rank,
-        pid=os.getpid(),
-    )
-    link = ControlLink(state_dir / "ranks.sock", hello, _CLOCK.wall_s)
-    link.start()
-    rank = _Rank(state_dir, launch, link)
-    try:
-        done = rank.train()
-    except Exception as error:  # noqa: BLE001 - whatever ends training is reported, never guessed at
-        traceback.print_exc()
-        link.report(describe(error, launch, rank.iteration))
-        link.wait_until_stored(_STORED_TIMEOUT_S)
-        logger.info("waiting for the verdict")
-        _wait_s(_VERDICT_TIMEOUT_S)
-        return 1
-    link.report(done)
-    is_stored = link.wait_until_stored(_STORED_TIMEOUT_S)
-    logger.info("%s after iteration %d, stored: %s", done.reason, done.iteration, is_stored)
-    link.close()
-    return 0
+    process = _Process(state_dir, launch)
+    while True:
+        done = process.take_part(launch)
+        if done is not None:
+            return process.leave(done)
+        launch = process.next_launch()
 
 
-class _Rank:
-    """The parts of a running rank, in the order in which they come to life."""
+class _Process:
+    """The parts of a rank's process. ``_interrupt`` runs in the link's thread, the rest in training's."""
 
-    def __init__(self, state_dir: Path, launch: RankLaunch, link: ControlLink) -> None:
+    def __init__(self, state_dir: Path, launch: RankLaunch) -> None:
         self._socket_path = state_dir / "ranks.sock"
-        self._launch = launch
-        self._link = link
+        hello = RankHello(
+            task=launch.task,
+            generation=launch.generation,
+            global_rank=launch.global_rank,
+            pid=os.getpid(),
+        )
+        self._link = ControlLink(self._socket_path, hello, _CLOCK.wall_s, self._interrupt)
+        self._device: torch.device | None = None
         self._training: Training | None = None
+        self._lock = threading.Lock()
+        self._generation = launch.generation
+        self._halted = threading.Event()
+        self._place: Place | None = None
+        self._groups: Groups | None = None
+        self._link.start()
 
-    @property
-    def iteration(self) -> int:
-        """The iteration that runs, for the report about an exception."""
-        return self._training.iteration if self._training is not None else 0
+    def take_part(self, launch: RankLaunch) -> RankDone | None:
+        """Train in the generation of ``launch`` to its end; None where it ended otherwise."""
+        set_process_name(f"ur:{launch.task}/{launch.global_rank}")
+        try:
+            return self._train(launch)
+        except (PausedError, HaltedError) as error:
+            self._park(launch, error)
+        except Exception as error:  # noqa: BLE001 - whatever ends training is reported, never guessed at
+            traceback.print_exc()
+            self._park(launch, error)
+        return None
 
-    def train(self) -> RankDone:
-        launch = self._launch
+    def next_launch(self) -> RankLaunch:
+        """Wait for the next generation, as long as it takes."""
+        launch = self._link.wait_for_join()
+        logger.info("joins generation %d as rank %d", launch.generation, launch.global_rank)
+        return launch
+
+    def leave(self, done: RankDone) -> int:
+        """Report the end of training and return the exit code."""
+        self._link.report(done)
+        is_stored = self._link.wait_until_stored(_STORED_TIMEOUT_S)
+        logger.info("%s after iteration %d, stored: %s", done.reason, done.iteration, is_stored)
+        self._link.close()
+        return 0
+
+    def _train(self, launch: RankLaunch) -> RankDone:
         began = _CLOCK.monotonic_s()
         _check(launch)
-        device = prepare_device(launch.backend, launch.worker, launch.training.seed)
-        place = Place(launch.global_rank, launch.layout, device)
+        if self._device is None:
+            self._device = prepare_device(launch.backend, launch.worker, launch.training.seed)
+        place = Place(launch.global_rank, launch.layout, self._device)
         store = AgentStore(
             self._socket_path,
             launch.task,
@@ -99,26 +117,73 @@ class _Rank:
             caller=f"{launch.global_rank}.{os.getpid()}",
             monotonic_s=_CLOCK.monotonic_s,
         )
-        form_groups(store, place, launch.backend)
+        self._begin_generation(launch, place, store).form()
+        if self._training is None:
+            around = Surroundings(self._link, self._halted, _CLOCK.monotonic_s)
+            self._training = Training(build_loop(launch.training, place), around)
         formed = _CLOCK.monotonic_s()
-        clocks = Clocks(_CLOCK.monotonic_s, _wait_s)
-        self._training = Training(launch, place, self._link, clocks)
-        self._training.resume(store)
-        logger.info(
-            "%s: groups formed in %.3f s, ready in %.3f s, %d store calls",
-            launch.layout,
-            formed - began,
-            _CLOCK.monotonic_s() - began,
-            store.num_calls,
+        source = self._training.enter(launch, place, store)
+        self._link.report(
+            RankJoined(
+                task=launch.task,
+                generation=launch.generation,
+                global_rank=launch.global_rank,
+                iteration=self._training.committed,
+                source=source,
+                form_s=formed - began,
+                state_s=_CLOCK.monotonic_s() - formed,
+            )
         )
         reason = self._training.run()
         return RankDone(
             task=launch.task,
             generation=launch.generation,
             global_rank=launch.global_rank,
-            iteration=self._training.iteration,
+            iteration=self._training.committed,
             reason=reason,
         )
+
+    def _begin_generation(self, launch: RankLaunch, place: Place, store: AgentStore) -> Groups:
+        if self._groups is not None:
+            self._groups.leave()
+        with self._lock:
+            self._groups = Groups(store, place, launch.backend)
+            self._place = place
+            self._generation = launch.generation
+            self._halted.clear()
+            return self._groups
+
+    def _interrupt(self, generation: Generation, broken: list[int] | None) -> None:
+        """End what the training thread does in ``generation``; it may be blocked, or computing.
+
+        A replica without a broken rank is cut off from the others only: it can finish what it
+        computes. It halts by itself between two micro-batches.
+        """
+        with self._lock:
+            place, groups = self._place, self._groups
+            if generation != self._generation or place is None or groups is None:
+                return
+            self._halted.set()
+            lost_replicas = {place.layout.dp_rank(rank) for rank in broken or ()}
+            groups.cut(with_inner=broken is None or place.dp_rank in lost_replicas)
+
+    def _park(self, launch: RankLaunch, error: Exception) -> None:
+        """Tell where this rank stands. An exception after a halt is the echo of the halt."""
+        position = self._training.position() if self._training is not None else None
+        is_asked_for = isinstance(error, PausedError) or self._halted.is_set()
+        if is_asked_for and position is not None:
+            self._link.report(
+                RankHalted(
+                    task=launch.task,
+                    generation=launch.generation,
+                    global_rank=launch.global_rank,
+                    position=position,
+                )
+            )
+        else:
+            iteration = self._training.iteration if self._training is not None else 0
+            self._link.report(describe(error, launch, iteration, position))
+        logger.info("parked in generation %d: %s", launch.generation, position)
 
 
 def _settle(launch: RankLaunch) -> None:
@@ -142,12 +207,7 @@ def _check(launch: RankLaunch) -> None:
     misfit = training.model.misfit(layout)
     if misfit is not None:
         raise LaunchError(misfit)
-    if training.num_micro_batches % layout.dp:
+    if training.num_micro_batches < layout.dp:
         raise LaunchError(
-            f"num_micro_batches {training.num_micro_batches} is not a multiple of dp {layout.dp}"
+            f"num_micro_batches {training.num_micro_batches} is less than dp {layout.dp}"
         )
-
-
-def _wait_s(duration_s: float) -> None:
-    if duration_s > 0:
-        time.sleep(duration_s)

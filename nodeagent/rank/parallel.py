@@ -1,13 +1,18 @@
-"""This rank's process groups, and the small collectives of our own that go over all ranks.
+"""This rank's process groups in one generation, and the small collectives of our own over all ranks.
 
 Megatron makes its groups over our rendezvous store. With gloo a group costs connections and store
 calls at once, and Megatron asks for the same set of ranks under many names (a dense model's
 data-parallel group has four), so equal sets share one group there. NCCL connects a group at its
 first use, so unused ones cost nothing and Megatron's own are left alone.
 
-A new generation means a new process (later: new groups in the same one), so nothing here is undone.
+Groups are of two kinds. *Inner* ones lie inside a model replica (tensor parallel, pipeline parallel,
+embeddings); *spanning* ones connect replicas (data parallel, the world). A fault in another replica
+cuts the spanning ones alone, so that a whole replica can finish the micro-batch it is in.
+
+A generation ends with ``leave``; the next one forms its own groups in the same process.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,10 +24,20 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.store import AgentStore
+from nodeagent.rank.wake import Connections
 from profiles.layout import Layout
 
 COLLECTIVE_TIMEOUT_S: Final = 600.0
 """Bound of last resort on one collective; faults are found long before by other means."""
+
+_SPANNING: Final = ("DATA_PARALLEL", "DIST_OPT", "INTER_", "INTRA_")
+"""Parts of the descriptions that Megatron gives to groups which connect replicas."""
+
+_CREATE_GROUP: Final[Callable[..., ProcessGroup]] = parallel_state.create_group
+
+
+class HaltedError(Exception):
+    """The generation was told to halt; what follows is decided elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,41 +90,116 @@ class Place:
         return sums
 
 
-def form_groups(store: AgentStore, place: Place, backend: Literal["gloo", "nccl"]) -> None:
-    """Meet the other ranks of the generation and make all groups that Megatron needs.
+class Groups:
+    """The process groups of one generation. ``cut`` may be called from any thread, at any time."""
 
-    Blocks until every rank has come, at most for the store's timeout.
-    """
-    distributed.init_process_group(
-        backend,
-        store=store,
-        rank=place.global_rank,
-        world_size=place.layout.num_workers,
-        timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
-    )
-    if backend == "gloo":
+    def __init__(self, store: AgentStore, place: Place, backend: Literal["gloo", "nccl"]) -> None:
+        self._store = store
+        self._place = place
+        self._backend: Literal["gloo", "nccl"] = backend
+        self._lock = threading.Lock()
+        self._is_cut = False
+        self._inner: list[Connections] = []
+        self._spanning: list[Connections] = []
+
+    def form(self) -> None:
+        """Meet the other ranks of the generation and make all groups that Megatron needs.
+
+        Blocks until every rank has come, at most for the store's timeout.
+
+        Raises:
+            HaltedError: ``cut`` was called meanwhile.
+            RuntimeError: A peer did not come, or was lost.
+        """
+        self._make(self._spanning, self._make_world)
+        create = _sharing(self._create) if self._backend == "gloo" else self._create
         state: Any = parallel_state
-        state.create_group = _sharing(state.create_group)
-    parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=place.layout.tp,
-        pipeline_model_parallel_size=place.layout.pp,
-        order="tp-cp-ep-dp-pp",  # the order that profiles.layout numbers ranks in
-        create_gloo_process_groups=False,  # for saving with the distributed optimizer only
-        distributed_timeout_minutes=int(COLLECTIVE_TIMEOUT_S // 60),
-    )
+        state.create_group = create
+        try:
+            parallel_state.initialize_model_parallel(
+                tensor_model_parallel_size=self._place.layout.tp,
+                pipeline_model_parallel_size=self._place.layout.pp,
+                order="tp-cp-ep-dp-pp",  # the order that profiles.layout numbers ranks in
+                create_gloo_process_groups=False,  # for saving with the distributed optimizer only
+                distributed_timeout_minutes=int(COLLECTIVE_TIMEOUT_S // 60),
+            )
+        finally:
+            state.create_group = _CREATE_GROUP
+
+    def cut(self, *, with_inner: bool) -> None:
+        """Make collectives fail: those that connect replicas, or all of them.
+
+        Whoever is blocked in one is woken, and so is whoever still waits for peers to come.
+        """
+        with self._lock:
+            self._is_cut = True
+            doomed = [*self._spanning, *(self._inner if with_inner else ())]
+        self._store.close()
+        for connections in doomed:
+            connections.cut()
+
+    def leave(self) -> None:
+        """Take all groups apart. The generation is over for this process."""
+        self.cut(with_inner=True)
+        parallel_state.destroy_model_parallel()
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+    def _make_world(self) -> ProcessGroup | None:
+        distributed.init_process_group(
+            self._backend,
+            store=self._store,
+            rank=self._place.global_rank,
+            world_size=self._place.layout.num_workers,
+            timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
+        )
+        return distributed.group.WORLD
+
+    def _create(self, ranks: Sequence[int], **options: object) -> ProcessGroup:
+        kind = self._spanning if _is_spanning(options) else self._inner
+        group = self._make(kind, lambda: _CREATE_GROUP(ranks, **options))
+        assert group is not None
+        return group
+
+    def _make(
+        self, kind: list[Connections], make: Callable[[], ProcessGroup | None]
+    ) -> ProcessGroup | None:
+        connections = Connections()
+        with self._lock:
+            kind.append(connections)
+        with connections.recording():
+            group = make()
+        if self._backend == "nccl":
+            connections.group = group
+        # A cut that came while the group was made has not seen its connections.
+        if self._is_cut:
+            connections.cut()
+            raise HaltedError("the generation was halted while its groups were formed")
+        return group
+
+
+def _is_spanning(options: dict[str, object]) -> bool:
+    description = str(options.get("group_desc") or "")
+    return any(part in description for part in _SPANNING)
 
 
 def _sharing(create_group: Callable[..., ProcessGroup]) -> Callable[..., ProcessGroup]:
-    """Return ``create_group`` that makes one group per set of ranks, the world included."""
+    """Return ``create_group`` that makes one group per kind and set of ranks, the world included."""
     world = tuple(range(distributed.get_world_size()))
-    group_by_ranks = {world: distributed.group.WORLD}
+    group_by_key = {(world, True): distributed.group.WORLD}
 
     def shared(ranks: Sequence[int], **options: object) -> ProcessGroup:
-        key = tuple(sorted(ranks))
-        if key not in group_by_ranks:
-            group_by_ranks[key] = create_group(ranks, **options)
-        group = group_by_ranks[key]
+        key = (tuple(sorted(ranks)), _is_spanning(options))
+        if key not in group_by_key:
+            group_by_key[key] = create_group(ranks, **options)
+        group = group_by_key[key]
         assert group is not None
         return group
 
     return shared
+
+
+def data_parallel_group() -> ProcessGroup:
+    """Return Megatron's present data-parallel group."""
+    group: ProcessGroup = parallel_state.get_data_parallel_group()
+    return group

@@ -7,13 +7,14 @@ Each patch says which line of Megatron needs it. They apply to one rank process,
 Not here: kernels or arithmetic. On CPU the same Megatron code runs, in float32.
 """
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed, random as megatron_random
+
+from nodeagent.rank.random_state import CpuGenerators
 
 _CPU = torch.device("cpu")
 _FACTORIES = ("empty", "ones", "tensor", "zeros")
@@ -25,11 +26,19 @@ def prepare_device(backend: Literal["gloo", "nccl"], worker: int, seed: int) -> 
     Args:
         backend: ``gloo`` for CPU, ``nccl`` for GPUs.
         worker: Slot on the node; the GPU's index with ``nccl``.
-        seed: Seed of the task, for Megatron's generators on a GPU.
+        seed: Seed of the task, for what draws random numbers before the first forward pass.
     """
     if backend == "gloo":
         _patch_for_cpu()
-        return _CPU
+        device = _CPU
+    else:
+        device = _prepare_gpu(worker)
+    # Makes Megatron's generators; ``reseed`` gives them their states before each forward pass.
+    model_parallel_cuda_manual_seed(seed, tp_rank=0, ep_rank=0, etp_rank=0)
+    return device
+
+
+def _prepare_gpu(worker: int) -> torch.device:
     # NCCL's monitor threads would ask our store once per second for a peer's signal to dump; each
     # question would travel to the controller, and the threads would need Python's lock for it.
     os.environ["TORCH_NCCL_ENABLE_MONITORING"] = "0"
@@ -41,7 +50,6 @@ def prepare_device(backend: Literal["gloo", "nccl"], worker: int, seed: int) -> 
     # Equal runs give equal losses: no atomics in kernels, and one fixed workspace for cuBLAS.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.use_deterministic_algorithms(True, warn_only=True)
-    model_parallel_cuda_manual_seed(seed)
     return device
 
 
@@ -54,10 +62,19 @@ def _patch_for_cpu() -> None:
     cuda.current_device = lambda: _CPU
     # p2p_communication.py synchronises after batched sends and receives.
     cuda.synchronize = lambda *_: None
-    # dot_product_attention.py forks the tracker around its dropout, which is 0 here.
-    tracker: Any = megatron_random
-    tracker._CUDA_RNG_STATE_TRACKER = _NoGenerators()  # noqa: SLF001 - no public way to set it
-    tracker._CUDA_RNG_STATE_TRACKER_INITIALIZED = True  # noqa: SLF001
+    _patch_generators()
+
+
+def _patch_generators() -> None:
+    cuda: Any = torch.cuda
+    random: Any = megatron_random
+    # dot_product_attention.py and transformer_block.py fork the tracker around dropout.
+    random._CUDA_RNG_STATE_TRACKER = CpuGenerators()  # noqa: SLF001 - no public way to set it
+    random._CUDA_RNG_STATE_TRACKER_INITIALIZED = True  # noqa: SLF001
+    # random.py seeds the default generator, and saves and restores it to recompute activations.
+    cuda.manual_seed = torch.default_generator.manual_seed
+    random._get_cuda_rng_state = lambda **_: torch.get_rng_state()  # noqa: SLF001
+    random._set_cuda_rng_state = lambda state, **_: torch.set_rng_state(state)  # noqa: SLF001
 
 
 def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -67,11 +84,3 @@ def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
         return factory(*args, **kwargs)
 
     return on_cpu
-
-
-class _NoGenerators:
-    """Stands for Megatron's tracker of CUDA generators where nothing draws random numbers."""
-
-    @contextlib.contextmanager
-    def fork(self, *_: object) -> Iterator[None]:
-        yield

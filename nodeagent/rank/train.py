@@ -1,49 +1,39 @@
-"""The training loop of one rank: iterations, the vote that commits each, checkpoints, the stop.
+"""The training loop of one rank: iteration after iteration, checkpoints, the pause, the stop.
 
-An iteration runs Megatron's schedule over this replica's micro-batches (forward, backward, and the
-reduction of the gradients), then the *vote*: one small all-reduce of our own over all ranks. It
-carries the loss, the squared gradient norm and the wish to stop, so that every rank knows all three
-and decides alike: step or raise, go on or stop after this iteration.
+The loop belongs to a process and outlives generations: model, optimizer and ledger stay where they
+are when the process joins the next one. Every iteration ends in a vote (``iteration``), so all ranks
+decide alike whether to go on, to pause or to stop after it.
 
-The global batch does not depend on the layout: replica r of dp computes the r-th block of
-micro-batches, and loss and gradient are means over all of them.
-
-Not here: who reports to whom (``link``), what happens to an exception (``main``).
+Not here: the phases of an iteration, taking up after a fault (``resume``), exceptions (``main``).
 """
 
-import math
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-import torch
-from megatron.core.pipeline_parallel import get_forward_backward_func
-from megatron.core.tensor_parallel import param_is_not_tensor_parallel_duplicate
-from megatron.core.transformer.module import param_is_not_shared
-
-from nodeagent.protocol.observations import (
-    AnyObservation,
-    CheckpointLoaded,
-    CheckpointSaved,
-    IterationCommitted,
-)
+from nodeagent.protocol.observations import AnyObservation, CheckpointSaved, IterationCommitted
+from nodeagent.protocol.regroup import Position, StateSource, VoteResult
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.checkpoint import Checkpoints
-from nodeagent.rank.data import MicroBatches
-from nodeagent.rank.gpt import build_model, build_optimizer
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.iteration import Iterations
+from nodeagent.rank.ledger import Ledger
+from nodeagent.rank.loop import Loop
+from nodeagent.rank.parallel import HaltedError, Place, data_parallel_group
+from nodeagent.rank.rebind import groups_by_role, rebind
+from nodeagent.rank.resume import resume_from_peers
+from nodeagent.rank.state import TrainingState
 from nodeagent.rank.store import AgentStore
 
-_MAX_GRAD_NORM: Final = 1.0
-"""Gradients are scaled down to this L2 norm, the customary bound for GPT."""
-
-
-class NonFiniteLossError(Exception):
-    """The loss or the gradient of the global batch is NaN or infinite; nothing was updated."""
+_FINAL_CHECKPOINT_LIMIT_S: Final = 120.0
 
 
 class DrillError(Exception):
     """Raised on an operator's request, to rehearse an exception in a rank."""
+
+
+class PausedError(Exception):
+    """All ranks agreed to pause at the end of an iteration."""
 
 
 class Control(Protocol):
@@ -52,6 +42,10 @@ class Control(Protocol):
     @property
     def is_stop_requested(self) -> bool:
         """Whether the ranks should stop after the running iteration."""
+
+    @property
+    def is_pause_requested(self) -> bool:
+        """Whether the ranks should park after the running iteration."""
 
     def take_raise_request(self) -> bool:
         """Return whether a drill's exception is wanted, once per request."""
@@ -64,170 +58,185 @@ class Control(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
-    """The loop's only access to time."""
+class Surroundings:
+    """What the loop knows of the world outside training.
 
+    Attributes:
+        control: The link to the agent.
+        halted: Set when the generation is halted; a wait ends at once then.
+        monotonic_s: The loop's only access to time.
+    """
+
+    control: Control
+    halted: threading.Event
     monotonic_s: Callable[[], float]
-    wait_s: Callable[[float], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Vote:
-    """What all ranks agree on before they step."""
-
-    loss: float
-    grad_norm: float
-    is_stop_wanted: bool
 
 
 class Training:
-    """One rank's share of a task's training in one generation."""
+    """One process's share of a task's training."""
 
-    def __init__(self, launch: RankLaunch, place: Place, control: Control, clocks: Clocks) -> None:
+    def __init__(self, loop: Loop, surroundings: Surroundings) -> None:
+        self._loop = loop
+        self._around = surroundings
+        self._control = surroundings.control
+        self._ledger = Ledger()
+        self._iterations = Iterations(loop, self._ledger, self._at_boundary)
+        self._state = TrainingState(loop.chunks, loop.optimizer)
+        self._groups = groups_by_role()
+        self._launch: RankLaunch | None = None
+        self._checkpoints: Checkpoints | None = None
+        self._to_compute: Sequence[int] | None = None
+        self._paced_at = 0.0
+
+    @property
+    def launch(self) -> RankLaunch:
+        """Who this rank is at present."""
+        assert self._launch is not None, "enter() comes first"
+        return self._launch
+
+    @property
+    def iteration(self) -> int:
+        """The iteration that runs."""
+        return self._ledger.iteration
+
+    @property
+    def committed(self) -> int:
+        """The newest iteration whose update this rank has applied."""
+        return self._ledger.committed
+
+    def position(self) -> Position:
+        """Return where this rank stands. Call it while nothing runs."""
+        return self._ledger.position(len(self._iterations.reduction.names))
+
+    def enter(self, launch: RankLaunch, place: Place, store: AgentStore) -> StateSource:
+        """Join a generation whose groups are formed; return where the state came from.
+
+        Raises:
+            RuntimeError: A peer was lost meanwhile.
+        """
         self._launch = launch
-        self._spec = launch.training
-        self._place = place
-        self._control = control
-        self._clocks = clocks
-        self._micro_batches = MicroBatches(self._spec, place.device)
-        self._model = build_model(self._spec.model, place, self._spec.seed)
-        self._optimizer = build_optimizer(self._model, self._spec.learning_rate)
+        groups = groups_by_role()
+        if groups is not self._groups:
+            rebind(self._loop.chunks, self._loop.optimizer, self._groups, groups)
+            self._groups = groups
+        self._iterations.enter(place, data_parallel_group())
+        if self._checkpoints is not None:
+            self._checkpoints.abandon()
         self._checkpoints = Checkpoints(launch, place)
-        self._forward_backward = get_forward_backward_func()
-        self.iteration = 0
-        """The iteration that runs or was finished last; 0 before the first."""
+        if launch.resume.source == "peer":
+            resumed = resume_from_peers(
+                launch.resume, place, self._iterations, self._ledger, self._state
+            )
+            self._to_compute = resumed.micro_batches
+            return resumed.source
+        return self._load(store)
 
-    def resume(self, store: AgentStore) -> None:
-        """Load the newest usable checkpoint, the same one on all ranks; else keep the seed's."""
-        began = self._clocks.monotonic_s()
-        self.iteration = self._checkpoints.load(self._model, self._optimizer, store)
-        if self._place.global_rank == 0:
-            duration_s = self._clocks.monotonic_s() - began
-            self._report(CheckpointLoaded, iteration=self.iteration, duration_s=duration_s)
+    def _load(self, store: AgentStore) -> StateSource:
+        assert self._checkpoints is not None
+        self._ledger.has_state = False
+        self._to_compute = None
+        iteration = self._checkpoints.load(self._loop.chunks[0], self._loop.optimizer, store)
+        self._ledger.adopt(iteration)
+        return "disk" if iteration else "seed"
 
     def run(self) -> Literal["stopped", "finished"]:
         """Train until the task is finished or all ranks agreed to stop; both save a checkpoint.
 
         Raises:
-            NonFiniteLossError: On all ranks alike.
-            DrillError: On the rank that was asked to.
+            PausedError: All ranks agreed to pause; nothing of the next iteration is begun.
+            HaltedError: The generation was halted.
+            Exception: Whatever else interrupted the iteration.
         """
-        last = self._spec.num_iterations
-        while last is None or self.iteration < last:
-            self.iteration += 1
-            is_stop_wanted = self._iterate()
-            is_last = self.iteration == last
-            if is_stop_wanted or is_last or self.iteration % self._spec.checkpoint_interval == 0:
-                self._save()
+        spec = self.launch.training
+        while spec.num_iterations is None or self.committed < spec.num_iterations:
+            is_last = self.iteration == spec.num_iterations
+            vote, (_, is_stop_wanted) = self._iterate()
+            if is_stop_wanted or is_last or self.committed % spec.checkpoint_interval == 0:
+                self._save(vote)
             if is_stop_wanted and not is_last:
+                self._finish_saving()
                 return "stopped"
+            if vote.is_pause_wanted and not is_last:
+                raise PausedError
+        self._finish_saving()
         return "finished"
 
-    def _iterate(self) -> bool:
-        """Run one iteration and return whether the ranks agreed to stop after it."""
-        began = self._clocks.monotonic_s()
-        self._model.zero_grad_buffer()
-        self._optimizer.zero_grad()
-        loss_sum = self._accumulate_and_reduce()
-        elapsed_s = self._clocks.monotonic_s() - began
-        # Before the vote, so that the update is committed when the iteration ends, not earlier.
-        self._clocks.wait_s(self._spec.iteration_floor_s - elapsed_s)
-        vote = self._vote(loss_sum)
-        if vote.grad_norm > _MAX_GRAD_NORM:
-            self._model.scale_gradients(_MAX_GRAD_NORM / vote.grad_norm)
-        self._optimizer.step()
-        self._announce(vote, self._clocks.monotonic_s() - began)
-        return vote.is_stop_wanted
-
-    def _accumulate_and_reduce(self) -> float:
-        """Leave the gradient of the global batch in the model; return this rank's sum of losses."""
-        num_local = self._spec.num_micro_batches // self._place.layout.dp
-        first = self._place.dp_rank * num_local
-        losses: list[torch.Tensor] = self._forward_backward(
-            forward_step_func=self._forward_step,
-            data_iterator=iter(range(first, first + num_local)),
-            model=self._model,
-            num_microbatches=num_local,
-            seq_length=self._spec.model.seq_length,
-            micro_batch_size=self._spec.micro_batch_size,
-            forward_only=False,
+    def _iterate(self) -> tuple[VoteResult, list[bool]]:
+        began = self._around.monotonic_s()
+        control, is_fresh = self._control, self._to_compute is None
+        if self._to_compute is None:
+            self._iterations.begin()
+            self._to_compute = self._iterations.own_share()
+        micro_batches, self._to_compute = self._to_compute, None
+        self._paced_at = began
+        vote, granted = self._iterations.run(
+            micro_batches, control.is_pause_requested, control.is_stop_requested
         )
-        # Only the last stage has losses, and each of its tensor-parallel ranks has the same ones.
-        if not losses or self._place.tp_rank != 0:
-            return 0.0
-        return float(torch.stack(losses).double().sum())
+        self._announce(vote, self._around.monotonic_s() - began, is_fresh=is_fresh)
+        self._report_saved()
+        return vote, granted
 
-    def _forward_step(
-        self, indices: Iterator[int], model: torch.nn.Module
-    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]]:
-        index = next(indices)
+    def _at_boundary(self, micro_batch: int) -> None:
+        """Stop here, before ``micro_batch``, if that is wanted and no rank would wait for this one."""
         if self._control.take_raise_request():
-            raise DrillError(f"drill: exception in micro-batch {index}")
-        batch = self._micro_batches.get(self.iteration, index)
-        output = model(batch.tokens, batch.position_ids, None, labels=batch.labels)
-        return output, _mean_loss
+            raise DrillError(f"drill: exception in micro-batch {micro_batch}")
+        place = self._iterations.place
+        if place.is_first_stage:
+            self._pace(place)
+        if place.layout.tp * place.layout.pp == 1 and self._around.halted.is_set():
+            raise HaltedError
 
-    def _vote(self, loss_sum: float) -> _Vote:
-        wishes_stop = float(self._control.is_stop_requested)
-        total_loss, squared_norm, num_wishes = self._place.sum_over_all(
-            [loss_sum, self._squared_norm(), wishes_stop]
-        )
-        # NaN and infinity survive a sum, so every rank sees what any rank saw.
-        if not math.isfinite(total_loss + squared_norm):
-            raise NonFiniteLossError(
-                f"iteration {self.iteration}: loss sum {total_loss}, squared norm {squared_norm}"
-            )
-        loss = total_loss / self._spec.num_micro_batches
-        return _Vote(loss, math.sqrt(squared_norm), num_wishes > 0)
+    def _pace(self, place: Place) -> None:
+        """Wait until a micro-batch has taken its part of the iteration's floor."""
+        spec = self.launch.training
+        if spec.iteration_floor_s > 0:
+            floor_s = spec.iteration_floor_s * place.layout.dp / spec.num_micro_batches
+            elapsed_s = self._around.monotonic_s() - self._paced_at
+            self._around.halted.wait(max(0.0, floor_s - elapsed_s))
+            self._paced_at = self._around.monotonic_s()
 
-    def _squared_norm(self) -> float:
-        """Return this rank's part of the squared gradient norm; each shard counts once."""
-        if self._place.dp_rank != 0:
-            return 0.0
-        norms = [
-            torch.linalg.vector_norm(parameter.main_grad)
-            for parameter in self._model.module.parameters()
-            if param_is_not_shared(parameter) and param_is_not_tensor_parallel_duplicate(parameter)
-        ]
-        return float(torch.stack(norms).double().square().sum()) if norms else 0.0
-
-    def _announce(self, vote: _Vote, duration_s: float) -> None:
-        self._control.pulse(self.iteration, duration_s)
-        if self._place.global_rank == 0:
-            spec = self._spec
-            self._report(
-                IterationCommitted,
-                iteration=self.iteration,
+    def _announce(self, vote: VoteResult, duration_s: float, *, is_fresh: bool) -> None:
+        self._control.pulse(vote.iteration, duration_s)
+        if self._iterations.place.global_rank != 0:
+            return
+        launch, spec = self.launch, self.launch.training
+        is_resumed = vote.iteration == launch.resume.committed + 1 and not is_fresh
+        self._control.report(
+            IterationCommitted(
+                task=launch.task,
+                generation=launch.generation,
+                global_rank=launch.global_rank,
+                iteration=vote.iteration,
                 loss=vote.loss,
                 duration_s=duration_s,
                 num_tokens=spec.num_micro_batches * spec.micro_batch_size * spec.model.seq_length,
                 grad_norm=vote.grad_norm,
-            )
-
-    def _save(self) -> None:
-        began = self._clocks.monotonic_s()
-        num_bytes = self._checkpoints.save(self.iteration, self._model, self._optimizer)
-        if self._place.global_rank == 0:
-            self._report(
-                CheckpointSaved,
-                iteration=self.iteration,
-                duration_s=self._clocks.monotonic_s() - began,
-                num_bytes=num_bytes,
-            )
-
-    def _report(self, kind: Callable[..., AnyObservation], **fields: float) -> None:
-        launch = self._launch
-        self._control.report(
-            kind(
-                task=launch.task,
-                generation=launch.generation,
-                global_rank=launch.global_rank,
-                **fields,
+                num_recomputed=launch.resume.num_recomputed if is_resumed else 0,
+                num_saved=launch.resume.num_saved if is_resumed else 0,
             )
         )
 
+    def _save(self, vote: VoteResult) -> None:
+        assert self._checkpoints is not None
+        loop = self._loop
+        self._checkpoints.save(vote.iteration, vote.loss, loop.chunks[0], loop.optimizer)
 
-def _mean_loss(loss_per_token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    # Megatron divides the first by the replica's micro-batches and its DDP by the replicas.
-    loss = loss_per_token.mean()
-    return loss, loss.detach().clone()
+    def _finish_saving(self) -> None:
+        assert self._checkpoints is not None
+        self._checkpoints.wait(_FINAL_CHECKPOINT_LIMIT_S)
+        self._report_saved()
+
+    def _report_saved(self) -> None:
+        assert self._checkpoints is not None
+        launch = self.launch
+        for saved in self._checkpoints.finished():
+            self._control.report(
+                CheckpointSaved(
+                    task=launch.task,
+                    generation=launch.generation,
+                    global_rank=launch.global_rank,
+                    iteration=saved.iteration,
+                    duration_s=saved.duration_s,
+                    num_bytes=saved.num_bytes,
+                )
+            )

@@ -1,7 +1,11 @@
 """A rank that trains nothing: speaks the protocol of ``ranks.sock`` and does what its script says.
 
 The script travels as JSON in ``training.data_path`` of the launch. Like the real rank it keeps its
-reports until they are stored and connects again for ever.
+reports until they are stored and connects again for ever, but not while a file ``silence`` lies in
+the state directory.
+
+It parks at ``Halt`` and goes on at ``Join``, with the script of that launch. What it was told comes
+back in its position: ``broken`` as counted micro-batches, ``at_boundary`` as an idle phase.
 """
 
 import json
@@ -19,6 +23,8 @@ from pydantic import BaseModel, TypeAdapter
 from nodeagent.probes.processes import read_stat
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import (
+    Halt,
+    Join,
     RaiseInRank,
     RankHello,
     RankPulse,
@@ -32,8 +38,11 @@ from nodeagent.protocol.observations import (
     CheckpointSaved,
     IterationCommitted,
     RankDone,
+    RankHalted,
+    RankJoined,
     RankRaised,
 )
+from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.training import RankLaunch
 from profiles.layout import Layout
@@ -55,12 +64,19 @@ class Script(BaseModel):
     last_words: str = ""
     store_key: str = ""
     """A key that it gets from the store; the value, a number, comes back as a checkpoint's size."""
+    is_ended_by_join: bool = False
+    """It exits with ``exit_code`` when it is told to go on with this script, without a word."""
     is_fork_refused: bool = False
     is_cold_start_broken: bool = False
 
 
 def launch(
-    script: Script, task: str = "gpt-a", generation: int = 1, global_rank: int = 0, worker: int = 0
+    script: Script,
+    task: str = "gpt-a",
+    generation: int = 1,
+    global_rank: int = 0,
+    worker: int = 0,
+    continues: RankRef | None = None,
 ) -> RankLaunch:
     """Return a launch whose rank follows ``script``."""
     shape = ModelShape(num_layers=1, hidden_size=8, num_attention_heads=1, seq_length=8)
@@ -71,6 +87,7 @@ def launch(
             "global_rank": global_rank,
             "worker": worker,
             "layout": Layout(dp=4),
+            "continues": continues,
             "training": {
                 "model": shape,
                 "checkpoint_dir": "/nowhere",
@@ -90,6 +107,7 @@ class FakeRank:
 
     def __init__(self, state_dir: Path, rank: RankLaunch) -> None:
         self._path = str(state_dir / "ranks.sock")
+        self._silence = state_dir / "silence"
         self._rank = rank
         self._script = script_of(rank)
         self._codec: Codec[ToRank] = Codec(TypeAdapter(ToRank))
@@ -98,6 +116,7 @@ class FakeRank:
         self._iteration = 0
         self._connection: socket.socket | None = None
         self._splitter = LineSplitter()
+        self._is_parked = False
         self._stop_reason = ""
 
     def run(self) -> int:
@@ -109,7 +128,8 @@ class FakeRank:
             self._turn(max(0.0, due - time.monotonic()))  # noqa: TID251 - see above
             if time.monotonic() >= due:  # noqa: TID251 - see above
                 due += self._script.period_s
-                self._commit()
+                if not self._is_parked:
+                    self._commit()
         while self._unstored and not self._script.is_hasty:
             self._turn(0.05)
         print(self._script.last_words, file=sys.stderr, flush=True)  # noqa: T201 - its log
@@ -162,8 +182,40 @@ class FakeRank:
                 self._stop_reason = "stopped"
             case RaiseInRank():
                 self._raise()
+            case Halt():
+                self._halt(message)
+            case Join(launch=launch):
+                self._join(launch)
             case StoreReply():
                 raise AssertionError("a store reply on the control connection")
+
+    def _halt(self, halt: Halt) -> None:
+        if halt.generation == self._rank.generation and not self._is_parked:
+            self._is_parked = True
+            position = Position(
+                committed=self._iteration,
+                has_state=True,
+                phase="idle" if halt.at_boundary else "accumulate",
+                counted=tuple(halt.broken),
+            )
+            self._report(RankHalted(**self._identity(), position=position))
+
+    def _join(self, launch: RankLaunch) -> None:
+        if launch.generation <= self._rank.generation:
+            return
+        self._rank, self._script, self._is_parked = launch, script_of(launch), False
+        if self._script.is_ended_by_join:
+            os._exit(self._script.exit_code)
+        self._send(RankHello(**self._identity(), pid=os.getpid()))
+        self._report(
+            RankJoined(
+                **self._identity(),
+                iteration=self._iteration,
+                source="own",
+                form_s=0.0,
+                state_s=0.0,
+            )
+        )
 
     def _raise(self) -> None:
         self._report(
@@ -219,6 +271,8 @@ class FakeRank:
                 self._connection = None
 
     def _connect(self) -> None:
+        if self._silence.exists():
+            return
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(self._path)

@@ -30,6 +30,8 @@ from nodeagent.protocol.local import (
     ForkRefused,
     FromRank,
     FromTemplate,
+    Halt,
+    Join,
     RankForked,
     RankHello,
     RankPulse,
@@ -38,6 +40,7 @@ from nodeagent.protocol.local import (
     TemplateHello,
 )
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted, RankRaised
+from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.rendezvous import StoreCall
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
@@ -196,6 +199,29 @@ class RankHost:
             peers = [peer for peer in self._peers if peer.rank == key_of(launch)]
         assert peers, f"{key_of(launch)} is not connected"
         peers[-1].connection.sendall(encode(message))
+
+    def halt(self, ranks: list[RankLaunch], broken: list[int]) -> None:
+        """Have these ranks park; ``broken`` are the global ranks that are lost."""
+        for launch in ranks:
+            self.send(launch, Halt(generation=launch.generation, broken=broken))
+
+    def pause(self, ranks: list[RankLaunch]) -> None:
+        """Have these ranks park together after the running iteration."""
+        for launch in ranks:
+            self.send(launch, Halt(generation=launch.generation, at_boundary=True))
+
+    def wait_for_position(self, launch: RankLaunch, timeout_s: float = 30) -> Position:
+        """Wait until the rank parked, and return where it stands."""
+        record = self.record(launch)
+        kinds = ("rank_halted", "rank_raised")
+        self.wait_for(lambda: any(record.of_kind(kind) for kind in kinds), timeout_s)
+        position: Position | None = [one for kind in kinds for one in record.of_kind(kind)][0].position
+        assert position is not None, self.log(launch)
+        return position
+
+    def join(self, parked: RankLaunch, launch: RankLaunch) -> None:
+        """Have the process of the parked rank become the rank of ``launch``."""
+        self.send(parked, Join(launch=launch))
 
     def cut_connections(self) -> None:
         """Close every connection of every rank, as the death of the agent would."""

@@ -1,0 +1,1 @@
+"""The training that the alternatives protect: runs in ranks, imports torch and Megatron."""

@@ -1,0 +1,48 @@
+"""A rank for launchers that start all processes again: torchrun and ft_launcher."""
+# ruff: noqa: TID253 - only rank processes import this
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from peers.plan import Plan, read_plan
+from peers.training.imports import import_torch
+
+
+def main() -> None:
+    """Join the world that the launcher's environment names, and train."""
+    plan = read_plan(Path(sys.argv[1]))
+    import_torch(is_lean=bool(plan.settings.get("lean_imports")))
+    from torch import distributed  # noqa: PLC0415
+
+    from peers.training.loop import train  # noqa: PLC0415
+    from peers.training.model import prepare_process  # noqa: PLC0415
+
+    prepare_process(plan.workload.seed)
+    distributed.init_process_group("gloo", timeout=timedelta(minutes=30))
+    beat, close = _monitoring(plan)
+    train(plan, int(os.environ["TORCHELASTIC_RESTART_COUNT"]), beat=beat)
+    close()
+    distributed.destroy_process_group()
+
+
+def _monitoring(plan: Plan) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return what tells ft_launcher's monitor that the rank lives, and what ends it."""
+    if not plan.settings.get("heartbeats"):
+        return _nothing, _nothing
+    from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient  # noqa: PLC0415
+
+    client: Any = RankMonitorClient()
+    client.init_workload_monitoring()
+    return client.send_heartbeat, client.shutdown_workload_monitoring
+
+
+def _nothing() -> None:
+    pass
+
+
+if __name__ == "__main__":
+    main()

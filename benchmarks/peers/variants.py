@@ -1,0 +1,236 @@
+"""The alternatives and their settings: what is started for a run.
+
+``default`` follows the alternative's documentation, ``tuned`` what its options allow for a fast
+recovery at this size. None of them may look up host names: that costs seconds on some machines and
+says nothing about recovery.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from peers.plan import FaultKind, Plan
+from peers.processes import free_ports
+
+ROOT: Final = Path(__file__).absolute().parents[2]
+_MAX_RESTARTS: Final = "10"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One process to start for a run."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """An alternative with settings.
+
+    Attributes:
+        peer: The alternative.
+        setting: ``default`` or ``tuned``.
+        what: The settings in words, for the report.
+        settings: Read by the training.
+        commands: Returns the processes of a run, given the directory of programs and the plan's
+            file. They are started in this order; the run is over when all but the first
+            ``num_servers`` have ended.
+        unsupported: Kinds of faults that can't be tried, with the reason.
+    """
+
+    peer: str
+    setting: str
+    what: str
+    settings: Mapping[str, float]
+    commands: Callable[[Path, Plan], Sequence[Command]]
+    num_servers: int = 0
+    unsupported: Mapping[FaultKind, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name on the command line and in the results."""
+        return f"{self.peer}/{self.setting}"
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a run's processes."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT)]),
+        "PYTHONWARNINGS": "ignore",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "TORCH_CPP_LOG_LEVEL": "error",
+        **extra,
+    }
+
+
+def _plan_file(plan: Plan) -> str:
+    return str(Path(plan.directory) / "plan.json")
+
+
+def _elastic(program: str, options: Sequence[str]) -> Callable[[Path, Plan], Sequence[Command]]:
+    def commands(programs: Path, plan: Plan) -> Sequence[Command]:
+        words = [
+            str(programs / program),
+            "--nnodes=1",
+            f"--nproc-per-node={plan.workload.num_ranks}",
+            f"--max-restarts={_MAX_RESTARTS}",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{free_ports(1)}",
+            "--local-addr=127.0.0.1",
+            *options,
+            "-m",
+            "peers.training.restarted",
+            _plan_file(plan),
+        ]
+        return [Command(words)]
+
+    return commands
+
+
+def _wrapped(programs: Path, plan: Plan) -> Sequence[Command]:
+    # Its documentation: not under torchrun, which ends all ranks when one dies.
+    num_reserve = sum(fault.kind == "kill" for fault in plan.faults)
+    world_size = plan.workload.num_ranks + num_reserve
+    port = free_ports(3)
+    return [
+        Command(
+            [str(programs / "python"), "-m", "peers.training.wrapped", _plan_file(plan)],
+            {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world_size),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            },
+        )
+        for rank in range(world_size)
+    ]
+
+
+def _managed(lighthouse: Sequence[str]) -> Callable[[Path, Plan], Sequence[Command]]:
+    def commands(programs: Path, plan: Plan) -> Sequence[Command]:
+        num_groups = plan.workload.num_ranks
+        port = free_ports(1 + num_groups)
+        bind = [str(programs / "torchft_lighthouse"), "--bind", f"[::]:{port}"]
+        groups = [
+            Command(
+                [
+                    str(programs / "torchrun"),
+                    "--nnodes=1",
+                    "--nproc-per-node=1",
+                    f"--max-restarts={_MAX_RESTARTS}",
+                    "--master-addr=127.0.0.1",
+                    f"--master-port={port + 1 + group}",
+                    "-m",
+                    "peers.training.managed",
+                    _plan_file(plan),
+                ],
+                {
+                    "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}",
+                    "REPLICA_GROUP_ID": str(group),
+                    "NUM_REPLICA_GROUPS": str(num_groups),
+                },
+            )
+            for group in range(num_groups)
+        ]
+        return [Command([*bind, *lighthouse]), *groups]
+
+    return commands
+
+
+_QUICK_LAUNCHER: Final = "--monitor-interval=0.02"
+
+VARIANTS: Final[Sequence[Variant]] = (
+    Variant(
+        "torchrun",
+        "default",
+        "c10d rendezvous on an explicit endpoint, `--max-restarts`; all else as it comes"
+        " (`--monitor-interval` 0.1 s)",
+        {},
+        _elastic("torchrun", []),
+    ),
+    Variant(
+        "torchrun",
+        "tuned",
+        "`--monitor-interval=0.02`; ranks start without torch's compiler",
+        {"lean_imports": 1},
+        _elastic("torchrun", [_QUICK_LAUNCHER]),
+    ),
+    Variant(
+        "ft_launcher",
+        "default",
+        "heartbeats of the ranks, timeouts as they come (60 and 45 min)",
+        {"heartbeats": 1},
+        _elastic("ft_launcher", ["--ignore-missing-fault-tol-cfg"]),
+    ),
+    Variant(
+        "ft_launcher",
+        "tuned",
+        "heartbeat timeouts 30 and 5 s, `--ft-workload-check-interval=1`,"
+        " `--monitor-interval=0.02`; ranks start without torch's compiler",
+        {"heartbeats": 1, "lean_imports": 1},
+        _elastic(
+            "ft_launcher",
+            [
+                "--ft-initial-rank-heartbeat-timeout=30",
+                "--ft-rank-heartbeat-timeout=5",
+                "--ft-workload-check-interval=1",
+                _QUICK_LAUNCHER,
+            ],
+        ),
+    ),
+    Variant(
+        "inprocess",
+        "default",
+        "`inprocess.Wrapper` with its defaults, gloo timeout 10 s as in its example, one reserve"
+        " rank per kill",
+        {"gloo_timeout": 10},
+        _wrapped,
+    ),
+    Variant(
+        "inprocess",
+        "tuned",
+        "intervals of 0.1 s, no wait for concurrent faults, heartbeat timeout 5 s, gloo timeout"
+        " 2 s, one reserve rank per kill",
+        {
+            "gloo_timeout": 2,
+            "monitor_thread_interval": 0.1,
+            "monitor_process_interval": 0.1,
+            "heartbeat_interval": 0.1,
+            "progress_watchdog_interval": 0.1,
+            "heartbeat_timeout": 5,
+            "last_call_wait": 0,
+            "lean_imports": 1,
+        },
+        _wrapped,
+    ),
+    Variant(
+        "torchft",
+        "default",
+        "lighthouse as in its README (`--join_timeout_ms 10000`), `min_replica_size=1`, gloo"
+        " timeout 5 s, asynchronous quorum, a fixed share of the data per group as in its example",
+        {"gloo_timeout": 5, "min_replica_size": 1},
+        _managed(["--min_replicas", "1", "--quorum_tick_ms", "100", "--join_timeout_ms", "10000"]),
+        num_servers=1,
+    ),
+    Variant(
+        "torchft",
+        "tuned",
+        "`--quorum_tick_ms 20 --join_timeout_ms 1000 --heartbeat_timeout_ms 1000`, gloo timeout 2 s;"
+        " the global batch is divided over the groups that take part, with a synchronous quorum;"
+        " ranks start without torch's compiler",
+        {"gloo_timeout": 2, "min_replica_size": 1, "divides_batch": 1, "lean_imports": 1},
+        _managed(
+            [
+                *("--min_replicas", "1", "--quorum_tick_ms", "20", "--join_timeout_ms", "1000"),
+                *("--heartbeat_timeout_ms", "1000"),
+            ]
+        ),
+        num_servers=1,
+    ),
+)

@@ -1,0 +1,197 @@
+"""The checkpoints of one task, as one rank sees them: save, load, compare, distrust."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from megatron.core.distributed import DistributedDataParallel
+from megatron.core.optimizer import MegatronOptimizer
+
+from nodeagent.clock import SystemClock
+from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
+from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader
+from nodeagent.rank.checkpoint.losses import RecordedLosses
+from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settings_digest
+from nodeagent.rank.checkpoint.saving import Order, SavedCheckpoint, Saver
+from nodeagent.rank.checkpoint.snapshot import HostMemory
+from nodeagent.rank.checkpoint.whole import WholeState, whole_state
+from nodeagent.rank.parallel import Place
+
+logger = logging.getLogger(__name__)
+
+NUM_KEPT: Final = 3
+GIVE_UP_S: Final = 600.0
+_CLOCK: Final = SystemClock()
+
+Model: TypeAlias = DistributedDataParallel | Sequence[DistributedDataParallel]
+"""Megatron's wrapper around the model; several with virtual pipeline stages."""
+
+
+class Checkpoints:
+    """Saves and loads the checkpoints of a task on one rank.
+
+    Args:
+        launch: The rank in its generation.
+        place: Its place in the layout.
+        num_kept: Complete checkpoints to keep.
+        give_up_s: How long global rank 0 waits for the other ranks to write their parts.
+        monotonic_s: The clock.
+    """
+
+    def __init__(
+        self,
+        launch: RankLaunch,
+        place: Place,
+        *,
+        num_kept: int = NUM_KEPT,
+        give_up_s: float = GIVE_UP_S,
+        monotonic_s: Callable[[], float] = _CLOCK.monotonic_s,
+    ) -> None:
+        self._num_kept = num_kept
+        self._give_up_s = give_up_s
+        self._monotonic_s = monotonic_s
+        self._memory = HostMemory()
+        self._enter(launch, place)
+
+    def rejoin(self, launch: RankLaunch, place: Place) -> None:
+        """Go on in another generation; what the old one has not completed is abandoned."""
+        self._retire_saver()
+        self._enter(launch, place)
+
+    def _enter(self, launch: RankLaunch, place: Place) -> None:
+        training = launch.training
+        path = Path(training.checkpoint_dir)
+        self._launch = launch
+        self._place = place
+        self._directory = CheckpointDirectory(path, launch.generation)
+        self._losses = RecordedLosses(path, settings_digest(training))
+        self._loader = Loader(self._directory, place, training, self._losses)
+        self._loaded: Loaded | None = None
+        self._saver = self._new_saver()
+
+    def _new_saver(self) -> Saver:
+        return Saver(
+            self._directory,
+            place=self._place,
+            num_kept=self._num_kept,
+            give_up_s=self._give_up_s,
+            monotonic_s=self._monotonic_s,
+            on_complete=self._losses.forget_until,
+        )
+
+    def _retire_saver(self) -> None:
+        if not self._saver.abandon():
+            # The old thread hangs in a file and may still read its memory.
+            self._memory = HostMemory()
+
+    # --- save --------------------------------------------------------------------------------
+
+    def save(self, iteration: int, loss: float, model: Model, optimizer: MegatronOptimizer) -> None:
+        """Begin to save the state after ``iteration``, whose loss was ``loss``.
+
+        All ranks call it at the same iteration boundary. It returns when the state is copied; the
+        rest happens in the background, and nothing that goes wrong there is raised. While the
+        checkpoint before is still being written this one is skipped.
+        """
+        began_s = self._monotonic_s()
+        pending = self._saver.pending
+        if pending is not None:
+            logger.warning(
+                "checkpoint of iteration %d skipped: that of iteration %d is still being written",
+                iteration,
+                pending,
+            )
+            self._saver.skip(iteration)
+            return
+        try:
+            state = whole_state(_chunks(model), optimizer, is_loading=False)
+            manifest = self._manifest(iteration, loss, state)
+        except CheckpointError as error:
+            logger.error("checkpoint of iteration %d was not saved: %s", iteration, error)  # noqa: TRY400
+            self._saver.skip(iteration)
+            return
+        snapshot = self._memory.take(state.blocks)
+        blocked_s = self._monotonic_s() - began_s
+        self._saver.begin(Order(manifest, snapshot, began_s, blocked_s))
+
+    def _manifest(self, iteration: int, loss: float, state: WholeState) -> Manifest:
+        training = self._launch.training
+        return Manifest(
+            iteration=iteration,
+            generation=self._launch.generation,
+            layout=self._place.layout,
+            model=training.model,
+            seed=training.seed,
+            settings=self._losses.settings,
+            loss=loss,
+            # Of rank 0, which completes the checkpoint; its shared values are everybody's.
+            optimizer=state.shared if self._place.global_rank == 0 else None,
+            files=(),
+            blocks=(),
+        )
+
+    def finished(self) -> list[SavedCheckpoint]:
+        """Return the checkpoints completed since the last call; only on global rank 0 any."""
+        return self._saver.take_completed()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the checkpoint that is being written, and return whether it went well.
+
+        On global rank 0 that means complete and on disk; on the others that their part is.
+        """
+        return self._saver.wait(timeout_s)
+
+    def abandon(self) -> None:
+        """The generation has ended: stop what is being written. Nothing is completed any more."""
+        self._saver.abandon()
+
+    # --- load --------------------------------------------------------------------------------
+
+    def load(self, model: Model, optimizer: MegatronOptimizer, store: Exchange) -> int:
+        """Load the newest usable checkpoint and return its iteration; 0 if there is none.
+
+        All ranks call it, and all load the same one. If it returns 0 the model is as it was.
+
+        Raises:
+            CheckpointError: On all ranks alike, if a person has to see to something: the newest
+                checkpoint is of another model, seed or format, or the directory can't be read.
+        """
+        self._loaded = self._loader.load(_chunks(model), optimizer, store)
+        return self._loaded.iteration if self._loaded is not None else 0
+
+    def note_loss(self, iteration: int, loss: float) -> None:
+        """Record the loss of a committed iteration; does nothing but on global rank 0."""
+        if self._place.global_rank == 0:
+            self._saver.call(lambda: self._losses.append(iteration, loss))
+
+    def expected_loss(self, iteration: int) -> float | None:
+        """Return the recorded loss of one of the first iterations after the load, if there is one.
+
+        The same on all ranks.
+        """
+        return self._loaded.losses.get(iteration) if self._loaded is not None else None
+
+    def distrust(self, reason: str) -> None:
+        """Quarantine the checkpoint that was loaded, and what was saved since.
+
+        All ranks call it, and then ``load``, which finds the next older one. Where that returns 0
+        the model still has the distrusted state and has to be made anew.
+
+        Raises:
+            CheckpointError: On global rank 0, if it can't be renamed.
+        """
+        loaded, self._loaded = self._loaded, None
+        self._retire_saver()
+        self._saver = self._new_saver()
+        if loaded is None or self._place.global_rank != 0:
+            return
+        for iteration, path in self._directory.complete():
+            if iteration >= loaded.iteration:
+                self._directory.quarantine(path, "distrusted", reason)
+        logger.warning("distrusted %s: %s", name_of(loaded.iteration), reason)
+
+
+def _chunks(model: Model) -> Sequence[DistributedDataParallel]:
+    return [model] if isinstance(model, DistributedDataParallel) else model

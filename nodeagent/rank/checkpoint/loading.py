@@ -1,0 +1,235 @@
+"""The loading half: all ranks of a generation restore the same checkpoint, or none.
+
+Global rank 0 names the candidates through the store, newest first. For each of them every rank reads
+what it needs into memory of its own, checksums first, and only when all ranks could do so the model
+is touched. A damaged candidate is quarantined by rank 0 and all go on to the next one together.
+
+What is loaded needs no layout in common with what was saved; it must be of the same model and seed.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+from megatron.core.distributed import DistributedDataParallel
+from megatron.core.optimizer import MegatronOptimizer
+
+from nodeagent.protocol.training import TrainingSpec
+from nodeagent.rank.checkpoint.dcp import METADATA, Reading
+from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
+from nodeagent.rank.checkpoint.losses import RecordedLosses
+from nodeagent.rank.checkpoint.manifest import (
+    CheckpointError,
+    DamagedError,
+    Manifest,
+    check_content,
+    read_manifest,
+)
+from nodeagent.rank.checkpoint.whole import Block, WholeState, whole_state
+from nodeagent.rank.parallel import Place
+
+logger = logging.getLogger(__name__)
+
+_KEY: Final = "unicron/checkpoint/candidates"
+
+
+class Exchange(Protocol):
+    """What the loader needs of the rendezvous store. ``AgentStore`` is the real one."""
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Store ``value``."""
+
+    def get(self, key: str) -> bytes:
+        """Return the value, waiting for the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was loaded.
+
+    Attributes:
+        iteration: The state is that after this iteration.
+        losses: Recorded losses of the first iterations that follow.
+    """
+
+    iteration: int
+    losses: dict[int, float]
+
+
+class Loader:
+    """Loads checkpoints on one rank of one generation."""
+
+    def __init__(
+        self,
+        directory: CheckpointDirectory,
+        place: Place,
+        training: TrainingSpec,
+        losses: RecordedLosses,
+    ) -> None:
+        self._directory = directory
+        self._place = place
+        self._training = training
+        self._losses = losses
+        self._num_loads = 0
+
+    def load(
+        self,
+        chunks: Sequence[DistributedDataParallel],
+        optimizer: MegatronOptimizer,
+        store: Exchange,
+    ) -> Loaded | None:
+        """Load the newest usable checkpoint on all ranks; None if there is none.
+
+        Raises:
+            CheckpointError: A person has to see to something; on all ranks alike.
+        """
+        candidates = self._agree(store)
+        had_state = _has_state(optimizer)
+        for iteration, losses in candidates:
+            if self._try(iteration, chunks, optimizer):
+                logger.info("loaded %s", name_of(iteration))
+                return Loaded(iteration, losses)
+        if not had_state:
+            _clear_state(optimizer)
+        return None
+
+    # --- agreement ---------------------------------------------------------------------------
+
+    def _agree(self, store: Exchange) -> list[tuple[int, dict[int, float]]]:
+        """Return iterations and following losses of the candidates, the same on all ranks."""
+        self._num_loads += 1
+        key = f"{_KEY}/{self._num_loads}"
+        if self._place.global_rank == 0:
+            store.set(key, json.dumps(self._proposal()))
+        proposal = json.loads(store.get(key))
+        if "error" in proposal:
+            raise CheckpointError(proposal["error"])
+        return [
+            (iteration, {int(number): loss for number, loss in losses.items()})
+            for iteration, losses in proposal["candidates"]
+        ]
+
+    def _proposal(self) -> dict[str, Any]:
+        try:
+            self._directory.remove_stale()
+            found = self._directory.candidates()
+            if found:
+                # Training on from an older one would silently lose work.
+                self._check_fits(found[0])
+        except CheckpointError as error:
+            return {"error": str(error)}
+        fitting = [one.iteration for one in found if self._misfit(one) is None]
+        return {"candidates": [(one, self._losses.after(one)) for one in fitting]}
+
+    def _check_fits(self, manifest: Manifest) -> None:
+        misfit = self._misfit(manifest)
+        if misfit is not None:
+            path = self._directory.path / name_of(manifest.iteration)
+            raise CheckpointError(
+                f"{path} is of another {misfit}; use another checkpoint_dir, or the {misfit} that"
+                " it was made with"
+            )
+
+    def _misfit(self, manifest: Manifest) -> str | None:
+        if manifest.model != self._training.model:
+            return "model"
+        return "seed" if manifest.seed != self._training.seed else None
+
+    # --- one candidate -------------------------------------------------------------------------
+
+    def _try(
+        self,
+        iteration: int,
+        chunks: Sequence[DistributedDataParallel],
+        optimizer: MegatronOptimizer,
+    ) -> bool:
+        path = self._directory.path / name_of(iteration)
+        state = whole_state(chunks, optimizer, is_loading=True)
+        staged: list[Block] = []
+        misfit = damage = ""
+        manifest: Manifest | None = None
+        try:
+            self._check_visible(path)
+            manifest = read_manifest(path)
+            staged = self._staged(manifest, state)
+        except CheckpointError as error:
+            misfit = f"{path} can't be loaded: {error}"
+        except (DamagedError, OSError, RuntimeError, ValueError) as error:
+            damage = str(error).splitlines()[0]
+            logger.warning("%s is damaged: %s", path, damage)
+        num_misfits, num_damaged = self._place.sum_over_all(
+            [float(bool(misfit)), float(bool(damage))]
+        )
+        if num_misfits:
+            raise CheckpointError(misfit or f"{path} can't be loaded by another rank")
+        if num_damaged:
+            self._quarantine(iteration, damage or "found damaged by another rank")
+            return False
+        assert manifest is not None
+        _restore(state, staged, optimizer, manifest)
+        return True
+
+    def _check_visible(self, path: Path) -> None:
+        # Rank 0 has just seen it. What is wrong with this node must not condemn the checkpoint.
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise CheckpointError(
+                f"rank {self._place.global_rank} doesn't see it or may not read it; checkpoint_dir"
+                " must be shared by all nodes"
+            )
+
+    def _staged(self, manifest: Manifest, state: WholeState) -> list[Block]:
+        """Return copies of this rank's blocks, read from disk and verified."""
+        path = self._directory.path / name_of(manifest.iteration)
+        staged = [
+            replace(block, tensor=torch.empty(block.tensor.size(), dtype=block.tensor.dtype))
+            for block in state.blocks
+        ]
+        reading = Reading(path, manifest.blocks, staged)
+        needed = reading.files
+        if self._place.global_rank == 0:
+            needed = needed | {METADATA}
+        for file in manifest.files:
+            if file.name in needed:
+                check_content(path, file)
+        reading.read()
+        return staged
+
+    def _quarantine(self, iteration: int, reason: str) -> None:
+        problem = ""
+        if self._place.global_rank == 0:
+            try:
+                self._directory.quarantine(
+                    self._directory.path / name_of(iteration), "checksum", reason
+                )
+            except CheckpointError as error:
+                problem = str(error)
+        if self._place.sum_over_all([float(bool(problem))])[0]:
+            raise CheckpointError(problem or "a bad checkpoint can't be quarantined, see rank 0")
+
+
+def _restore(
+    state: WholeState, staged: list[Block], optimizer: MegatronOptimizer, manifest: Manifest
+) -> None:
+    with torch.no_grad():
+        for block, copy in zip(state.blocks, staged, strict=True):
+            block.tensor.copy_(copy.tensor)
+    state.restore_shared(optimizer, manifest.optimizer)
+
+
+def _optimizers(optimizer: MegatronOptimizer) -> list[MegatronOptimizer]:
+    return list(getattr(optimizer, "chained_optimizers", [optimizer]))
+
+
+def _has_state(optimizer: MegatronOptimizer) -> bool:
+    return any(len(one.state) > 0 for one in _optimizers(optimizer))
+
+
+def _clear_state(optimizer: MegatronOptimizer) -> None:
+    # Zeros without a step count are no state that Adam could begin with.
+    for one in _optimizers(optimizer):
+        one.state.clear()

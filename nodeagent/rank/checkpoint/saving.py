@@ -1,0 +1,289 @@
+"""The background half of a save: a thread per rank that writes, and on rank 0 completes.
+
+Ranks tell each other through the checkpoint's directory alone. A rank that has written its blocks
+adds ``part_<rank>.json``; one that could not, or was still busy with the checkpoint before, adds
+``part_<rank>.missing``, and global rank 0 gives this checkpoint up. Whatever goes wrong here is
+logged and costs a checkpoint; it never ends training.
+"""
+
+import logging
+import queue
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nodeagent.rank.checkpoint.dcp import AbandonedError, write_metadata, write_part
+from nodeagent.rank.checkpoint.directory import (
+    CheckpointDirectory,
+    name_of,
+    sync_directory,
+    write_durably,
+)
+from nodeagent.rank.checkpoint.manifest import Manifest, Part
+from nodeagent.rank.checkpoint.snapshot import Snapshot
+from nodeagent.rank.parallel import Place
+
+logger = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.02
+_ABANDON_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """A checkpoint that is complete on disk.
+
+    Attributes:
+        iteration: The state is that after this iteration.
+        num_bytes: Bytes of all its files.
+        duration_s: Seconds from the iteration boundary until it was complete.
+        blocked_s: Seconds of these that training waited on global rank 0.
+    """
+
+    iteration: int
+    num_bytes: int
+    duration_s: float
+    blocked_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A checkpoint to be written.
+
+    Attributes:
+        manifest: Everything but files and blocks.
+        snapshot: This rank's blocks.
+        began_s: When the iteration boundary was reached, on the saver's clock.
+        blocked_s: Seconds that training waited.
+    """
+
+    manifest: Manifest
+    snapshot: Snapshot
+    began_s: float
+    blocked_s: float
+
+
+class GivenUpError(Exception):
+    """A rank has no part in this checkpoint."""
+
+
+class Saver:
+    """Writes checkpoints of one rank in one generation, one at a time.
+
+    Args:
+        directory: Where.
+        place: This rank in the layout; global rank 0 completes checkpoints.
+        num_kept: Complete checkpoints to keep.
+        give_up_s: How long rank 0 waits for the parts of the others.
+        monotonic_s: The clock.
+        on_complete: Called on rank 0's thread with the iteration of the oldest checkpoint kept.
+    """
+
+    def __init__(
+        self,
+        directory: CheckpointDirectory,
+        *,
+        place: Place,
+        num_kept: int,
+        give_up_s: float,
+        monotonic_s: Callable[[], float],
+        on_complete: Callable[[int], None],
+    ) -> None:
+        self._directory = directory
+        self._global_rank = place.global_rank
+        self._num_ranks = place.layout.num_workers
+        self._num_kept = num_kept
+        self._give_up_s = give_up_s
+        self._monotonic_s = monotonic_s
+        self._on_complete = on_complete
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._publishing = threading.Lock()
+        self._stop = threading.Event()
+        self._pending: int | None = None
+        self._newest_asked = 0
+        self._newest_good = 0
+        self._completed: list[SavedCheckpoint] = []
+        self._thread: threading.Thread | None = None
+
+    # --- called by the training thread -----------------------------------------------------
+
+    @property
+    def pending(self) -> int | None:
+        """Iteration of the checkpoint that is being written, if any."""
+        return self._pending
+
+    def begin(self, order: Order) -> None:
+        """Write a checkpoint; none may be pending."""
+        assert self._pending is None
+        self._pending = self._newest_asked = order.manifest.iteration
+        self.call(lambda: self._save(order))
+
+    def skip(self, iteration: int) -> None:
+        """Tell rank 0 that this rank has no part in the checkpoint of ``iteration``."""
+        self._newest_asked = iteration
+        if self._global_rank != 0:
+            self.call(lambda: self._tell_missing(iteration))
+
+    def call(self, job: Callable[[], None]) -> None:
+        """Run ``job`` on the thread, after what was asked for before."""
+        if self._stop.is_set():
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def take_completed(self) -> list[SavedCheckpoint]:
+        """Return what was completed since the last call; always empty on other ranks than 0."""
+        with self._changed:
+            completed, self._completed = self._completed, []
+        return completed
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until nothing is pending; return whether the newest checkpoint went well here."""
+        with self._changed:
+            is_idle = self._changed.wait_for(lambda: self._pending is None, timeout_s)
+            return is_idle and self._newest_good == self._newest_asked
+
+    def abandon(self) -> bool:
+        """Stop. When this returns, nothing will be completed any more.
+
+        Returns:
+            Whether the thread has ended. If not, it is inside a system call on a file, and the
+            memory of its snapshot must not be used again.
+        """
+        self._stop.set()
+        with self._publishing:
+            pass
+        self._jobs.put(None)
+        if self._thread is None:
+            return True
+        self._thread.join(_ABANDON_S)
+        return not self._thread.is_alive()
+
+    # --- on the thread ---------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None and not self._stop.is_set():
+            try:
+                job()
+            except OSError as error:
+                logger.error("in %s: %s", self._directory.path, error)  # noqa: TRY400 - one line
+
+    def _save(self, order: Order) -> None:
+        iteration = order.manifest.iteration
+        newest_good = self._newest_good
+        try:
+            self._write(order)
+            newest_good = iteration
+        except AbandonedError:
+            logger.info("checkpoint of iteration %d abandoned with its generation", iteration)
+        except GivenUpError as error:
+            logger.warning("checkpoint of iteration %d given up: %s", iteration, error)
+        except (OSError, RuntimeError, ValueError) as error:
+            logger.error(  # noqa: TRY400 - one clear line, not a traceback
+                "checkpoint of iteration %d was not saved: %s; training goes on. Make room in"
+                " %s, or make it writable",
+                iteration,
+                error,
+                self._directory.path,
+            )
+            self._give_up(iteration)
+        finally:
+            with self._changed:
+                self._pending = None
+                self._newest_good = newest_good
+                self._changed.notify_all()
+
+    def _write(self, order: Order) -> None:
+        temporary = self._directory.temporary(order.manifest.iteration)
+        if self._global_rank == 0:
+            self._directory.remove_stale(before_iteration=order.manifest.iteration)
+        temporary.mkdir(parents=True, exist_ok=True)
+        order.snapshot.wait_until_ready()
+        part = write_part(temporary, self._global_rank, order.snapshot.blocks, self._check)
+        sync_directory(temporary)
+        write_durably(_part_path(temporary, self._global_rank), part.model_dump_json().encode())
+        if self._global_rank == 0:
+            self._complete(order, temporary)
+
+    def _complete(self, order: Order, temporary: Path) -> None:
+        parts = self._await_parts(temporary)
+        blocks = [block for part in parts for block in part.blocks]
+        files = [file for part in parts for file in part.files]
+        files.append(write_metadata(temporary, blocks))
+        for global_rank in range(self._num_ranks):
+            _part_path(temporary, global_rank).unlink()
+        manifest = order.manifest.model_copy(
+            update={"files": tuple(files), "blocks": tuple(blocks)}
+        )
+        self._directory.seal(temporary, manifest)
+        with self._publishing:
+            self._check()
+            self._directory.publish(temporary, manifest.iteration)
+        self._announce(order, sum(file.num_bytes for file in files))
+        self._on_complete(self._directory.prune(self._num_kept))
+
+    def _await_parts(self, temporary: Path) -> list[Part]:
+        deadline = self._monotonic_s() + self._give_up_s
+        for global_rank in range(self._num_ranks):
+            path = _part_path(temporary, global_rank)
+            while not path.exists():
+                self._check_missing(temporary)
+                if self._monotonic_s() > deadline:
+                    shutil.rmtree(temporary, ignore_errors=True)
+                    raise GivenUpError(f"no part of rank {global_rank} in {self._give_up_s:.0f} s")
+                self._stop.wait(_POLL_S)
+                self._check()
+        paths = [_part_path(temporary, rank) for rank in range(self._num_ranks)]
+        return [Part.model_validate_json(path.read_bytes()) for path in paths]
+
+    def _check_missing(self, temporary: Path) -> None:
+        missing = sorted(path.stem for path in temporary.glob("part_*.missing"))
+        if missing:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise GivenUpError(f"not saved by {' '.join(missing)}, see the logs there")
+
+    def _announce(self, order: Order, num_bytes: int) -> None:
+        saved = SavedCheckpoint(
+            iteration=order.manifest.iteration,
+            num_bytes=num_bytes,
+            duration_s=self._monotonic_s() - order.began_s,
+            blocked_s=order.blocked_s,
+        )
+        logger.info(
+            "saved %s: %d bytes in %.3f s, %.4f s of them blocking",
+            name_of(saved.iteration),
+            num_bytes,
+            saved.duration_s,
+            saved.blocked_s,
+        )
+        with self._changed:
+            self._completed.append(saved)
+
+    def _give_up(self, iteration: int) -> None:
+        if self._global_rank == 0:
+            shutil.rmtree(self._directory.temporary(iteration), ignore_errors=True)
+        else:
+            self._tell_missing(iteration)
+
+    def _tell_missing(self, iteration: int) -> None:
+        temporary = self._directory.temporary(iteration)
+        try:
+            temporary.mkdir(parents=True, exist_ok=True)
+            # An empty file: a full disk has room for its name, as a rule.
+            _part_path(temporary, self._global_rank).with_suffix(".missing").touch()
+        except OSError as error:
+            logger.warning("rank 0 can't be told to give up %s: %s", temporary.name, error)
+
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise AbandonedError
+
+
+def _part_path(temporary: Path, global_rank: int) -> Path:
+    return temporary / f"part_{global_rank}.json"

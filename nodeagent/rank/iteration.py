@@ -1,0 +1,157 @@
+"""One iteration, through its phases, on one rank: accumulate, reduce, finalise, vote, step, commit.
+
+The vote is one sum of our own over all ranks of the generation. It carries losses, the squared norm
+of the gradient and wishes, so that every rank knows the same and decides alike. A rank that has its
+result may step; until then the iteration can be finished from its parts or run again. Whatever
+interrupts an iteration leaves a ledger that says where it stood.
+
+Not here: what happens after an interruption (``resume``), who is told (``train``).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from torch.distributed import ProcessGroup
+
+from nodeagent.protocol.regroup import VoteResult, even_shares
+from nodeagent.rank.accumulate import Accumulation
+from nodeagent.rank.gradients import finalise_in_replica, squared_grad_norm
+from nodeagent.rank.ledger import Ledger
+from nodeagent.rank.loop import Loop
+from nodeagent.rank.parallel import Place
+from nodeagent.rank.reduction import Reduction
+
+_NUM_TRIES: Final = 2
+
+
+class NonFiniteLossError(Exception):
+    """Loss or gradient of the global batch is NaN or infinite, twice; nothing was updated."""
+
+
+class VoteError(Exception):
+    """The ranks do not run the same iteration. Our own bug; nothing was updated."""
+
+
+class Iterations:
+    """Runs the iterations of one rank's loop, over all generations of its process.
+
+    Args:
+        loop: The training program.
+        ledger: What is done of the running iteration.
+        at_boundary: Called before each micro-batch with its index; raises to interrupt.
+    """
+
+    def __init__(self, loop: Loop, ledger: Ledger, at_boundary: Callable[[int], None]) -> None:
+        self._loop = loop
+        self._ledger = ledger
+        self._accumulation = Accumulation(loop, ledger, at_boundary)
+        self.reduction = Reduction(loop.chunks, ledger)
+        self._place: Place | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where the rank stands in the present generation."""
+        assert self._place is not None, "enter() comes first"
+        return self._place
+
+    def enter(self, place: Place, data_parallel: ProcessGroup) -> None:
+        """Take up a new generation."""
+        self._place = place
+        self.reduction.enter(data_parallel)
+
+    def begin(self) -> None:
+        """Set the sums to zero: nothing of the iteration is done."""
+        self.forget_sums()
+        self._ledger.begin()
+
+    def forget_sums(self) -> None:
+        """Set the sums to zero, and keep the buckets that are reduced."""
+        for chunk in self._loop.chunks:
+            chunk.zero_grad_buffer()
+        self._ledger.forget_sums()
+
+    def compute(self, micro_batches: Sequence[int]) -> None:
+        """Add ``micro_batches`` to the sums, reduce over the replicas, finalise inside them."""
+        if micro_batches:
+            self.reduction.arm()
+        self._accumulation.run(self.place, micro_batches)
+        self._ledger.phase = "reduce"
+        self.reduction.finish()
+        self._ledger.phase = "finalise"
+        self.reduction.restore()
+        finalise_in_replica(self._loop.chunks)
+
+    def vote(self, *wishes: bool) -> tuple[VoteResult | None, list[bool]]:
+        """Agree with all ranks on the iteration; None if loss or gradient are not finite.
+
+        Args:
+            wishes: Any rank's wish is everybody's in the second value returned; the first of them
+                is the wish to pause.
+
+        Raises:
+            RuntimeError: A peer was lost. Some ranks may have the result, others not.
+            VoteError: A rank runs another iteration.
+        """
+        self._ledger.phase = "vote"
+        place, iteration = self.place, self._ledger.iteration
+        speaks = place.is_last_stage and place.tp_rank == 0 and place.dp_rank == 0
+        loss, num_tokens = self.reduction.losses() if speaks else (0.0, 0.0)
+        norm = sum(squared_grad_norm(chunk, place) for chunk in self._loop.chunks)
+        sums = place.sum_over_all([loss, num_tokens, norm, float(iteration), *map(float, wishes)])
+        loss_sum, num_tokens, squared_norm, iterations = sums[:4]
+        if iterations != iteration * place.layout.num_workers:
+            raise VoteError(f"not all ranks run iteration {iteration}")
+        # NaN and infinity survive a sum, so every rank sees what any rank saw.
+        if not math.isfinite(loss_sum + squared_norm):
+            return None, []
+        granted = [number > 0 for number in sums[4:]]
+        result = VoteResult(
+            iteration=iteration,
+            loss=loss_sum / num_tokens,
+            grad_norm=math.sqrt(squared_norm) / num_tokens,
+            num_tokens=num_tokens,
+            is_pause_wanted=bool(granted and granted[0]),
+        )
+        self._ledger.vote = result
+        return result, granted
+
+    def step(self, vote: VoteResult) -> None:
+        """Apply the update that was voted for; afterwards the iteration is committed here."""
+        loop, ledger = self._loop, self._ledger
+        ledger.phase = "stepping"
+        # Until the step is complete the state is that of no iteration.
+        ledger.has_state = False
+        scale = 1.0 / vote.num_tokens
+        if 0 < loop.max_grad_norm < vote.grad_norm:
+            scale *= loop.max_grad_norm / vote.grad_norm
+        for chunk in loop.chunks:
+            chunk.scale_gradients(scale)
+        loop.before_step(vote.iteration)
+        loop.optimizer.step()
+        ledger.commit(vote)
+        ledger.has_state = True
+
+    def run(self, micro_batches: Sequence[int], *wishes: bool) -> tuple[VoteResult, list[bool]]:
+        """Compute, vote and step; return the vote and the wishes that were granted.
+
+        A vote that is not finite commits nothing: the iteration is run once more, whole.
+
+        Raises:
+            NonFiniteLossError: It was not finite again; on all ranks alike.
+        """
+        for _ in range(_NUM_TRIES):
+            self.compute(micro_batches)
+            vote, granted = self.vote(*wishes)
+            if vote is not None:
+                self.step(vote)
+                return vote, granted
+            self.begin()
+            micro_batches = self.own_share()
+        raise NonFiniteLossError(f"iteration {self._ledger.iteration}: loss or gradient, twice")
+
+    def own_share(self) -> Sequence[int]:
+        """Return the micro-batches that this rank's replica has in a fresh iteration."""
+        layout = self.place.layout
+        return even_shares(self._loop.num_micro_batches, layout.dp)[self.place.dp_rank]
+

@@ -1,0 +1,224 @@
+"""Our own reduction of gradients over the replicas: bucket by bucket, and nothing is ever lost by it.
+
+Megatron's ``DistributedDataParallel`` reduces a bucket in place, so an all-reduce that breaks leaves
+neither the sum of this replica nor that of all. Here each bucket is copied to a staging buffer and
+reduced there: when a reduction breaks, the replica's own sums are untouched, and a bucket whose
+reduction is complete is marked in the ledger and can be handed to others. The replicas' own sums are
+replaced (``restore``) only when all buckets are complete.
+
+As in Megatron, a bucket starts as soon as the backward pass of the last micro-batch has passed all of
+its parameters, and travels while the pass goes on. Megatron's hooks stay in place: they find our
+buckets where they look for Megatron's own. Buckets start in one order on all ranks, whatever order
+the hooks come in, since a collective is matched by its place in the sequence.
+
+The losses travel as a bucket of their own. Sums stay sums: division by the number of tokens comes
+with the vote.
+"""
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from megatron.core.distributed import DistributedDataParallel
+from torch import distributed
+from torch.distributed import ProcessGroup
+
+from nodeagent.rank.ledger import Ledger
+
+LOSS_BUCKET: Final = "losses"
+
+
+@dataclass(slots=True, eq=False)
+class Bucket:
+    """One bucket.
+
+    Attributes:
+        name: The same on all ranks with the same part of the model, in every generation.
+        sums: The replica's own sums: a view of Megatron's gradient buffer.
+        staging: What is, or was, reduced.
+        parameters: Parameters whose gradients it holds.
+    """
+
+    name: str
+    sums: torch.Tensor
+    staging: torch.Tensor
+    parameters: frozenset[torch.nn.Parameter] = frozenset()
+    expected: Counter[torch.nn.Parameter] = field(default_factory=Counter)
+    seen: Counter[torch.nn.Parameter] = field(default_factory=Counter)
+    work: Any = None
+
+
+class _Hooked:
+    """Stands where Megatron's hooks and ``no_sync`` look for a bucket group."""
+
+    def __init__(self, reduction: "Reduction", bucket: Bucket) -> None:
+        self._reduction = reduction
+        self._bucket = bucket
+        self.is_last_microbatch = True
+
+    def register_grad_ready(self, parameter: torch.nn.Parameter, *_: object) -> None:
+        """Megatron's hook: the gradient of ``parameter`` is added to the sums."""
+        if self.is_last_microbatch:
+            self._reduction.note_ready(self._bucket, parameter)
+
+    def reset(self) -> None:
+        """Called by Megatron when it sets the gradients to zero."""
+        self.is_last_microbatch = True
+
+
+class Reduction:
+    """The buckets of one rank's model, over all generations of its process.
+
+    Args:
+        chunks: The model, one wrapper per chunk. The hooks of each are redirected to here.
+        ledger: Where complete buckets are marked.
+    """
+
+    def __init__(self, chunks: list[DistributedDataParallel], ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._group: ProcessGroup | None = None
+        self._is_armed = False
+        self._num_started = 0
+        self._failure: RuntimeError | None = None
+        self._buckets = [bucket for chunk in chunks for bucket in self._take_over(chunk)]
+        device = self._buckets[0].sums.device
+        sums, staging = torch.zeros((2, 2), dtype=torch.float64, device=device)
+        self._losses = Bucket(LOSS_BUCKET, sums, staging)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all buckets, the losses included."""
+        return [bucket.name for bucket in self._all]
+
+    @property
+    def _all(self) -> list[Bucket]:
+        return [*self._buckets, self._losses]
+
+    def enter(self, group: ProcessGroup) -> None:
+        """Reduce over ``group`` from now on: the data-parallel group of a new generation."""
+        self._group = group
+        self._failure = None
+        self._is_armed = False
+        for bucket in self._all:
+            bucket.work = None
+            bucket.seen.clear()
+
+    def arm(self) -> None:
+        """The backward pass of the last micro-batch may come: start buckets as they get ready."""
+        self._is_armed = True
+        self._num_started = 0
+        for bucket in self._all:
+            bucket.seen.clear()
+
+    def note_ready(self, bucket: Bucket, parameter: torch.nn.Parameter) -> None:
+        """Take in that a gradient is complete, and start what can be started."""
+        bucket.seen[parameter] += 1
+        if not self._is_armed:
+            return
+        while self._num_started < len(self._buckets):
+            following = self._buckets[self._num_started]
+            # Until one whole backward pass was seen, nobody knows when a bucket is complete.
+            if not following.expected or following.seen != following.expected:
+                return
+            self._start(following)
+            self._num_started += 1
+
+    def finish(self) -> None:
+        """Start what has not started, and wait until every bucket is reduced.
+
+        Raises:
+            RuntimeError: A reduction broke. The complete ones are marked, the sums are untouched.
+        """
+        for bucket in self._buckets[self._num_started if self._is_armed else 0 :]:
+            self._start(bucket)
+        if self._is_armed:
+            for bucket in self._buckets:
+                bucket.expected = Counter(bucket.seen)
+        self._is_armed = False
+        self._losses.sums.copy_(torch.tensor(self._ledger.loss_sums(), dtype=torch.float64))
+        self._start(self._losses)
+        for bucket in self._all:
+            self._wait(bucket)
+        if self._failure is not None:
+            raise self._failure
+
+    def restore(self) -> None:
+        """Put the reduced gradients where Megatron and the optimizer look for them.
+
+        What follows changes them in place. That can be repeated after another ``restore``, but not
+        where there is one replica only, whose sums are the reduced gradients themselves.
+        """
+        if self._is_alone:
+            self._ledger.tear()
+            return
+        for bucket in self._buckets:
+            bucket.sums.copy_(bucket.staging)
+
+    def share(self, name: str, holder: int) -> None:
+        """Copy a reduced bucket from rank ``holder`` to all ranks of the data-parallel group."""
+        bucket = next(bucket for bucket in self._all if bucket.name == name)
+        distributed.broadcast(bucket.staging, src=holder, group=self._group)
+        self._ledger.reduced.add(name)
+
+    def losses(self) -> tuple[float, float]:
+        """Return the sum of losses and of tokens over all replicas, once all is reduced."""
+        tensor = self._losses.sums if self._is_alone else self._losses.staging
+        loss, num_tokens = tensor.tolist()
+        return loss, num_tokens
+
+    @property
+    def _is_alone(self) -> bool:
+        assert self._group is not None, "enter() comes first"
+        return self._group.size() == 1
+
+    def _start(self, bucket: Bucket) -> None:
+        if bucket.name in self._ledger.reduced or self._is_alone or self._failure is not None:
+            return
+        self._ledger.phase = "reduce"
+        bucket.staging.copy_(bucket.sums)
+        try:
+            bucket.work = distributed.all_reduce(bucket.staging, group=self._group, async_op=True)
+        except RuntimeError as error:
+            # Raised inside a backward hook it would tear the micro-batch that is being added.
+            self._failure = error
+
+    def _wait(self, bucket: Bucket) -> None:
+        work, bucket.work = bucket.work, None
+        if work is None:
+            return
+        try:
+            work.wait()
+            if bucket.staging.is_cuda:
+                # NCCL's wait() only orders streams; complete is what the host has seen complete.
+                torch.cuda.current_stream().synchronize()
+        except RuntimeError as error:
+            self._failure = self._failure or error
+        else:
+            self._ledger.reduced.add(bucket.name)
+
+    def _take_over(self, chunk: DistributedDataParallel) -> list[Bucket]:
+        wrapper: Any = chunk
+        names = {parameter: name for name, parameter in chunk.module.named_parameters()}
+        buckets: list[Bucket] = []
+        hooked: list[_Hooked] = []
+        for group in [*wrapper.bucket_groups, *wrapper.expert_parallel_bucket_groups]:
+            for theirs in group.buckets:
+                bucket = Bucket(
+                    name=_digest([names[parameter] for parameter in theirs.params_list]),
+                    sums=theirs.grad_data,
+                    staging=torch.empty_like(theirs.grad_data),
+                    parameters=frozenset(theirs.params_list),
+                )
+                buckets.append(bucket)
+                hooked.append(_Hooked(self, bucket))
+                for parameter in theirs.params_list:
+                    wrapper.param_to_bucket_group[parameter] = hooked[-1]
+        wrapper.bucket_groups = hooked
+        wrapper.expert_parallel_bucket_groups = []
+        return buckets
+
+
+def _digest(names: list[str]) -> str:
+    return hashlib.blake2b("\n".join(names).encode(), digest_size=8).hexdigest()

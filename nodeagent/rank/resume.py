@@ -1,0 +1,109 @@
+"""Taking up training in a new generation: state and partial results come from where they are.
+
+Every rank got the same ``Resume`` and follows it in the same order, so that the collectives match:
+
+1. Whoever holds the result of the vote, or is told it, steps.
+2. Whoever lacks the state gets it from the first rank at its (tp, pp) that has it.
+3. Sums are kept or set to zero, and reduced buckets are copied from their holders.
+
+What is left of the iteration is returned. A fault in the middle leaves a ledger that is still true:
+the generation after this one decides anew.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodeagent.protocol.regroup import Resume, StateSource
+from nodeagent.rank.iteration import Iterations
+from nodeagent.rank.ledger import Ledger
+from nodeagent.rank.parallel import Place, data_parallel_group
+from nodeagent.rank.state import TrainingState, broadcast_state
+
+
+class ResumeError(Exception):
+    """What the rank is told to resume does not match what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What is left to do.
+
+    Attributes:
+        source: Where this rank's state came from.
+        micro_batches: Micro-batches of the iteration that this rank's replica has to compute; None
+            begins it afresh.
+    """
+
+    source: StateSource
+    micro_batches: Sequence[int] | None
+
+
+def resume_from_peers(
+    resume: Resume, place: Place, iterations: Iterations, ledger: Ledger, state: TrainingState
+) -> Resumed:
+    """Carry out a ``Resume`` whose source is ``peer``. All ranks of the generation must call it.
+
+    Raises:
+        ResumeError: The directive does not fit this rank.
+        RuntimeError: A peer was lost meanwhile.
+    """
+    has_state = place.global_rank in resume.state_from
+    level = resume.committed if resume.vote is None else resume.vote.iteration
+    if has_state:
+        _come_to(level, resume, iterations, ledger)
+    _spread_state(resume, level, place, ledger, state)
+    source: StateSource = "own" if has_state else "peer"
+    if resume.vote is not None or not resume.shares:
+        return Resumed(source, None)
+    _gather_partial_results(resume, place, iterations, ledger)
+    return Resumed(source, resume.shares[place.dp_rank])
+
+
+def _come_to(level: int, resume: Resume, iterations: Iterations, ledger: Ledger) -> None:
+    if ledger.committed == level - 1 and resume.vote is not None:
+        iterations.step(resume.vote)
+    if not ledger.has_state or ledger.committed != level:
+        raise ResumeError(f"this rank has committed iteration {ledger.committed}, not {level}")
+
+
+def _spread_state(
+    resume: Resume, level: int, place: Place, ledger: Ledger, state: TrainingState
+) -> None:
+    """Copy the state inside each data-parallel group where one of its ranks lacks it."""
+    layout = place.layout
+    peers = [
+        rank
+        for rank in range(layout.num_workers)
+        if (layout.tp_rank(rank), layout.pp_rank(rank)) == (place.tp_rank, place.pp_rank)
+    ]
+    sources = [rank for rank in peers if rank in resume.state_from]
+    if not sources:
+        raise ResumeError(f"no rank has the state of tp {place.tp_rank} pp {place.pp_rank}")
+    if len(sources) == len(peers):
+        return
+    if place.global_rank not in sources:
+        ledger.has_state = False
+    broadcast_state(state, data_parallel_group(), sources[0])
+    if place.global_rank not in sources:
+        ledger.adopt(level)
+
+
+def _gather_partial_results(
+    resume: Resume, place: Place, iterations: Iterations, ledger: Ledger
+) -> None:
+    if ledger.phase == "idle":
+        iterations.begin()
+    elif place.global_rank not in resume.kept:
+        iterations.forget_sums()
+    ledger.phase = "accumulate"
+    mine = [
+        bucket
+        for bucket in resume.reduced
+        if (bucket.tp_rank, bucket.pp_rank) == (place.tp_rank, place.pp_rank)
+    ]
+    unheard = ledger.reduced - {bucket.bucket for bucket in mine}
+    if unheard:
+        # Where all is reduced the sums are gone: reducing such a bucket again would be wrong.
+        raise ResumeError(f"holds {len(unheard)} reduced bucket(s) that the others were not told of")
+    for bucket in sorted(mine, key=lambda one: one.bucket):
+        iterations.reduction.share(bucket.bucket, bucket.holder)

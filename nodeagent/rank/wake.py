@@ -1,0 +1,89 @@
+"""Waking a rank that is blocked in a collective with a peer that will never answer.
+
+When a peer dies, gloo raises only on the ranks that were exchanging with it; the others stay blocked
+until the collective's timeout, and aborting the group does not wake them. Shutting down the TCP
+connections of the group does, within milliseconds. Which connections belong to a group is noted
+while the group is made: the process's sockets before and after. With NCCL the library's own abort
+does the same.
+
+A descriptor's number is used again once it is closed, so a connection is known by its inode, and
+the descriptor is duplicated before the inode is compared. Listening sockets are left alone: gloo
+ends the process when one of its own is shut down.
+"""
+
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed import ProcessGroup
+
+
+@dataclass(slots=True)
+class Connections:
+    """What can be woken of one process group.
+
+    Attributes:
+        inodes: Sockets that were made with it; empty with NCCL.
+        group: The group itself, for NCCL's abort.
+    """
+
+    inodes: set[int] = field(default_factory=set)
+    group: ProcessGroup | None = None
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Note the TCP sockets that are made inside the block, also if it raises."""
+        before = _tcp_inodes()
+        try:
+            yield
+        finally:
+            self.inodes |= _tcp_inodes() - before
+
+    def cut(self) -> None:
+        """Make every operation on the group fail, also one that another thread is blocked in.
+
+        Safe from any thread and any number of times.
+        """
+        for descriptor in _socket_descriptors():
+            _shut_down_if(descriptor, self.inodes)
+        if self.group is not None:
+            _abort_nccl(self.group)
+
+
+def _tcp_inodes() -> set[int]:
+    inodes: set[int] = set()
+    for descriptor in _socket_descriptors():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as copy:
+            if copy.family in {socket.AF_INET, socket.AF_INET6}:
+                inodes.add(os.fstat(copy.fileno()).st_ino)
+    return inodes
+
+
+def _socket_descriptors() -> list[int]:
+    descriptors: list[int] = []
+    for path in Path("/proc/self/fd").iterdir():
+        descriptor = int(path.name)
+        # It may be gone by now; the one that lists the directory is.
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                descriptors.append(descriptor)
+    return descriptors
+
+
+def _shut_down_if(descriptor: int, inodes: set[int]) -> None:
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as copy:
+        is_listening = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+        if os.fstat(copy.fileno()).st_ino in inodes and not is_listening:
+            copy.shutdown(socket.SHUT_RDWR)
+
+
+def _abort_nccl(group: ProcessGroup) -> None:
+    devices: Any = group
+    if torch.device("cuda") in devices._device_types:  # noqa: SLF001 - no public way to ask
+        devices._get_backend(torch.device("cuda")).abort()  # noqa: SLF001 - the same

@@ -1,0 +1,92 @@
+"""One rank's process, from its start until its exit is stored.
+
+It has two names. ``key`` is the rank that it is now, by which the controller speaks of it; ``name``
+is made of the rank that it was born as and its pid, and never changes: marks, and with them the
+count of its reports, go by that one.
+"""
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+
+from nodeagent.pidfd import kill, open_pidfd
+from nodeagent.probes.processes import is_running, rss_bytes
+from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank_files import RankRecord
+from nodeagent.supervisor import RankKey
+
+
+@dataclass(slots=True, eq=False)
+class RankProcess:
+    """A process and what is known of it."""
+
+    record: RankRecord
+    launched_at: float
+    is_foreign: bool = False
+    pidfd: int | None = None
+    is_cold: bool = False
+    iteration: int = 0
+    duration_s: float = 0.0
+    exited: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+        return self.record.pid
+
+    @property
+    def born(self) -> RankKey:
+        """Name of the rank that it was born as, which its files keep."""
+        return self.record.born
+
+    @property
+    def key(self) -> RankKey:
+        """Name of the rank that it is now."""
+        return self.record.key
+
+    @property
+    def name(self) -> str:
+        """Name of the process in marks; the same for its whole life."""
+        return self.born.process(self.pid)
+
+    @property
+    def became(self) -> RankLaunch | None:
+        """The newest rank that it was told to go on as; None if it is what it was born as."""
+        return self.record.became
+
+    @property
+    def status(self) -> RankStatus:
+        """What is told of it now."""
+        return RankStatus(
+            task=self.key.task,
+            generation=self.key.generation,
+            global_rank=self.key.global_rank,
+            worker=self.record.present.worker,
+            pid=self.pid,
+            iteration=self.iteration,
+            duration_s=self.duration_s,
+            rss_bytes=rss_bytes(self.pid),
+        )
+
+    def kill(self) -> None:
+        """Send SIGKILL to the process itself, stopped or not; nothing happens if it is gone."""
+        if self.pidfd is not None:
+            kill(self.pidfd)
+
+    def release(self) -> None:
+        """Let go of the process, whose exit is stored, and tell who waits for that."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+        self.exited.set()
+
+
+def open_running(record: RankRecord) -> int | None:
+    """Return a pidfd of the very process in ``record``, or None if it does not run."""
+    pidfd = open_pidfd(record.pid)
+    # Checked after opening: from here on the descriptor can't come to mean another process.
+    if pidfd is None or is_running(record.pid, record.start_ticks):
+        return pidfd
+    os.close(pidfd)
+    return None
