@@ -6,6 +6,7 @@ from controller.core.instructions import (
     Announce,
     AnswerRequest,
     CarryOutDrill,
+    HaltRanks,
     ProbeNode,
     StopRanks,
 )
@@ -17,7 +18,11 @@ class Fleet(Protocol):
     """The nodes. Every command ends in an event; none raises."""
 
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
-        """Start these ranks, all of one task and generation, on ``node``."""
+        """Start these ranks, all of one task and generation, on ``node``, or let parked ones go on."""
+        ...
+
+    def halt_ranks(self, instruction: HaltRanks) -> None:
+        """Park a task's ranks on the nodes that the instruction names."""
         ...
 
     def stop_ranks(self, instruction: StopRanks) -> None:

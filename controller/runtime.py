@@ -17,6 +17,7 @@ from controller.core.instructions import (
     AnswerRequest,
     CarryOutDrill,
     DropRendezvous,
+    HaltRanks,
     Instruction,
     ProbeNode,
     SetTimer,
@@ -91,6 +92,8 @@ class Runtime:
             case StartRanks():
                 for node, launches in self._launches(instruction).items():
                     fleet.start_ranks(node, launches)
+            case HaltRanks():
+                fleet.halt_ranks(instruction)
             case StopRanks():
                 fleet.stop_ranks(instruction)
             case ProbeNode():
@@ -120,6 +123,8 @@ class Runtime:
                 layout=instruction.layout,
                 backend=self._backend,
                 training=self._training[instruction.task],
+                continues=instruction.continues.get(global_rank),
+                resume=instruction.resume,
             )
             by_node.setdefault(worker.node, []).append(launch)
         return by_node

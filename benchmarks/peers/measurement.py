@@ -18,7 +18,6 @@ class Recovery:
             has been computed again by then.
     """
 
-    kind: str
     iteration: int
     next_commit_s: float
     caught_up_s: float
@@ -33,8 +32,12 @@ class Figures:
         training_s: The same from the first commit on.
         iteration_s: Median time between two commits.
         num_recomputed_iterations: Iterations that were committed, lost, and committed again.
-        num_recomputed_micro_batches: Micro-batches computed more than once, each time counted.
+        num_recomputed_micro_batches: Micro-batches computed more than once, each time counted;
+            None where the run does not tell.
         num_missing_micro_batches: Micro-batches that are not in the update of their iteration.
+        num_saved_micro_batches: Micro-batches of broken iterations that were kept; None where the
+            run does not tell.
+        state_sources: Where the state of a replaced rank came from, by fault, where the run tells.
         losses: Of every iteration, as committed last.
     """
 
@@ -44,6 +47,8 @@ class Figures:
     num_recomputed_iterations: int = 0
     num_recomputed_micro_batches: int | None = 0
     num_missing_micro_batches: int = 0
+    num_saved_micro_batches: int | None = None
+    state_sources: list[str] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
     losses: dict[int, float] = field(default_factory=dict)
 
@@ -78,9 +83,7 @@ def recoveries(records: Sequence[Record]) -> list[Recovery]:
             ),
             first,
         )
-        found.append(
-            Recovery("", fault.iteration, first.at - fault.at, caught_up.at - fault.at)
-        )
+        found.append(Recovery(fault.iteration, first.at - fault.at, caught_up.at - fault.at))
     return found
 
 

@@ -72,7 +72,9 @@ def _plan_file(plan: Plan) -> str:
     return str(Path(plan.directory) / "plan.json")
 
 
-def _elastic(program: str, options: Sequence[str]) -> Callable[[Path, Plan], Sequence[Command]]:
+def _elastic(
+    program: str, options: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Callable[[Path, Plan], Sequence[Command]]:
     def commands(programs: Path, plan: Plan) -> Sequence[Command]:
         words = [
             str(programs / program),
@@ -87,7 +89,7 @@ def _elastic(program: str, options: Sequence[str]) -> Callable[[Path, Plan], Seq
             "peers.training.restarted",
             _plan_file(plan),
         ]
-        return [Command(words)]
+        return [Command(words, environment or {})]
 
     return commands
 
@@ -145,6 +147,10 @@ def _managed(lighthouse: Sequence[str]) -> Callable[[Path, Plan], Sequence[Comma
 
 _QUICK_LAUNCHER: Final = "--monitor-interval=0.02"
 
+# Ranks share the launcher's store, and torch 2.13 makes none for a restart: a rank that comes early
+# reads the addresses of the ranks before the restart and can't connect (pytorch#135712).
+_OWN_STORE: Final = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
 VARIANTS: Final[Sequence[Variant]] = (
     Variant(
         "torchrun",
@@ -157,9 +163,10 @@ VARIANTS: Final[Sequence[Variant]] = (
     Variant(
         "torchrun",
         "tuned",
-        "`--monitor-interval=0.02`; ranks start without torch's compiler",
+        "`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`, `--monitor-interval=0.02`; ranks start without"
+        " torch's compiler",
         {"lean_imports": 1},
-        _elastic("torchrun", [_QUICK_LAUNCHER]),
+        _elastic("torchrun", [_QUICK_LAUNCHER], _OWN_STORE),
     ),
     Variant(
         "ft_launcher",

@@ -14,7 +14,7 @@ from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import AnyObservation
 
-RankCommandKind = Literal["start", "stop", "drill"]
+RankCommandKind = Literal["start", "halt", "stop", "drill"]
 """What a command about ranks wants."""
 
 
@@ -69,6 +69,15 @@ class Observed:
 @dataclass(frozen=True, slots=True)
 class StopCarriedOut:
     """The agent has sent the signals of a ``StopRanks``; exits follow as observations."""
+
+    node: NodeId
+    task: TaskId
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class HaltCarriedOut:
+    """The agent has told the ranks of a ``HaltRanks``; they say themselves when they have parked."""
 
     node: NodeId
     task: TaskId
@@ -146,6 +155,7 @@ EventBody = (
     | PeerProbed
     | Observed
     | StopCarriedOut
+    | HaltCarriedOut
     | CommandFailed
     | TimerFired
     | PlanApproved

@@ -22,7 +22,7 @@ from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
 _SOURCE_PLACE: Final = re.compile(r"^\[[^]\s]+:\d+\] ")
 """Where in its own C++ source a library raised: long, and of no use to operators."""
 
-EvidenceKind = Literal["exit", "exception", "collective", "launch", "overdue", "contact"]
+EvidenceKind = Literal["exit", "exception", "collective", "launch", "overdue", "hang", "contact"]
 
 SEV1: Final = "SEV1"
 SEV2: Final = "SEV2"
@@ -49,6 +49,11 @@ class Evidence:
     task: TaskId | None
     global_rank: int | None
     summary: str
+
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether it can't be the echo of a peer's fault."""
+        return self.kind != "collective"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ def evidence_of(
 
 def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
     """Name the fault that ``evidence`` speaks for, or return None where it shows only symptoms."""
-    conclusive = [item for item in evidence if item.kind != "collective"]
+    conclusive = [item for item in evidence if item.is_conclusive]
     if not conclusive:
         return None
     root = min(conclusive, key=lambda item: item.observed_at)
@@ -135,6 +140,7 @@ _STATUS_BY_KIND: Final[Mapping[EvidenceKind, tuple[str, str]]] = {
     "collective": ("other_software_error", "exception propagation"),
     "launch": ("other_software_error", "process supervision"),
     "overdue": ("task_hang", "online statistical monitoring"),
+    "hang": ("task_hang", "online statistical monitoring"),
     "contact": ("lost_connection", "node health monitoring"),
 }
 

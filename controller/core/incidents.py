@@ -1,23 +1,28 @@
 """Incidents: evidence about one fault is gathered, the fault is named, and its cure begun.
 
-All evidence about a task's present generation belongs to one incident. It is gathered for a moment
-before the cause is named, because the peers of a dead rank report before the rank's own node does.
-While a node of the task is out of contact nothing is decided here: whether the node is lost comes
-first (``controller.core.nodes``). Failed collectives alone wait longer, for a cause to show.
+All evidence about a task's present generation belongs to one incident. The task is parked at the
+first conclusive piece; the cause is named when all its ranks have parked, or after a moment, because
+the peers of a dead rank report before the rank's own node does. While a node of the task is out of
+contact nothing is named here: whether the node is lost comes first (``controller.core.nodes``).
+Failed collectives alone wait longer, for a cause to show.
 
-The cure of the two SEV2 statuses of this slice is a restart of the task's ranks from the newest
-checkpoint. Recoveries without a new iteration between them end in the operator's hands.
+The cure of SEV2 is a new generation with fresh processes for the broken ranks alone, a *restart*; a
+*reattempt* where no rank is broken. Recoveries without a new iteration between them end in the
+operator's hands.
 """
 
 from typing import Final
 
 from controller.core.faults import SEV2, Diagnosis, Evidence, diagnose, diagnose_symptoms
 from controller.core.lifecycle import stop
+from controller.core.parking import awaited_ranks, halt, halt_limit_s
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.state import Incident, Target, TaskState
-from controller.core.timers import SettleIncident
+from controller.core.regroup import Decision
+from controller.core.state import Incident, TaskState
+from controller.core.timers import HaltOverdue, SettleIncident
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation
+from nodeagent.protocol.regroup import StateSource
 
 
 def open_incident(turn: Turn, task: TaskState | None, evidence: Evidence) -> Incident:
@@ -38,7 +43,10 @@ def open_incident(turn: Turn, task: TaskState | None, evidence: Evidence) -> Inc
 
 
 def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
-    """Attach evidence to the incident of the task's generation, or open one."""
+    """Attach evidence to the incident of the task's generation, or open one.
+
+    Evidence that can't be an echo parks the task at once, whatever the fault will be called.
+    """
     incident = _incident_of(turn, task)
     if incident is None and task.phase is TaskPhase.STOPPING and not task.is_stop_graceful:
         return
@@ -49,6 +57,19 @@ def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     else:
         incident.evidence.append(evidence)
         turn.tell("trace", "symptom", task.spec.task, evidence.summary, incident=incident.name)
+    if evidence.is_conclusive and task.can_regroup:
+        halt(turn, task, note=f"parks after {incident.name}")
+
+
+def take_hangs(turn: Turn, task: TaskState) -> None:
+    """Ranks that have not parked in time hang: they are left out."""
+    for number in awaited_ranks(turn, task):
+        rank = task.ranks[number]
+        rank.is_broken = True
+        summary = f"rank {number} did not park: it hangs"
+        node, name = rank.worker.node, task.spec.task
+        take_evidence(turn, task, Evidence("hang", turn.at, turn.at, node, name, number, summary))
+    turn.set_timer(HaltOverdue(task.spec.task, task.generation), halt_limit_s(turn.policy, task))
 
 
 def _incident_of(turn: Turn, task: TaskState) -> Incident | None:
@@ -60,23 +81,42 @@ def _incident_of(turn: Turn, task: TaskState) -> Incident | None:
 
 
 def settle(turn: Turn, incident: Incident) -> None:
-    """Name the fault if it can be named by now; otherwise look again later."""
+    """Time has passed: name the fault if it can be named by now, otherwise look again later."""
     if incident.state is not IncidentState.DETECTED or incident.task is None:
         return
     task = turn.state.tasks[incident.task]
-    if any(
-        turn.state.nodes[rank.worker.node].condition is NodeCondition.UNREACHABLE
-        for rank in task.ranks.values()
-    ):
-        turn.set_timer(SettleIncident(incident.name), turn.policy.judge_interval_s)
+    if task.parking and incident.covers.get(task.spec.task) == task.generation:
+        task.parking.is_settled = True
+    _try_to_name(turn, task, incident)
+    if incident.state is IncidentState.DETECTED:
+        is_blind = _is_partly_out_of_sight(turn, task)
+        pause_s = turn.policy.judge_interval_s if is_blind else turn.policy.settle_s
+        turn.set_timer(SettleIncident(incident.name), pause_s)
+
+
+def name_cause(turn: Turn, task: TaskState) -> bool:
+    """Name the fault that parked the task, if there is one; return False if that can't be yet."""
+    incident = _incident_of(turn, task)
+    if incident and incident.state is IncidentState.DETECTED:
+        _try_to_name(turn, task, incident)
+    return incident is None or incident.state is not IncidentState.DETECTED
+
+
+def _try_to_name(turn: Turn, task: TaskState, incident: Incident) -> None:
+    if _is_partly_out_of_sight(turn, task):
         return
     diagnosis = diagnose(incident.evidence)
-    if diagnosis is None:
-        if turn.at - incident.detected_at < turn.policy.symptom_patience_s:
-            turn.set_timer(SettleIncident(incident.name), turn.policy.settle_s)
-            return
+    if diagnosis is None and turn.at - incident.detected_at >= turn.policy.symptom_patience_s:
         diagnosis = diagnose_symptoms(incident.evidence)
-    _restart(turn, task, incident, diagnosis)
+    if diagnosis is not None:
+        _recover(turn, task, incident, diagnosis)
+
+
+def _is_partly_out_of_sight(turn: Turn, task: TaskState) -> bool:
+    return any(
+        turn.state.nodes[rank.worker.node].condition is NodeCondition.UNREACHABLE
+        for rank in task.ranks.values()
+    )
 
 
 def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, action: str) -> None:
@@ -104,31 +144,56 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, action: str
     )
 
 
-def _restart(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
-    assert diagnosis.severity == SEV2, "only SEV2 is cured by a restart"
+def _recover(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
+    assert diagnosis.severity == SEV2, "only SEV2 is cured without a plan"
     is_over = incident.covers.get(task.spec.task) != task.generation
-    if is_over or not (task.is_active or task.phase is TaskPhase.STOPPING):
+    if is_over or not (task.can_regroup or task.phase is TaskPhase.STOPPING):
         name_fault(turn, incident, diagnosis, "restart")  # a plan has ended this generation
         incident.become(IncidentState.ACTING)
         return
     task.num_recoveries += 1
-    is_hopeless = task.num_recoveries > turn.policy.max_recoveries
-    name_fault(turn, incident, diagnosis, "none" if is_hopeless else "restart")
-    if is_hopeless:
-        incident.become(IncidentState.HELD)
-        text = (
-            f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"
-            " propose a plan to try again"
-        )
-        task.target = None
-        stop(turn, task, is_graceful=False, intent="hold", note=text)
-        turn.tell("error", "held", task.spec.task, text)
+    if task.num_recoveries > turn.policy.max_recoveries:
+        _hold_task(turn, task, incident, diagnosis)
         return
+    needs_process = any(rank.is_broken or not rank.is_alive for rank in task.ranks.values())
+    name_fault(turn, incident, diagnosis, "restart" if needs_process else "reattempt")
     incident.become(IncidentState.ACTING)
-    if task.target is None and task.layout is not None and task.is_active:
-        task.target = Target(task.layout, task.placement)
-    intent = task.intent if task.phase is TaskPhase.STOPPING else "run"
-    stop(turn, task, is_graceful=False, intent=intent, note=f"restart after {incident.name}")
+    if task.can_regroup:
+        halt(turn, task, note=f"parks after {incident.name}")
+    else:
+        note = f"restart after {incident.name}"
+        stop(turn, task, is_graceful=False, intent=task.intent, note=note)
+
+
+def _hold_task(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
+    name_fault(turn, incident, diagnosis, "none")
+    incident.become(IncidentState.HELD)
+    text = (
+        f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"
+        " propose a plan to try again"
+    )
+    task.target = task.interim = None
+    stop(turn, task, is_graceful=False, intent="hold", note=text)
+    turn.tell("error", "held", task.spec.task, text)
+
+
+def note_resume(turn: Turn, task: TaskState, decision: Decision) -> None:
+    """The parked generation is followed by another one: write into its incidents how."""
+    for incident in turn.state.incidents:
+        if incident.is_open and incident.covers.get(task.spec.task) == task.generation:
+            incident.resume = decision.reason
+            incident.recomputed_micro_batches += decision.resume.num_recomputed
+            incident.saved_micro_batches += decision.resume.num_saved
+
+
+def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: int) -> None:
+    """The new generation has its state; ``num_lost`` whole iterations are run again."""
+    for incident in turn.state.incidents:
+        generation = incident.covers.get(task.spec.task)
+        is_ours = generation is not None and generation < task.generation
+        if incident.is_open and is_ours and incident.recovery_s is None:
+            incident.state_source = source
+            incident.recomputed_micro_batches += num_lost * task.spec.num_micro_batches
 
 
 def close_cured_incidents(turn: Turn) -> None:
@@ -136,6 +201,7 @@ def close_cured_incidents(turn: Turn) -> None:
     for incident in turn.state.incidents:
         if incident.state in {IncidentState.DETECTED, IncidentState.RESOLVED}:
             continue
+        _note_recovery(turn, incident)
         tasks = [turn.state.tasks[name] for name in incident.covers]
         if all(_is_cured(task, incident.covers[task.spec.task]) for task in tasks):
             cured = ", ".join(f"{task.spec.task} {_CURES[task.phase]}" for task in tasks)
@@ -145,8 +211,20 @@ def close_cured_incidents(turn: Turn) -> None:
 
 
 def _is_cured(task: TaskState, generation: Generation) -> bool:
-    is_new = task.phase is TaskPhase.RUNNING and task.generation > generation
-    return is_new or task.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}
+    """Whether the task is where it is to be; going on with less is no cure yet."""
+    is_whole = _trains_again(task, generation) and task.target is not None
+    return is_whole or task.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}
+
+
+def _trains_again(task: TaskState, generation: Generation) -> bool:
+    return task.phase is TaskPhase.RUNNING and task.generation > generation
+
+
+def _note_recovery(turn: Turn, incident: Incident) -> None:
+    if incident.recovery_s is None and incident.covers:
+        covers = incident.covers.items()
+        if all(_trains_again(turn.state.tasks[name], generation) for name, generation in covers):
+            incident.recovery_s = turn.at - incident.fault_at
 
 
 def hold(incident: Incident) -> None:
@@ -166,6 +244,11 @@ def _resolve(turn: Turn, incident: Incident, text: str) -> None:
         f"resolved {took_s:.1f} s after the fault: {text}",
         took_s=took_s,
         resolved_at=turn.at,
+        recovery_s=incident.recovery_s,
+        recomputed_micro_batches=incident.recomputed_micro_batches,
+        saved_micro_batches=incident.saved_micro_batches,
+        state_source=incident.state_source,
+        resume=incident.resume,
     )
 
 

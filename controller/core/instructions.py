@@ -4,12 +4,14 @@ Each instruction carries the number of the event that caused it. What becomes of
 an event; carrying one out never raises.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.core.placement import Placement
 from controller.core.timers import Timer
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.regroup import RankRef, Resume
 from profiles.layout import Layout
 
 Level = Literal["trace", "info", "good", "warning", "error", "drill"]
@@ -20,7 +22,11 @@ Fact = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class StartRanks:
-    """Start the ranks ``global_ranks`` of a generation; ``placement`` is that of all its ranks."""
+    """Start the ranks ``global_ranks`` of a generation; ``placement`` is that of all its ranks.
+
+    ``continues`` names the parked process of each rank that has one; the others get a new one. What
+    else is left of the task on these nodes is ended. All take up training as ``resume`` says.
+    """
 
     cause: int
     task: TaskId
@@ -28,6 +34,24 @@ class StartRanks:
     layout: Layout
     placement: Placement
     global_ranks: tuple[int, ...]
+    continues: Mapping[int, RankRef] = field(default_factory=dict)
+    resume: Resume = field(default_factory=Resume)
+
+
+@dataclass(frozen=True, slots=True)
+class HaltRanks:
+    """Park the task's ranks of ``generation`` on these nodes.
+
+    ``broken`` are the global ranks that are lost or can't go on. With ``at_boundary`` the running
+    iteration is finished first.
+    """
+
+    cause: int
+    task: TaskId
+    generation: Generation
+    nodes: tuple[NodeId, ...]
+    broken: tuple[int, ...]
+    at_boundary: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +138,7 @@ class CarryOutDrill:
 
 Instruction = (
     StartRanks
+    | HaltRanks
     | StopRanks
     | ProbeNode
     | SetTimer

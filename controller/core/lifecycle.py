@@ -4,27 +4,33 @@ A task that waits starts once it has a target, all workers of the target are fre
 are in contact; nobody has to remember to start it. Each start is a new generation, which makes
 whatever is left of an older one harmless. A stop ends when every rank is known to be gone: it
 exited, its launch failed, its node was lost, or the agent carried the stop out and no longer lists
-it.
+it. Generations that follow one another in the same processes are begun in
+``controller.core.generations``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
+from controller.core.parking import halt_again, note_loss
 from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.state import Intent, RankState, TaskState
+from controller.core.state import Intent, RankState, Target, TaskState
 from controller.core.timers import StartOverdue, StopOverdue
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, NodeId
 from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.regroup import Resume
 
 
 def start_what_can_start(turn: Turn) -> None:
     """Start every waiting task whose target is free and in contact."""
     for task in turn.state.tasks.values():
         if task.phase is TaskPhase.WAITING and task.target:
-            task.note = _obstacle(turn, task) or ""
+            task.note = obstacle(turn, task, task.target) or ""
             if not task.note:
-                _start(turn, task)
+                ranks = {
+                    number: RankState(worker) for number, worker in enumerate(task.target.placement)
+                }
+                begin_generation(turn, task, task.target, ranks, Resume())
 
 
 def leave_behind_unreachable(turn: Turn) -> None:
@@ -40,9 +46,9 @@ def leave_behind_unreachable(turn: Turn) -> None:
                 lose_rank(turn, task, number)
 
 
-def _obstacle(turn: Turn, task: TaskState) -> str | None:
-    assert task.target is not None
-    wanted = set(task.target.placement)
+def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
+    """Return why the task can't be at ``target`` yet, in words for operators, or None."""
+    wanted = set(target.placement)
     for other in turn.state.tasks.values():
         if other is not task and other.occupied_workers & wanted:
             return f"waits for workers of {other.spec.task}"
@@ -52,16 +58,49 @@ def _obstacle(turn: Turn, task: TaskState) -> str | None:
     return None
 
 
-def _start(turn: Turn, task: TaskState) -> None:
-    assert task.target is not None
+def begin_generation(
+    turn: Turn, task: TaskState, target: Target, ranks: Mapping[int, RankState], resume: Resume
+) -> None:
+    """Start the task's next generation at ``target``, with these ranks."""
+    _scale_speed(task, target)
     task.generation = Generation(task.generation + 1)
-    task.layout, task.placement = task.target.layout, task.target.placement
-    task.ranks = {number: RankState(worker=worker) for number, worker in enumerate(task.placement)}
+    task.layout, task.placement = target.layout, target.placement
+    if target is task.target:
+        task.granted, task.interim = target.layout, None
+    task.ranks = dict(ranks)
+    task.resume = resume
+    task.parking = None
     task.stopped_nodes = set()
     task.tokens_per_s = None
-    task.mean_iteration_s = None
     task.committed_at = None
     task.become(TaskPhase.STARTING)
+    _send_start(turn, task, tuple(task.ranks))
+    turn.set_timer(StartOverdue(task.spec.task, task.generation), turn.policy.start_limit_s)
+    nodes = ", ".join(sorted({worker.node for worker in task.placement}))
+    num_new = sum(rank.continues is None for rank in task.ranks.values())
+    turn.tell(
+        "info",
+        "start",
+        task.spec.task,
+        f"starts generation {task.generation} on {nodes} with {task.layout}:"
+        f" {num_new} new process(es), {len(task.ranks) - num_new} go on",
+        generation=task.generation,
+        workers=task.layout.num_workers,
+        num_new=num_new,
+    )
+
+
+def _scale_speed(task: TaskState, target: Target) -> None:
+    """With other micro-batches per replica an iteration takes longer, or shorter."""
+    layout = task.layout
+    if layout is None or (layout.tp, layout.pp) != (target.layout.tp, target.layout.pp):
+        task.mean_iteration_s = None
+    elif task.mean_iteration_s is not None:
+        task.mean_iteration_s *= layout.dp / target.layout.dp
+
+
+def _send_start(turn: Turn, task: TaskState, numbers: tuple[int, ...]) -> None:
+    assert task.layout is not None
     turn.emit(
         StartRanks(
             turn.cause,
@@ -69,18 +108,14 @@ def _start(turn: Turn, task: TaskState) -> None:
             task.generation,
             task.layout,
             task.placement,
-            tuple(task.ranks),
+            numbers,
+            {
+                number: ref
+                for number in numbers
+                if (ref := task.ranks[number].continues) is not None
+            },
+            task.resume,
         )
-    )
-    turn.set_timer(StartOverdue(task.spec.task, task.generation), turn.policy.start_limit_s)
-    nodes = ", ".join(sorted({worker.node for worker in task.placement}))
-    turn.tell(
-        "info",
-        "start",
-        task.spec.task,
-        f"starts generation {task.generation} on {nodes} with {task.layout}",
-        generation=task.generation,
-        workers=task.layout.num_workers,
     )
 
 
@@ -90,8 +125,9 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
     Nothing happens to a task that has no ranks but for its intent.
     """
     task.intent = intent
-    if task.is_active:
+    if task.can_regroup:
         task.become(TaskPhase.STOPPING, note)
+        task.parking = None
     elif task.phase is not TaskPhase.STOPPING:
         _rest(task)
         return
@@ -143,10 +179,13 @@ def lose_rank(turn: Turn, task: TaskState, global_rank: int) -> None:
     rank = task.ranks[global_rank]
     rank.is_alive = False
     rank.rss_bytes = None
+    note_loss(task, rank.worker.node)
     finish_stop(turn, task)
-    if task.is_active and all(r.done == "finished" and not r.is_alive for r in task.ranks.values()):
+    if task.can_regroup and all(
+        r.done == "finished" and not r.is_alive for r in task.ranks.values()
+    ):
         task.become(TaskPhase.FINISHED)
-        task.target = None
+        task.target = task.parking = None
         turn.tell("good", "finished", task.spec.task, f"has finished {task.iteration} iterations")
 
 
@@ -162,6 +201,9 @@ def compare_inventory(
         _take_status(turn, node, status)
     listed = {(status.task, status.generation, status.global_rank) for status in ranks}
     for task in turn.state.tasks.values():
+        for (generation, number), worker in list(task.leaving.items()):
+            if worker.node == node and (task.spec.task, generation, number) not in listed:
+                del task.leaving[generation, number]
         missing = [
             number
             for number, rank in task.living_ranks.items()
@@ -171,6 +213,8 @@ def compare_inventory(
             _pursue_stop(turn, task, node, missing, is_attach=is_attach)
         elif is_attach and task.phase is TaskPhase.STARTING:
             _start_missing(turn, task, missing)
+        elif is_attach and task.phase is TaskPhase.PARKING:
+            halt_again(turn, task, node)
 
 
 def _pursue_stop(
@@ -196,22 +240,24 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         and status.generation == task.generation
     )
     if rank is not None and is_ours and rank.is_alive:
+        rank.is_seen = True
         rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
         rank.iteration = max(rank.iteration, status.iteration)
+    elif task is not None and not is_ours and _is_being_taken_over(task, node):
+        return  # sent before the agent had its orders; a stop would hit those that go on
     elif not is_ours or task is None or task.phase is not TaskPhase.STOPPING:
         turn.emit(StopRanks(turn.cause, status.task, status.generation, (node,), is_graceful=False))
 
 
+def _is_being_taken_over(task: TaskState, node: NodeId) -> bool:
+    """Whether parked processes on the node are to go on, and have not been heard of since."""
+    return any(
+        rank.worker.node == node and rank.continues and not rank.is_seen
+        for rank in task.living_ranks.values()
+    )
+
+
 def _start_missing(turn: Turn, task: TaskState, missing: list[int]) -> None:
-    never_seen = tuple(number for number in missing if task.ranks[number].pid is None)
-    if never_seen and task.layout:
-        turn.emit(
-            StartRanks(
-                turn.cause,
-                task.spec.task,
-                task.generation,
-                task.layout,
-                task.placement,
-                never_seen,
-            )
-        )
+    never_seen = tuple(number for number in missing if not task.ranks[number].is_seen)
+    if never_seen:
+        _send_start(turn, task, never_seen)

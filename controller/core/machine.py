@@ -13,6 +13,7 @@ from controller.core.events import (
     ContactLost,
     DrillRequested,
     Event,
+    HaltCarriedOut,
     HeartbeatReceived,
     NodeAttached,
     Observed,
@@ -24,7 +25,8 @@ from controller.core.events import (
     TimerFired,
 )
 from controller.core.faults import Evidence, EvidenceKind
-from controller.core.incidents import close_cured_incidents, settle, take_evidence
+from controller.core.generations import continue_parked, park_what_moves
+from controller.core.incidents import close_cured_incidents, settle, take_evidence, take_hangs
 from controller.core.instructions import Instruction
 from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
 from controller.core.nodes import (
@@ -36,6 +38,7 @@ from controller.core.nodes import (
 )
 from controller.core.observations import observe
 from controller.core.operators import approve_plan, reject_plan, request_drill, request_plan
+from controller.core.parking import halt, note_heard
 from controller.core.phases import InvariantViolationError, TaskPhase
 from controller.core.placement import Unplaceable, place
 from controller.core.planning import advance_plan, reconsider
@@ -48,7 +51,15 @@ from controller.core.state import (
     TaskSpec,
     TaskState,
 )
-from controller.core.timers import JudgeNode, SettleIncident, StartOverdue, StopOverdue, Timer
+from controller.core.timers import (
+    CapacityOverdue,
+    HaltOverdue,
+    JudgeNode,
+    SettleIncident,
+    StartOverdue,
+    StopOverdue,
+    Timer,
+)
 from controller.core.turn import Turn
 
 
@@ -101,6 +112,8 @@ class Machine:
         leave_behind_unreachable(turn)
         if self._num_finished() > num_finished:
             reconsider(turn, trigger="a finished task", seen="a task has finished")
+        park_what_moves(turn)
+        continue_parked(turn)
         start_what_can_start(turn)
         advance_plan(turn)
         close_cured_incidents(turn)
@@ -124,6 +137,10 @@ class Machine:
                 observe(turn, body)
             case StopCarriedOut():
                 _note_stop(turn, body)
+            case HaltCarriedOut():
+                task = turn.state.tasks.get(body.task)
+                if task and body.generation == task.generation:
+                    note_heard(task, body.node)
             case CommandFailed():
                 _note_failure(turn, body)
             case TimerFired():
@@ -179,8 +196,26 @@ def _fire(turn: Turn, timer: Timer) -> None:
                 note = "did not stop at an iteration boundary: killed"
                 turn.tell("warning", "stop", task.spec.task, note)
                 stop(turn, task, is_graceful=False, intent=task.intent, note=note)
+        case HaltOverdue():
+            task = turn.state.tasks[timer.task]
+            if task.generation == timer.generation:
+                _hasten(turn, task)
+        case CapacityOverdue():
+            task = turn.state.tasks[timer.task]
+            if task.parking and task.generation == timer.generation:
+                task.parking.is_impatient = True
         case _:
             assert_never(timer)
+
+
+def _hasten(turn: Turn, task: TaskState) -> None:
+    """Not all ranks have parked in time: no boundary is waited for, and no rank twice."""
+    if task.parking is None:
+        return
+    if task.parking.at_boundary:
+        halt(turn, task)
+    else:
+        take_hangs(turn, task)
 
 
 def _evidence(turn: Turn, task: TaskState, kind: EvidenceKind, summary: str) -> Evidence:

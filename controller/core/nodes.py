@@ -1,7 +1,7 @@
 """Contact with nodes: gained, lost, judged, and given up.
 
 The judgement itself is in ``controller.core.health``; here its evidence is gathered from the
-state, and its consequences are drawn: a lost node is isolated, its tasks' survivors are ended, one
+state, and its consequences are drawn: a lost node is isolated, its tasks' survivors are parked, one
 SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed.
 """
 
@@ -11,6 +11,7 @@ from controller.core.health import NodeEvidence, judge
 from controller.core.incidents import name_fault, open_incident, take_evidence
 from controller.core.instructions import ProbeNode
 from controller.core.lifecycle import compare_inventory, lose_rank, stop
+from controller.core.parking import halt, note_heard
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.planning import propose, reconsider
 from controller.core.state import Incident, NodeState, Progress, TaskState
@@ -46,6 +47,8 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     node = turn.state.nodes[event.node]
     node.heard_at, node.rss_bytes = turn.at, event.rss_bytes
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
+    for task in turn.state.tasks.values():
+        note_heard(task, event.node)
     node.progress = {
         task.spec.task: Progress(task.newest_iteration, turn.at) for task in _tasks_on(turn, node)
     }
@@ -60,7 +63,7 @@ def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
     listed = {(rank.task, rank.generation, rank.global_rank) for rank in event.ranks}
     for task in turn.state.tasks.values():
         for number, rank in task.living_ranks.items():
-            if not task.is_active or rank.pid is None or rank.worker.node != event.node:
+            if not task.can_regroup or not rank.is_seen or rank.worker.node != event.node:
                 continue
             if (task.spec.task, task.generation, number) in listed:
                 rank.missing_since = None
@@ -70,6 +73,7 @@ def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
                 summary = f"rank {number} has vanished: {event.node} does not list it any more"
                 since, name = rank.missing_since, task.spec.task
                 evidence = Evidence("exit", turn.at, since, event.node, name, number, summary)
+                rank.is_broken = True
                 take_evidence(turn, task, evidence)
                 lose_rank(turn, task, number)
 
@@ -203,7 +207,7 @@ def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:
     since = max(node.lost_contact_at, last.seen_at if last else 0.0)
     if turn.at - since <= _patience_s(turn, task):
         return None
-    if task.phase is TaskPhase.WAITING:
+    if task.phase in {TaskPhase.WAITING, TaskPhase.PARKING}:
         return f"{name} waits for it"
     if task.phase is TaskPhase.RUNNING and any(
         turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
@@ -230,15 +234,11 @@ def _failed_collective(node: NodeState, task: TaskState, turn: Turn) -> str | No
 def _declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
     node.become(NodeCondition.LOST, reason)
     name = node.spec.node
-    victims = [
-        task
-        for task in turn.state.tasks.values()
-        if name in task.nodes or (task.target and task.target.uses(name))
-    ]
-    victims = [task for task in victims if task.phase is not TaskPhase.FINISHED]
+    _forget_targets(turn, name)
+    victims = [task for task in turn.state.tasks.values() if _has_a_part_in(task, name)]
     incident = _incident_of_node(turn, node, victims, reason)
     for task in victims:
-        _end_survivors(turn, task, node, incident)
+        _strand(turn, task, node, incident)
     incident.become(IncidentState.DECIDED)
     propose(
         turn,
@@ -248,20 +248,37 @@ def _declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
     )
 
 
-def _end_survivors(turn: Turn, task: TaskState, node: NodeState, incident: Incident) -> None:
-    """A task that lost workers has no target until a plan gives it one."""
+def _forget_targets(turn: Turn, name: NodeId) -> None:
+    """A task that was only on its way to the node stays where it is."""
+    for task in turn.state.tasks.values():
+        task.leaving = {key: worker for key, worker in task.leaving.items() if worker.node != name}
+        if task.interim and task.interim.uses(name):
+            task.interim = None
+        is_elsewhere = task.can_regroup and task.place and not task.place.uses(name)
+        if is_elsewhere and task.target and task.target.uses(name):
+            task.target = task.place
+
+
+def _has_a_part_in(task: TaskState, name: NodeId) -> bool:
+    if task.phase is TaskPhase.FINISHED:
+        return False
+    is_there = name in task.nodes or (task.can_regroup and task.place and task.place.uses(name))
+    return bool(is_there or (task.target and task.target.uses(name)))
+
+
+def _strand(turn: Turn, task: TaskState, node: NodeState, incident: Incident) -> None:
+    """A task that lost workers has no target until a plan gives it one; its survivors park."""
     task.target = None
     for number, rank in task.living_ranks.items():
         if rank.worker.node == node.spec.node:
+            rank.is_broken = True
             lose_rank(turn, task, number)
+    note = f"lost workers on {node.spec.node} ({incident.name})"
+    if task.can_regroup:
+        halt(turn, task, note=note)
+        return
     is_decided = task.phase in {TaskPhase.STOPPING, TaskPhase.HELD}
-    stop(
-        turn,
-        task,
-        is_graceful=False,
-        intent=task.intent if is_decided else "run",
-        note=f"lost workers on {node.spec.node} ({incident.name})",
-    )
+    stop(turn, task, is_graceful=False, intent=task.intent if is_decided else "run", note=note)
 
 
 def _incident_of_node(

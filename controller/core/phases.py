@@ -32,8 +32,10 @@ class TaskPhase(StrEnum):
     WAITING = "waiting"
     """No rank runs; starts as soon as it has a target and its workers are free."""
     STARTING = "starting"
-    """Ranks are being started; the generation has not committed an iteration yet."""
+    """A generation forms, of new or of parked processes; it has not committed an iteration yet."""
     RUNNING = "running"
+    PARKING = "regrouping"
+    """Its ranks were told to park, or have; the next generation begins once all have said where."""
     STOPPING = "stopping"
     """Its ranks were told to end, or killed; some still live."""
     HELD = "held"
@@ -75,8 +77,11 @@ NODE_CHANGES: Final[Mapping[NodeCondition, frozenset[NodeCondition]]] = {
 
 TASK_CHANGES: Final[Mapping[TaskPhase, frozenset[TaskPhase]]] = {
     TaskPhase.WAITING: frozenset({TaskPhase.STARTING, TaskPhase.STOPPED, TaskPhase.HELD}),
-    TaskPhase.STARTING: frozenset({TaskPhase.RUNNING, TaskPhase.STOPPING, TaskPhase.FINISHED}),
-    TaskPhase.RUNNING: frozenset({TaskPhase.STOPPING, TaskPhase.FINISHED}),
+    TaskPhase.STARTING: frozenset(
+        {TaskPhase.RUNNING, TaskPhase.PARKING, TaskPhase.STOPPING, TaskPhase.FINISHED}
+    ),
+    TaskPhase.RUNNING: frozenset({TaskPhase.PARKING, TaskPhase.STOPPING, TaskPhase.FINISHED}),
+    TaskPhase.PARKING: frozenset({TaskPhase.STARTING, TaskPhase.STOPPING, TaskPhase.FINISHED}),
     TaskPhase.STOPPING: frozenset({TaskPhase.WAITING, TaskPhase.STOPPED, TaskPhase.HELD}),
     TaskPhase.HELD: frozenset({TaskPhase.WAITING, TaskPhase.STOPPED}),
     TaskPhase.STOPPED: frozenset({TaskPhase.WAITING}),

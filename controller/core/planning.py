@@ -4,20 +4,23 @@ The division itself is the planner's (``controller.core.planner``); here the pre
 into its terms, the answer is placed on workers, explained, and turned into targets. There is at
 most one pending plan: a newer event gives it a new revision, and an approval names the revision it
 means. Carrying a plan out needs no script: every task gets a target and moves towards it on its
-own, so a fault in the middle is handled like any other.
+own (``controller.core.generations``), so a fault in the middle is handled like any other.
 """
 
 from collections.abc import Collection, Sequence
 
+from controller.core.arrangement import wish
 from controller.core.cost import PlanTask, horizon_s
+from controller.core.generations import keeps_every_stage
 from controller.core.incidents import hold
 from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
-from controller.core.placement import Placement, Unplaceable, place
+from controller.core.placement import Placement, Unplaceable, Worker, place
 from controller.core.planner import Decision, solve
 from controller.core.state import Intent, Plan, Target, TaskChange, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
+from profiles.layout import Layout
 
 
 def propose(
@@ -75,13 +78,8 @@ def propose(
 
 
 def reconsider(turn: Turn, *, trigger: str, seen: str) -> None:
-    """Workers have become free: plan anew if a plan waits, or a task that could use them."""
-    wants_workers = any(
-        task.phase is TaskPhase.STOPPED or (task.phase is TaskPhase.WAITING and not task.target)
-        for task in turn.state.tasks.values()
-    )
-    if wants_workers or turn.state.pending_plan():
-        propose(turn, trigger=trigger, seen=seen)
+    """Workers have become free: some task may start, or gain by growing; the planner says."""
+    propose(turn, trigger=trigger, seen=seen)
 
 
 def _drop_pending(turn: Turn) -> None:
@@ -173,6 +171,15 @@ class _Available:
         }
         self.num_workers = sum(self.workers_by_node.values()) - len(self.blocked)
 
+    @property
+    def workers(self) -> set[Worker]:
+        """All of them."""
+        return {
+            Worker(node, slot)
+            for node, count in self.workers_by_node.items()
+            for slot in range(count)
+        } - self.blocked
+
 
 def _planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
     """Tasks that a plan may change.
@@ -184,7 +191,7 @@ def _planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
         for task in turn.state.tasks.values()
         if task.phase is not TaskPhase.FINISHED
         and (includes_held or task.phase is not TaskPhase.HELD)
-        and not (task.is_active and task.target and _is_out_of_sight(turn, task))
+        and not (task.can_regroup and task.target and _is_out_of_sight(turn, task))
     ]
 
 
@@ -194,9 +201,9 @@ def _is_out_of_sight(turn: Turn, task: TaskState) -> bool:
 
 def _size_before(task: TaskState) -> int:
     """Workers of the task before the event, also while its ranks are down."""
-    if task.phase is TaskPhase.STOPPED or task.layout is None:
+    if task.phase is TaskPhase.STOPPED or task.granted is None:
         return 0
-    return task.layout.num_workers
+    return task.granted.num_workers
 
 
 def _is_faulted(task: TaskState) -> bool:
@@ -224,8 +231,8 @@ def _targets(
         for task in tasks
         if (size := decision.assignments[task.spec.task])
     }
-    current: dict[TaskId, Placement] = {
-        task.spec.task: task.target.placement if task.target else task.placement
+    current = {
+        task.spec.task: _wish(task, layouts.get(task.spec.task), available)
         for task in tasks
         if task.phase is not TaskPhase.STOPPED
     }
@@ -235,6 +242,14 @@ def _targets(
     return {
         name: Target(layout=layout, placement=placements[name]) for name, layout in layouts.items()
     }
+
+
+def _wish(task: TaskState, layout: Layout | None, available: _Available) -> Placement:
+    """Return where the task would like to be: where it is to be, or else where it is."""
+    place = task.target or task.place
+    if place is None or layout is None:
+        return place.placement if place else ()
+    return wish(place.layout, place.placement, layout, available.workers)
 
 
 def _change(task: TaskState, decision: Decision, targets: dict[TaskId, Target]) -> TaskChange:
@@ -294,29 +309,33 @@ def _steps(
 ) -> tuple[str, ...]:
     moving = [change for change in changes.values() if change.moves]
     steps = [f"isolate {', '.join(isolated)}"] if isolated else []
-    steps += [
-        f"{change.task}: finish the iteration, save a checkpoint, stop"
-        for change in moving
-        if turn.state.tasks[change.task].phase is TaskPhase.RUNNING
-    ]
-    steps += [_start_step(change) for change in moving]
+    for change in moving:
+        steps += _steps_of(turn.state.tasks[change.task], change)
     return tuple(steps)
 
 
-def _start_step(change: TaskChange) -> str:
-    if change.target is None:
-        return f"{change.task}: stays stopped"
-    nodes = ", ".join(sorted({worker.node for worker in change.target.placement}))
-    layout = change.target.layout
-    return f"{change.task}: start on {nodes} with {layout}, from the newest checkpoint"
+def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
+    name, target = change.task, change.target
+    is_running = task.phase is TaskPhase.RUNNING
+    stop_step = [f"{name}: finish the iteration, save a checkpoint, stop"] if is_running else []
+    if target is None:
+        return [*stop_step, f"{name}: stays stopped"]
+    where = f"on {', '.join(sorted({worker.node for worker in target.placement}))}"
+    layout = target.layout
+    if not task.can_regroup or not keeps_every_stage(task, target):
+        return [*stop_step, f"{name}: start {where} with {layout}, from the newest checkpoint"]
+    park = "finish the iteration and park" if is_running else "park what is left"
+    return [f"{name}: {park}", f"{name}: go on {where} with {layout}, state from its peers"]
 
 
 def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> None:
     """Set a task on its way to where the plan wants it."""
     if not change.moves:
         return
-    task.target = change.target
+    task.target, task.interim = change.target, None
     task.num_recoveries = 0
+    if change.target and task.can_regroup:
+        return  # it parks and goes on by itself
     intent: Intent = "run" if change.target else "stop"
     is_healthy = task.phase is TaskPhase.RUNNING
     stop(turn, task, is_graceful=is_healthy, intent=intent, note=f"moves by {plan}")
@@ -327,7 +346,4 @@ def _has_arrived(task: TaskState, change: TaskChange) -> bool:
         return True
     if change.target is None:
         return task.phase is TaskPhase.STOPPED
-    return (
-        task.phase is TaskPhase.RUNNING
-        and Target(task.layout or change.target.layout, task.placement) == change.target
-    )
+    return task.phase is TaskPhase.RUNNING and task.place == change.target

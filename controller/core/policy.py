@@ -11,6 +11,7 @@ class Policy:
         is_auto_heal: Whether plans are applied without an approval.
         settle_s: How long evidence of a fault is collected before its cause is named. A dead
             rank's peers report within milliseconds, and in any order.
+            Where everything is clear before, nobody waits for it.
         symptom_patience_s: How long failed collectives alone wait for a cause: longer than it
             takes to notice a silent node.
         judge_interval_s: Time between two looks at an unreachable node; longer than a probe takes.
@@ -24,6 +25,10 @@ class Policy:
             exit was reported.
         start_limit_s: A generation must commit its first iteration within this.
         stop_limit_s: A graceful stop must end within this; then the ranks are killed.
+        halt_limit_s: Ranks that were told to park must have done so within this, or within
+            ``stall_factor`` iterations if that is longer; who has not, hangs.
+        capacity_limit_s: How long a parked task waits for workers that other tasks are to free,
+            before it goes on without them.
         max_recoveries: Recoveries of a task without a new iteration between them, after which it
             is handed to the operator.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
@@ -41,6 +46,8 @@ class Policy:
     vanished_after_s: float = 4.0
     start_limit_s: float = 120.0
     stop_limit_s: float = 30.0
+    halt_limit_s: float = 2.0
+    capacity_limit_s: float = 2.0
     max_recoveries: int = 3
     worker_mtbf_s: float = 2000 * 3600.0
     transition_s: float = 30.0

@@ -63,7 +63,7 @@ def decide(
         allows_reuse: False skips the second rung.
     """
     survivors = survivors_of(parked, layout, continues)
-    votes = _votes(parked)
+    votes = known_votes(parked)
     shards = _shards(parked, layout)
     for level in _levels(survivors, votes) if "peer" not in excluded else ():
         holders = _holders(survivors, level, votes.get(level))
@@ -90,7 +90,7 @@ def _shards(parked: Parked, layout: Layout) -> set[Shard]:
     }
 
 
-def _votes(parked: Parked) -> dict[int, VoteResult]:
+def known_votes(parked: Parked) -> dict[int, VoteResult]:
     """Return the known results by iteration; a rank need not go on for its word to count."""
     known = [position.vote for position in parked.positions.values()]
     known.append(parked.resume.vote if parked.resume else None)

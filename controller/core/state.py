@@ -22,6 +22,8 @@ from controller.core.phases import (
 )
 from controller.core.placement import Placement, Worker
 from nodeagent.protocol.ids import NO_GENERATION, AgentId, Generation, NodeId, TaskId
+from nodeagent.protocol.observations import RankJoined
+from nodeagent.protocol.regroup import Position, RankRef, Resume, StateSource
 from profiles.layout import Layout
 from profiles.throughput import ThroughputTable
 
@@ -50,6 +52,8 @@ class TaskSpec:
         table: T(t, x) with the layout of every size.
         flops_per_iteration: Model FLOPs of one global batch.
         num_iterations: Iterations after which the task is finished; None trains on.
+        num_micro_batches: Micro-batches of the global batch.
+        is_sharded: Whether the optimizer state is sharded over the replicas.
     """
 
     task: TaskId
@@ -59,6 +63,8 @@ class TaskSpec:
     table: ThroughputTable
     flops_per_iteration: float
     num_iterations: int | None
+    num_micro_batches: int
+    is_sharded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +107,27 @@ class RankState:
     worker: Worker
     is_alive: bool = True
     """Launched, and not known to be gone."""
+    is_seen: bool = False
+    """Its node has told of it, as a rank of this generation."""
     pid: int | None = None
     iteration: int = 0
     rss_bytes: int | None = None
+    continues: RankRef | None = None
+    """The parked rank whose process it goes on in; None for a process of its own."""
+    joined: RankJoined | None = None
+    position: Position | None = None
+    """Where it has parked."""
+    is_broken: bool = False
+    """Its process can't go on: it raised an exception of its own, or does not answer."""
     missing_since: float | None = None
     """When its node's heartbeats stopped listing it, although no exit was reported."""
     done: Literal["stopped", "finished"] | None = None
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether its process is parked and can be a rank of another generation."""
+        is_fit = self.is_alive and not self.is_broken and self.done is None
+        return is_fit and self.position is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +143,23 @@ class Target:
 
 
 @dataclass(slots=True)
+class Parking:
+    """The parked, or parking, generation of a task."""
+
+    since: float
+    at_boundary: bool
+    broken: tuple[int, ...]
+    """Ranks that are lost or can't go on, as the nodes were last told."""
+    heard: set[NodeId] = field(default_factory=set)
+    """Nodes that have said something since the newest loss of a rank there: they live."""
+    is_settled: bool = False
+    """Time enough has passed to hear from nodes that lost a rank."""
+    waits_for_capacity: bool = False
+    is_impatient: bool = False
+    """It has waited for workers of other tasks for long enough."""
+
+
+@dataclass(slots=True)
 class TaskState:
     """One task. ``ranks`` are those of ``generation``, by global rank."""
 
@@ -131,7 +169,19 @@ class TaskState:
     generation: Generation = NO_GENERATION
     layout: Layout | None = None
     placement: Placement = ()
+    granted: Layout | None = None
+    """What it was last given to run with; less may run where workers were lost since."""
     target: Target | None = None
+    """Where it is to be; None until a plan says, if it has lost workers."""
+    interim: Target | None = None
+    """Where it goes on meanwhile, with what it has left."""
+    parking: Parking | None = None
+    resume: Resume = field(default_factory=Resume)
+    """How the present generation took up training."""
+    tried: set[Literal["memory"]] = field(default_factory=set)
+    """Sources of state that have led to no committed iteration yet."""
+    leaving: dict[tuple[Generation, int], Worker] = field(default_factory=dict)
+    """Processes of older generations that are being ended, and where they still are."""
     intent: Intent = "run"
     is_stop_graceful: bool = False
     ranks: dict[int, RankState] = field(default_factory=dict)
@@ -141,6 +191,8 @@ class TaskState:
     checkpoint_iteration: int = 0
     losses: dict[int, float] = field(default_factory=dict)
     num_rerun_iterations: int = 0
+    voted_iteration: int | None = None
+    """Newest iteration that is known to be committed from its vote alone: nobody reported it."""
     committed_at: float | None = None
     mean_iteration_s: float | None = None
     tokens_per_s: float | None = None
@@ -159,13 +211,13 @@ class TaskState:
 
     @property
     def occupied_workers(self) -> set[Worker]:
-        """Workers that its living ranks hold."""
-        return {rank.worker for rank in self.living_ranks.values()}
+        """Workers that its processes hold, also those that are being ended."""
+        return {rank.worker for rank in self.living_ranks.values()} | set(self.leaving.values())
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
         """Nodes of the living ranks, sorted."""
-        return tuple(sorted({worker.node for worker in self.occupied_workers}))
+        return tuple(sorted({rank.worker.node for rank in self.living_ranks.values()}))
 
     @property
     def newest_iteration(self) -> int:
@@ -178,11 +230,30 @@ class TaskState:
         return self.phase in {TaskPhase.STARTING, TaskPhase.RUNNING}
 
     @property
+    def can_regroup(self) -> bool:
+        """Whether there is a generation that another one can follow in the same processes."""
+        return self.is_active or self.phase is TaskPhase.PARKING
+
+    @property
+    def place(self) -> Target | None:
+        """Where it is; None before its first start."""
+        return Target(self.layout, self.placement) if self.layout else None
+
+    @property
     def waf(self) -> float:
         """Weighted FLOP/s that its profile gives for what runs now; 0 while it does not train."""
         if self.phase is not TaskPhase.RUNNING or self.layout is None:
             return 0.0
-        return self.spec.weight * self.spec.table.flops_per_s(self.layout.num_workers)
+        return self.spec.weight * _flops_per_s(self.spec.table, self.layout.num_workers)
+
+
+def _flops_per_s(table: ThroughputTable, workers: int) -> float:
+    """Return T(t, x), for a size that the table does not list in proportion to the next larger.
+
+    Such a size is never planned for; a task runs with it after a loss, until a plan is applied.
+    """
+    listed = next((size for size in table.sizes if size >= workers), None)
+    return table.flops_per_s(listed) * workers / listed if listed else 0.0
 
 
 @dataclass(slots=True)
@@ -205,6 +276,14 @@ class Incident:
     reason: str = ""
     evidence: list[Evidence] = field(default_factory=list)
     resolved_at: float | None = None
+    resume: str = ""
+    """How training was taken up again, and why so."""
+    recovery_s: float | None = None
+    """From the fault to the first iteration that the next generation committed."""
+    recomputed_micro_batches: int = 0
+    saved_micro_batches: int = 0
+    state_source: StateSource | None = None
+    """The farthest place that a rank of the next generation had to get its state from."""
 
     def become(self, state: IncidentState) -> None:
         """Change the state along the table."""

@@ -44,4 +44,22 @@ class StopOverdue:
     kind: Literal["stop_overdue"] = "stop_overdue"
 
 
-Timer = SettleIncident | JudgeNode | StartOverdue | StopOverdue
+@dataclass(frozen=True, slots=True)
+class HaltOverdue:
+    """All ranks of a generation that was told to park should have done so by now."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["halt_overdue"] = "halt_overdue"
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityOverdue:
+    """A parked task has waited long enough for workers that others are to free."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["capacity_overdue"] = "capacity_overdue"
+
+
+Timer = SettleIncident | JudgeNode | StartOverdue | StopOverdue | HaltOverdue | CapacityOverdue

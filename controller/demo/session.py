@@ -249,6 +249,7 @@ def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         * profile.num_micro_batches
         * profile.micro_batch_size,
         num_iterations=num_iterations,
+        num_micro_batches=profile.num_micro_batches,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from controller.clock import Clock
 from controller.core.events import EventBody
-from controller.core.instructions import ProbeNode, StopRanks
+from controller.core.instructions import HaltRanks, ProbeNode, StopRanks
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
 from controller.fleet.link import Identity, NodeLink, ProbeSubject, RankSubject
@@ -85,10 +85,23 @@ class SshFleet:
     # --- the port ----------------------------------------------------------------------
 
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
-        """Start these ranks, all of one task and generation, on ``node``."""
+        """Start these ranks, all of one task and generation, on ``node``, or let parked ones go on."""
         first = launches[0]
         command = messages.StartRanks(command_id=next(self._command_ids), launches=launches)
         self._links[node].send_command(command, RankSubject("start", first.task, first.generation))
+
+    def halt_ranks(self, instruction: HaltRanks) -> None:
+        """Park a task's ranks on the nodes that the instruction names."""
+        subject = RankSubject("halt", instruction.task, instruction.generation)
+        for node in instruction.nodes:
+            command = messages.HaltRanks(
+                command_id=next(self._command_ids),
+                task=instruction.task,
+                generation=instruction.generation,
+                broken=list(instruction.broken),
+                at_boundary=instruction.at_boundary,
+            )
+            self._links[node].send_command(command, subject)
 
     def stop_ranks(self, instruction: StopRanks) -> None:
         """End a task's ranks on the nodes that the instruction names."""

@@ -21,6 +21,7 @@ from controller.core.events import (
     CommandFailed,
     ContactLost,
     EventBody,
+    HaltCarriedOut,
     HeartbeatReceived,
     NodeAttached,
     Observed,
@@ -46,6 +47,7 @@ from nodeagent.protocol.messages import (
     Attach,
     CommandDone,
     FromAgent,
+    HaltRanks,
     Heartbeat,
     InjectFault,
     ProbePeer,
@@ -66,7 +68,7 @@ _LAST_BACKOFF_S: Final = 2.0
 
 _FROM_AGENT: Final[Codec[FromAgent]] = Codec(TypeAdapter(FromAgent))
 
-RankCommand = StartRanks | StopRanks | InjectFault
+RankCommand = StartRanks | HaltRanks | StopRanks | InjectFault
 """Commands about one task's ranks."""
 
 
@@ -290,6 +292,8 @@ class NodeLink:
             )
         elif subject.kind == "stop":
             self._post(StopCarriedOut(node, subject.task, subject.generation))
+        elif subject.kind == "halt":
+            self._post(HaltCarriedOut(node, subject.task, subject.generation))
 
     def _end_session(self, reason: str, contact_until: float) -> bool:
         """Report the end of contact and the commands without an answer; return if there was any."""

@@ -10,7 +10,7 @@ from nodeagent.protocol.training import TrainingSpec
 from nodeagent.rank.data import MicroBatches
 from nodeagent.rank.gpt import build_model, build_optimizer
 from nodeagent.rank.loop import Loop, LossFunction
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.parallel import Place, building_alone
 from nodeagent.rank.random_state import reseed
 
 _MAX_GRAD_NORM = 1.0
@@ -19,8 +19,9 @@ _MAX_GRAD_NORM = 1.0
 
 def build_loop(spec: TrainingSpec, place: Place) -> Loop:
     """Return the program of this rank. The process groups must be formed."""
-    model = build_model(spec.model, place, spec.seed, bucket_size=spec.bucket_size)
-    optimizer = build_optimizer(model, spec.learning_rate)
+    with building_alone():
+        model = build_model(spec.model, place, spec.seed, bucket_size=spec.bucket_size)
+        optimizer = build_optimizer(model, spec.learning_rate)
     return Loop(
         chunks=[model],
         optimizer=optimizer,

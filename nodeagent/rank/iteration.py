@@ -69,6 +69,9 @@ class Iterations:
         """Set the sums to zero, and keep the buckets that are reduced."""
         for chunk in self._loop.chunks:
             chunk.zero_grad_buffer()
+        # After a step Megatron leaves ``grad`` at the sums themselves; the backward pass would add to
+        # them, and the hook once more.
+        self._loop.optimizer.zero_grad()
         self._ledger.forget_sums()
 
     def compute(self, micro_batches: Sequence[int]) -> None:

@@ -12,8 +12,9 @@ cuts the spanning ones alone, so that a whole replica can finish the micro-batch
 A generation ends with ``leave``; the next one forms its own groups in the same process.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal
@@ -203,3 +204,24 @@ def data_parallel_group() -> ProcessGroup:
     """Return Megatron's present data-parallel group."""
     group: ProcessGroup = parallel_state.get_data_parallel_group()
     return group
+
+
+@contextlib.contextmanager
+def building_alone() -> Iterator[None]:
+    """Build a model and an optimizer inside the block without waiting for any other rank.
+
+    A replacement builds while its peers keep what they have, so nobody would answer. Megatron asks
+    all ranks for the names of their parameter groups, to number them alike in checkpoints; ours name
+    parameters. Inside the block a rank hears itself only.
+    """
+    gather = distributed.all_gather_object
+
+    def hear_oneself(answers: list[object], own: object, *_: object, **__: object) -> None:
+        answers[:] = [own] * len(answers)
+
+    module: Any = distributed
+    module.all_gather_object = hear_oneself
+    try:
+        yield
+    finally:
+        module.all_gather_object = gather

@@ -34,6 +34,7 @@ def demo_machine(
                 table=profile.throughput,
                 flops_per_iteration=1e9,
                 num_iterations=None,
+                num_micro_batches=profile.num_micro_batches,
             )
             for profile in default_task_profiles()
         ],

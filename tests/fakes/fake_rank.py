@@ -64,6 +64,8 @@ class Script(BaseModel):
     last_words: str = ""
     store_key: str = ""
     """A key that it gets from the store; the value, a number, comes back as a checkpoint's size."""
+    is_unanswered: bool = False
+    """It takes no answer to its reports, and repeats them all whenever it connects again."""
     is_ended_by_join: bool = False
     """It exits with ``exit_code`` when it is told to go on with this script, without a word."""
     is_fork_refused: bool = False
@@ -173,6 +175,8 @@ class FakeRank:
 
     def _take(self, message: ToRank) -> None:
         match message:
+            case ReportStored() if self._script.is_unanswered:
+                return
             case ReportStored(seq=seq):
                 self._unstored = [report for report in self._unstored if report.seq > seq]
             case StopAtBoundary():

@@ -98,8 +98,7 @@ class _Rank:
             self._model.zero_grad_buffer()
             self._optimizer.zero_grad()
             loss, num_tokens = self._accumulate(iteration)
-            self._model.finish_grad_sync()
-            self._finalise()
+            self._reduce_and_finalise()
             loss, num_tokens = self._place.sum_over_all([loss, num_tokens])
             self._model.scale_gradients(1 / num_tokens)
             squared = self._place.sum_over_all([squared_grad_norm(self._model, self._place)])[0]
@@ -158,10 +157,11 @@ class _Rank:
         num_tokens = self._training.micro_batch_size * self._training.model.seq_length
         return float(torch.stack(losses).double().sum()), len(losses) * num_tokens
 
-    def _finalise(self) -> None:
+    def _reduce_and_finalise(self) -> None:
         if self._case.is_finalised_by_megatron:
             finalize_model_grads([self._model])
             return
+        self._model.finish_grad_sync()
         buffers = [buffer.grad_data for buffer in self._model.buffers]
         reduced = [grad_data.clone() for grad_data in buffers]
         finalise_in_replica([self._model])

@@ -7,6 +7,7 @@ from controller.core.instructions import (
     Announce,
     AnswerRequest,
     CarryOutDrill,
+    HaltRanks,
     ProbeNode,
     StopRanks,
 )
@@ -39,6 +40,10 @@ class Ports:
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
         """Note a start."""
         self._note("start_ranks", node, launches)
+
+    def halt_ranks(self, instruction: HaltRanks) -> None:
+        """Note a halt."""
+        self._note("halt_ranks", instruction)
 
     def stop_ranks(self, instruction: StopRanks) -> None:
         """Note a stop."""

@@ -3,6 +3,8 @@
 A rank sends numbered reports and repeats those that were not answered. The agent may be killed at
 any instant, between records or in the middle of one. A controller sees reports, acknowledges, and
 attaches again. What it has seen in the end must be every report once, in the rank's order.
+
+It also halts generations; what it was told is done of them stays, whole, whatever comes after.
 """
 
 import tempfile
@@ -10,15 +12,17 @@ from pathlib import Path
 
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from hypothesis.strategies import integers
+from hypothesis.strategies import booleans, integers
 
 from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankDone
 
 RANK = "gpt-a.1.0.7"
+TASK = TaskId("gpt-a")
 
 
 class OutboxMachine(RuleBasedStateMachine):
@@ -33,6 +37,9 @@ class OutboxMachine(RuleBasedStateMachine):
         self._num_answered = 0
         self._seen: list[Report] = []
         self._num_journalled = 0
+        self._halted = 0
+        self._broken: set[int] = set()
+        self._is_boundary_enough = True
 
     @initialize()
     def attach_first(self) -> None:
@@ -85,6 +92,25 @@ class OutboxMachine(RuleBasedStateMachine):
         del self._seen[self._num_journalled :]
         self._outbox.attach("run-1", 1, self._seen[-1].seq if self._seen else 0, [])
 
+    @rule(generation=integers(1, 4), rank=integers(0, 3), at_boundary=booleans())
+    def controller_halts(self, generation: int, rank: int, *, at_boundary: bool) -> None:
+        halt = Halt(generation=Generation(generation), broken=[rank], at_boundary=at_boundary)
+        self._outbox.request_halt(TASK, halt)
+        if generation > self._halted:
+            self._halted, self._broken, self._is_boundary_enough = generation, set(), True
+        if generation == self._halted:
+            self._broken.add(rank)
+            self._is_boundary_enough &= at_boundary
+
+    @invariant()
+    def newest_halt_is_whole(self) -> None:
+        halt = self._outbox.outbox.halt(TASK)
+        assert (halt is None) == (self._halted == 0)
+        if halt is not None:
+            assert halt.generation == self._halted
+            assert halt.broken == sorted(self._broken)
+            assert halt.at_boundary == self._is_boundary_enough
+
     @invariant()
     def everything_answered_is_seen_or_held_once_and_in_order(self) -> None:
         last_seq = self._seen[-1].seq if self._seen else 0
@@ -101,7 +127,7 @@ class OutboxMachine(RuleBasedStateMachine):
 
     def _store(self, number: int) -> None:
         observation = RankDone(
-            task=TaskId("gpt-a"),
+            task=TASK,
             generation=Generation(1),
             global_rank=0,
             iteration=number,

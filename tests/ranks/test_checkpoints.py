@@ -1,89 +1,308 @@
 """A checkpoint on disk is complete, or it is not loaded."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nodeagent.protocol.training import TrainingSpec
 from profiles.layout import Layout
-from tests.fakes.rank_host import RankHost, launches
+from tests.fakes.checkpoint_cases import Case, CheckpointRanks, Step, checkpoint_ranks, is_equal
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+
+TRAIN = Step(do="train")
+SAVE = Step(do="save")
+LOAD = Step(do="load")
+TWO_STAGES = Layout(pp=2)
 
 
-@pytest.fixture
-def trained(host: RankHost, training: TrainingSpec, request: pytest.FixtureRequest) -> TrainingSpec:
-    """Train six iterations on pp2 and leave the checkpoints of iterations 2, 4 and 6."""
-    spec = training.model_copy(update={"checkpoint_interval": 2})
-    host.run(launches(spec, Layout(pp=2), task=request.node.name))
-    return spec.model_copy(update={"num_iterations": 7})
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[CheckpointRanks]:
+    with checkpoint_ranks() as started:
+        yield started
 
 
 def directory_of(spec: TrainingSpec) -> Path:
     return Path(spec.checkpoint_dir)
 
 
-def loaded_iteration(host: RankHost, spec: TrainingSpec, task: str, generation: int = 2) -> int:
-    record = host.run(launches(spec, Layout(pp=2), task=task, generation=generation))
-    loaded: int = record.of_kind("checkpoint_loaded")[0].iteration
-    return loaded
+def names_in(spec: TrainingSpec) -> list[str]:
+    return sorted(path.name for path in directory_of(spec).glob("iter_*"))
 
 
-def test_damaged_shard_falls_back_to_an_older_checkpoint(
-    host: RankHost, trained: TrainingSpec, request: pytest.FixtureRequest
+def load(ranks: CheckpointRanks, spec: TrainingSpec, generation: int = 2) -> int:
+    case = Case(training=spec, layout=TWO_STAGES, steps=[LOAD], generation=generation)
+    iterations = {tuple(found.loaded) for found in ranks.run_well(case).all}
+    assert len(iterations) == 1, "the ranks loaded different checkpoints"
+    return iterations.pop()[0]
+
+
+@pytest.fixture
+def trained(ranks: CheckpointRanks, training: TrainingSpec) -> TrainingSpec:
+    """Leave the checkpoints of iterations 1, 2 and 3, made on two pipeline stages."""
+    ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=[TRAIN, SAVE] * 3))
+    return training
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+# --- torn ----------------------------------------------------------------------------------------
+
+
+def test_rank_killed_at_any_file_operation_leaves_a_complete_checkpoint(
+    ranks: CheckpointRanks, training: TrainingSpec, tmp_path: Path
 ) -> None:
-    shard = directory_of(trained) / "iter_0000006" / "tp0_pp1.pt"
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    shard.write_bytes(data)
+    first = [TRAIN, SAVE, Step(do="dump", name="1")]
+    second = [TRAIN, SAVE, Step(do="dump", name="2")]
 
-    assert loaded_iteration(host, trained, request.node.name) == 4
+    def spec(number: int) -> TrainingSpec:
+        return training.model_copy(update={"checkpoint_dir": str(tmp_path / str(number))})
 
-    first = launches(trained, Layout(pp=2), task=request.node.name, generation=2)[0]
-    assert "skipped iter_0000006: damaged" in host.log(first)
-    # The iterations run again replaced the damaged one.
-    assert loaded_iteration(host, trained, request.node.name, generation=3) == 7
+    whole = ranks.run_well(Case(training=spec(0), steps=first + second, dies_at=0))
+    dumps = {1: whole.dump("1"), 2: whole.dump("2")}
+    num_operations = whole.first.num_file_operations
+    assert num_operations > 10
+    print(num_operations)
+    loaded: list[int] = []
+    for number in range(1, num_operations + 1):
+        killed = ranks.run(Case(training=spec(number), steps=first + second[:-1], dies_at=number))
+        # The last operations are those of the second dump.
+        assert killed.ranks[0] is None or number > num_operations - 5
+        case = Case(
+            training=spec(number), steps=[LOAD, Step(do="dump", name="loaded")], generation=2
+        )
+        outcome = ranks.run_well(case)
+        loaded += outcome.first.loaded
+        assert is_equal(outcome.dump("loaded"), dumps[loaded[-1]])
+        assert not list(directory_of(spec(number)).glob("*.tmp"))
+        assert not list(directory_of(spec(number)).glob("*.bad*"))
+    assert loaded == sorted(loaded)
+    assert set(loaded) == {1, 2}
 
 
-def test_torn_unlisted_and_half_written_checkpoints_are_skipped(
-    host: RankHost, trained: TrainingSpec, request: pytest.FixtureRequest
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.crc32", "__1_0.distcp", ".metadata"])
+@pytest.mark.parametrize("is_missing", [True, False], ids=["missing", "truncated"])
+def test_torn_checkpoint_is_quarantined(
+    ranks: CheckpointRanks, trained: TrainingSpec, name: str, *, is_missing: bool
+) -> None:
+    path = directory_of(trained) / "iter_0000003" / name
+    if is_missing:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-2])
+
+    assert load(ranks, trained) == 2
+    assert names_in(trained) == ["iter_0000001", "iter_0000002", "iter_0000003.bad-torn"]
+
+
+def test_half_written_checkpoint_is_removed_by_a_later_generation(
+    ranks: CheckpointRanks, trained: TrainingSpec
 ) -> None:
     directory = directory_of(trained)
-    (directory / "iter_0000006" / "manifest.json").unlink()
-    torn = directory / "iter_0000004" / "tp0_pp0.pt"
-    torn.write_bytes(torn.read_bytes()[:-1])
-    half_written = directory / "iter_0000008.g1.tmp"
-    (directory / "iter_0000002").rename(directory / "iter_0000002.aside")
-    half_written.mkdir()
-    (half_written / "tp0_pp0.pt").write_bytes(b"half")
+    (directory / "iter_0000003").rename(directory / "iter_0000003.g1.tmp")
+    (directory / "iter_0000009.g7.tmp").mkdir()
 
-    assert loaded_iteration(host, trained, request.node.name) == 0
-
-    assert not half_written.exists()
-    first = launches(trained, Layout(pp=2), task=request.node.name, generation=2)[0]
-    log = host.log(first)
-    assert "skipped iter_0000006" in log
-    assert "skipped iter_0000004" in log
+    assert load(ranks, trained) == 2
+    # What a later generation writes is not this one's to judge.
+    assert names_in(trained) == ["iter_0000001", "iter_0000002", "iter_0000009.g7.tmp"]
 
 
-def test_only_the_newest_three_are_kept_whatever_damaged_ones_lie_about(
-    host: RankHost, training: TrainingSpec
+# --- damaged -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "manifest.crc32", "__0_0.distcp", "__1_0.distcp", ".metadata"]
+)
+def test_one_flipped_bit_is_found_and_never_met_again(
+    ranks: CheckpointRanks, trained: TrainingSpec, name: str
 ) -> None:
-    spec = training.model_copy(update={"checkpoint_interval": 1})
-    damaged = [directory_of(spec) / f"iter_000090{number}" for number in range(3)]
-    for path in damaged:
-        path.mkdir(parents=True)
-    host.run(launches(spec, Layout(dp=2), task="kept"))
-    names = sorted(path.name for path in directory_of(spec).iterdir() if path not in damaged)
-    assert names == ["iter_0000004", "iter_0000005", "iter_0000006"]
+    flip_a_bit(directory_of(trained) / "iter_0000003" / name)
+
+    assert load(ranks, trained) == 2
+    assert [name for name in names_in(trained) if ".bad-" in name]
+    assert load(ranks, trained, generation=3) == 2
+    case = Case(
+        training=trained, layout=TWO_STAGES, steps=[LOAD, TRAIN, SAVE, TRAIN, SAVE], generation=4
+    )
+    assert ranks.run_well(case).first.saved == [3, 4]
+    assert load(ranks, trained, generation=5) == 4
 
 
-def test_another_tensor_parallel_size_is_refused(
-    host: RankHost, trained: TrainingSpec, request: pytest.FixtureRequest
+def test_damage_in_all_checkpoints_leaves_model_and_optimizer_as_they_were(
+    ranks: CheckpointRanks, trained: TrainingSpec
 ) -> None:
-    ranks = launches(trained, Layout(tp=2), task=request.node.name, generation=2)
-    host.start(ranks)
-    for launch in ranks:
-        raised = host.wait_for_raise(launch)
-        assert raised.exception_type == "CheckpointError"
-        assert "was saved with tp 1 pp 2 and can't be loaded with tp 2 pp 1" in raised.message
+    for number in (1, 2, 3):
+        flip_a_bit(directory_of(trained) / f"iter_000000{number}" / "__1_0.distcp")
+    dumps = [Step(do="dump", name="before"), LOAD, Step(do="dump", name="after"), TRAIN]
+    outcome = ranks.run_well(Case(training=trained, layout=TWO_STAGES, steps=dumps, generation=2))
+    assert [found.loaded for found in outcome.all] == [[0], [0]]
+    assert is_equal(outcome.dump("before"), outcome.dump("after"))
+    assert all(name.endswith(".bad-checksum") for name in names_in(trained))
+
+
+def test_distrusted_checkpoints_are_passed_over_one_after_the_other(
+    ranks: CheckpointRanks, trained: TrainingSpec
+) -> None:
+    distrust = Step(do="distrust")
+    steps = [LOAD, TRAIN, SAVE, distrust, LOAD, TRAIN, SAVE, distrust, LOAD, distrust, LOAD]
+    case = Case(training=trained, layout=TWO_STAGES, steps=steps, generation=2, num_kept=9)
+    outcome = ranks.run_well(case)
+    assert [found.loaded for found in outcome.all] == [[3, 2, 1, 0]] * 2
+    assert outcome.first.saved == []  # both derive from what was distrusted
+    assert load(ranks, trained, generation=3) == 0
+    reason = directory_of(trained) / "iter_0000003.bad-distrusted" / "why_quarantined.txt"
+    assert "the first loss is not the recorded one" in reason.read_text()
+
+
+# --- what follows --------------------------------------------------------------------------------
+
+
+def test_first_losses_after_a_load_are_known_on_all_ranks(
+    ranks: CheckpointRanks, training: TrainingSpec
+) -> None:
+    note = Step(do="note", times=3)
+    steps = [note, SAVE, note, SAVE, note, Step(do="wait")]
+    ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=steps))
+    shutil.rmtree(directory_of(training) / "iter_0000006")
+
+    again = [LOAD, Step(do="note", times=1), SAVE]
+    outcome = ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=again, generation=2))
+    losses = outcome.first.expected
+    assert [found.expected for found in outcome.all] == [losses] * 2
+    assert list(losses) == [4, 5, 6, 7, 8, 9]
+
+    slower = training.model_copy(update={"learning_rate": 1e-5})
+    outcome = ranks.run_well(Case(training=slower, layout=TWO_STAGES, steps=[LOAD], generation=3))
+    assert outcome.first.loaded == [4]
+    assert outcome.first.expected == {}
+
+
+def test_learning_rate_and_step_come_from_the_checkpoint(
+    ranks: CheckpointRanks, trained: TrainingSpec
+) -> None:
+    case = Case(training=trained, steps=[LOAD], generation=2, learning_rate=0.5)
+    assert set(ranks.run_well(case).first.learning_rates) == {1e-3}
+
+
+# --- what is kept, skipped, given up -------------------------------------------------------------
+
+
+def test_only_the_newest_are_kept_whatever_lies_about(
+    ranks: CheckpointRanks, training: TrainingSpec
+) -> None:
+    bad = directory_of(training) / "iter_0000900.bad-torn"
+    bad.mkdir(parents=True)
+    case = Case(training=training, layout=Layout(dp=2), steps=[TRAIN, SAVE] * 4, num_kept=2)
+    assert ranks.run_well(case).first.saved == [1, 2, 3, 4]
+    assert names_in(training) == ["iter_0000003", "iter_0000004", bad.name]
+
+
+def test_full_disk_costs_a_checkpoint_and_nothing_else(
+    ranks: CheckpointRanks, training: TrainingSpec
+) -> None:
+    ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=[TRAIN, SAVE]))
+    case = Case(
+        training=training,
+        layout=TWO_STAGES,
+        steps=[LOAD, TRAIN, SAVE, TRAIN, SAVE, TRAIN],
+        generation=2,
+        file_size_limit=50_000,
+    )
+    outcome = ranks.run_well(case)
+    first, second = outcome.all
+    assert first.saved == []
+    assert first.waited == second.waited == [False, False]
+    assert "ERROR checkpoint of iteration 2 was not saved: [Errno 27] File too large" in second.log
+    assert f"Make room in {directory_of(training)}" in second.log
+    assert "checkpoint of iteration 3 given up: not saved by part_1" in first.log
+    assert names_in(training) == ["iter_0000001"]
+
+
+def test_full_disk_on_rank_0_is_no_different(
+    ranks: CheckpointRanks, training: TrainingSpec
+) -> None:
+    case = Case(training=training, steps=[TRAIN, SAVE, TRAIN], file_size_limit=50_000)
+    outcome = ranks.run_well(case)
+    assert outcome.first.waited == [False]
+    assert "checkpoint of iteration 1 was not saved" in outcome.first.log
+    assert names_in(training) == []
+
+
+def test_rank_without_a_part_is_not_waited_for_for_ever(
+    ranks: CheckpointRanks, training: TrainingSpec
+) -> None:
+    steps = [TRAIN, Step(do="begin", ranks=[0]), Step(do="wait", ranks=[0]), TRAIN, SAVE]
+    case = Case(training=training, layout=TWO_STAGES, steps=steps, give_up_s=0.3)
+    outcome = ranks.run_well(case)
+    assert "checkpoint of iteration 1 given up: no part of rank 1" in outcome.first.log
+    assert outcome.first.saved == [2]
+    assert names_in(training) == ["iter_0000002"]
+
+
+def test_checkpoint_that_comes_too_soon_is_skipped(
+    ranks: CheckpointRanks, training: TrainingSpec
+) -> None:
+    late = [Step(do="begin", ranks=[0]), TRAIN, Step(do="begin"), Step(do="wait"), TRAIN, SAVE]
+    case = Case(training=training, layout=TWO_STAGES, steps=[TRAIN, *late], give_up_s=0.5)
+    outcome = ranks.run_well(case)
+    skipped = "checkpoint of iteration 2 skipped: that of iteration 1 is still being written"
+    assert skipped in outcome.first.log
+    assert outcome.first.saved == [3]
+    assert outcome.first.waited == [False, True]
+    assert names_in(training) == ["iter_0000003"]
+
+
+def test_unfinished_checkpoint_of_an_ended_generation_is_abandoned(
+    ranks: CheckpointRanks, training: TrainingSpec
+) -> None:
+    steps = [TRAIN, Step(do="begin", ranks=[0]), Step(do="rejoin"), TRAIN, SAVE]
+    outcome = ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=steps))
+    assert "checkpoint of iteration 1 abandoned with its generation" in outcome.first.log
+    assert outcome.first.saved == [2]
+    assert names_in(training) == ["iter_0000002"]
+    assert load(ranks, training, generation=3) == 2
+
+
+# --- refused -------------------------------------------------------------------------------------
+
+
+def test_directory_that_is_none_gives_one_error_on_all_ranks(
+    ranks: CheckpointRanks, training: TrainingSpec
+) -> None:
+    directory_of(training).write_text("a file")
+    outcome = ranks.run(Case(training=training, layout=TWO_STAGES, steps=[LOAD]))
+    for found in outcome.all:
+        assert f"CheckpointError: {directory_of(training)} can't be read: Not a directory" in (
+            found.error
+        )
+    outcome = ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=[TRAIN, SAVE]))
+    assert "checkpoint of iteration 1 was not saved" in outcome.first.log
+
+
+def test_another_model_or_seed_is_refused_by_name(
+    ranks: CheckpointRanks, trained: TrainingSpec
+) -> None:
+    longer = trained.model.model_copy(update={"num_layers": 4})
+    for what, change in (("seed", {"seed": 2}), ("model", {"model": longer})):
+        other = trained.model_copy(update=change)
+        outcome = ranks.run(Case(training=other, layout=TWO_STAGES, steps=[LOAD], generation=2))
+        for found in outcome.all:
+            assert f"iter_0000003 is of another {what}; use another checkpoint_dir" in found.error
+    assert load(ranks, trained, generation=3) == 3
+
+
+def test_format_of_another_program_is_refused_by_name(
+    ranks: CheckpointRanks, trained: TrainingSpec
+) -> None:
+    old = directory_of(trained) / "iter_0000009"
+    old.mkdir()
+    (old / "manifest.json").write_text('{"format": 1, "iteration": 9}')
+    outcome = ranks.run(Case(training=trained, layout=TWO_STAGES, steps=[LOAD], generation=2))
+    for found in outcome.all:
+        assert f"{old} was written in format 1, and only format 2 can be read" in found.error

@@ -31,13 +31,29 @@ def test_losses_are_equal_on_every_layout(
     assert losses[0][6] < losses[0][1]
 
 
+def test_losses_with_dropout_do_not_depend_on_the_number_of_replicas(
+    host: RankHost, training: TrainingSpec, tmp_path: Path
+) -> None:
+    model = training.model.model_copy(update={"hidden_dropout": 0.1, "attention_dropout": 0.1})
+    losses: list[dict[int, float]] = []
+    for dp in (1, 2, 3):
+        update = {"model": model, "checkpoint_dir": str(tmp_path / str(dp))}
+        spec = training.model_copy(update=update)
+        ranks = launches(spec, Layout(dp=dp), task=f"dropout-{dp}")
+        losses.append(host.run(ranks).loss_by_iteration)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+    assert losses[2] == pytest.approx(losses[0], rel=1e-6)
+
+
 def test_equal_runs_are_bit_identical(
     host: RankHost, training: TrainingSpec, tmp_path: Path
 ) -> None:
+    options = {"hidden_dropout": 0.1, "attention_dropout": 0.1, "sequence_parallel": True}
+    training = training.model_copy(update={"model": training.model.model_copy(update=options)})
     runs = []
     for name in ("one", "two"):
         spec = training.model_copy(update={"checkpoint_dir": str(tmp_path / name)})
-        ranks = launches(spec, Layout(dp=2), task=f"run-{name}")
+        ranks = launches(spec, Layout(tp=2), task=f"run-{name}")
         runs.append(host.run(ranks).loss_by_iteration)
     assert runs[0] == runs[1]
 
@@ -67,7 +83,8 @@ def test_restart_from_a_checkpoint_is_bit_identical(
     host.run(launches(half, before, task=task))
     record = host.run(launches(training, after, task=task, generation=2))
 
-    assert [one.iteration for one in record.of_kind("checkpoint_loaded")] == [3]
+    joined = record.of_kind("rank_joined")
+    assert [(one.source, one.iteration) for one in joined] == [("disk", 3)]
     assert record.loss_by_iteration == {i: undisturbed[i] for i in (4, 5, 6)}
 
 

@@ -93,9 +93,7 @@ class _Training:
             self._replica.step()
             num_contributed = self._manager.num_participants() * len(indices)
             # A group that was just healed has a later step than it began with.
-            self._journal.committed(
-                self._manager.current_step(), float(mean_loss), num_contributed
-            )
+            self._journal.committed(self._manager.current_step(), float(mean_loss), num_contributed)
 
     def _share(self) -> range:
         workload = self._plan.workload

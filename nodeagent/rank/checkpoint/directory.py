@@ -99,7 +99,7 @@ class CheckpointDirectory:
         Raises:
             OSError: Something can't be written; ``temporary`` is as useless as before.
         """
-        content = manifest.model_dump_json(indent=1).encode()
+        content = manifest.model_dump_json().encode()
         write_durably(temporary / MANIFEST, content)
         write_durably(temporary / CHECKSUM, f"{zlib.crc32(content):08x}\n".encode())
         sync_directory(temporary)

@@ -20,18 +20,20 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 
 from nodeagent.protocol.training import TrainingSpec
-from nodeagent.rank.checkpoint.dcp import METADATA, Reading
 from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.losses import RecordedLosses
 from nodeagent.rank.checkpoint.manifest import (
+    METADATA,
     CheckpointError,
     DamagedError,
     Manifest,
     check_content,
     read_manifest,
 )
+from nodeagent.rank.checkpoint.reading import Reading
 from nodeagent.rank.checkpoint.whole import Block, WholeState, whole_state
 from nodeagent.rank.parallel import Place
+from profiles.model import ModelShape
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +138,7 @@ class Loader:
             )
 
     def _misfit(self, manifest: Manifest) -> str | None:
-        if manifest.model != self._training.model:
+        if _tensors_of(manifest.model) != _tensors_of(self._training.model):
             return "model"
         return "seed" if manifest.seed != self._training.seed else None
 
@@ -219,6 +221,13 @@ def _restore(
         for block, copy in zip(state.blocks, staged, strict=True):
             block.tensor.copy_(copy.tensor)
     state.restore_shared(optimizer, manifest.optimizer)
+
+
+def _tensors_of(model: ModelShape) -> ModelShape:
+    """Return ``model`` without what doesn't touch its tensors, and may change from run to run."""
+    return model.model_copy(
+        update={"hidden_dropout": 0.0, "attention_dropout": 0.0, "sequence_parallel": False}
+    )
 
 
 def _optimizers(optimizer: MegatronOptimizer) -> list[MegatronOptimizer]:

@@ -19,6 +19,8 @@ from profiles.model import ModelShape
 FORMAT: Final = 2
 MANIFEST: Final = "manifest.json"
 CHECKSUM: Final = "manifest.crc32"
+METADATA: Final = ".metadata"
+"""DCP's own description of a checkpoint."""
 
 _WITHOUT_EFFECT_ON_LOSSES: Final = frozenset(
     {"checkpoint_dir", "checkpoint_interval", "num_iterations", "iteration_floor_s"}

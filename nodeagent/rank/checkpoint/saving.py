@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nodeagent.rank.checkpoint.dcp import AbandonedError, write_metadata, write_part
 from nodeagent.rank.checkpoint.directory import (
     CheckpointDirectory,
     name_of,
@@ -24,6 +23,7 @@ from nodeagent.rank.checkpoint.directory import (
 )
 from nodeagent.rank.checkpoint.manifest import Manifest, Part
 from nodeagent.rank.checkpoint.snapshot import Snapshot
+from nodeagent.rank.checkpoint.writing import AbandonedError, write_metadata, write_part
 from nodeagent.rank.parallel import Place
 
 logger = logging.getLogger(__name__)

@@ -184,7 +184,7 @@ def _shared(node: Tree, path: str) -> SharedValues:
     match node:
         case dict():
             shared = {str(key): _shared(value, f"{path}.{key}") for key, value in node.items()}
-            return {key: value for key, value in shared.items() if value is not _MISSING}
+            return {key: value for key, value in shared.items() if _is_worth_storing(value)}
         case list() | tuple():
             elements = [_shared(value, f"{path}.{i}") for i, value in enumerate(node)]
             return [None if value is _MISSING else value for value in elements]
@@ -197,6 +197,10 @@ def _shared(node: Tree, path: str) -> SharedValues:
         case _:
             kind = type(node).__name__
             raise CheckpointError(f"{path} of type {kind} can't be saved in a checkpoint")
+
+
+def _is_worth_storing(shared: SharedValues) -> bool:
+    return shared is not _MISSING and shared != {}
 
 
 def _merged(node: Tree, stored: SharedValues, path: str) -> Tree:

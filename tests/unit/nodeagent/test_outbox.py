@@ -10,8 +10,16 @@ from nodeagent.outbox import (
     OutboxRecord,
 )
 from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import Report
-from nodeagent.protocol.observations import AnyObservation, IterationCommitted, RankExited
+from nodeagent.protocol.observations import (
+    AnyObservation,
+    IterationCommitted,
+    RankExited,
+    RankHalted,
+    RankJoined,
+)
+from nodeagent.protocol.regroup import Position
 
 RECORDS: TypeAdapter[OutboxRecord] = TypeAdapter(OutboxRecord)
 TASK, GENERATION = TaskId("gpt-a"), Generation(1)
@@ -151,6 +159,57 @@ def test_exits_are_never_dropped() -> None:
         store(outbox, exited(pid))
     assert outbox.trim() == 0
     assert outbox.num_reports == 20
+
+
+def test_what_a_regroup_waits_for_is_never_dropped() -> None:
+    outbox = Outbox(max_reports=5)
+    who = {"task": TASK, "generation": GENERATION, "global_rank": 0}
+    halted = RankHalted.model_validate({**who, "position": Position(committed=3, has_state=True)})
+    joined = RankJoined.model_validate(
+        {**who, "iteration": 3, "source": "own", "form_s": 0.0, "state_s": 0.0}
+    )
+    for _ in range(5):
+        store(outbox, halted)
+        store(outbox, joined)
+    assert outbox.trim() == 0
+
+
+def request_halt(outbox: Outbox, generation: int, *broken: int, at_boundary: bool = False) -> bool:
+    halt = Halt(generation=Generation(generation), broken=list(broken), at_boundary=at_boundary)
+    record = outbox.request_halt(TASK, halt)
+    if record is not None:
+        outbox.apply(record)
+    return record is not None
+
+
+def test_halts_of_a_generation_add_up_whatever_their_order() -> None:
+    for first, second in (((3, False), (1, True)), ((1, True), (3, False))):
+        outbox = Outbox()
+        for rank, at_boundary in (first, second):
+            assert request_halt(outbox, 1, rank, at_boundary=at_boundary)
+        assert outbox.halt(TASK) == Halt(generation=GENERATION, broken=[1, 3], at_boundary=False)
+        assert not request_halt(outbox, 1, 3, at_boundary=True)
+
+
+def test_halt_of_a_newer_generation_takes_the_place_of_the_older() -> None:
+    outbox = Outbox()
+    request_halt(outbox, 2, 1, at_boundary=True)
+    assert not request_halt(outbox, 1, 5)
+    assert request_halt(outbox, 3)
+    assert outbox.halt(TASK) == Halt(generation=Generation(3))
+    assert outbox.halt(TaskId("gpt-b")) is None
+
+
+def test_halt_survives_the_agent_but_not_the_run() -> None:
+    outbox = Outbox()
+    attach(outbox, "run-1")
+    request_halt(outbox, 1, 2)
+    outbox = restored(outbox)
+    attach(outbox, "run-1")
+    assert outbox.halt(TASK) == Halt(generation=GENERATION, broken=[2])
+    attach(outbox, "run-2")
+    assert outbox.halt(TASK) is None
+    assert restored(outbox).halt(TASK) is None
 
 
 def test_large_reports_count_by_their_bytes() -> None:

@@ -33,6 +33,28 @@ def test_record_of_the_template_is_read(files: RankFiles) -> None:
     assert files.records(known={"gpt-a.1.0"}) == []
 
 
+def test_renamed_process_keeps_its_file_and_its_birth_name(files: RankFiles) -> None:
+    write_record(files, KEY)
+    (born,) = files.records()
+    assert (born.key, born.born, born.became) == (KEY, KEY, None)
+    for generation in (2, 3):
+        later = launch(Script(), generation=generation, global_rank=4, worker=1)
+        (before,) = files.records()
+        assert files.rename(before, later) == files.record(KEY)
+        (now,) = files.records()
+        assert (now.key, now.born) == (RankKey(KEY.task, Generation(generation), 4), KEY)
+        assert (now.pid, now.start_ticks, now.launch) == (7, 1, born.launch)
+        assert now.present == now.became == later
+    assert [path.name for path in files.directory.iterdir()] == ["gpt-a.1.0.json"]
+
+
+def test_half_written_new_name_is_none(files: RankFiles) -> None:
+    write_record(files, KEY)
+    (files.directory / "gpt-a.1.0.json.tmp").write_text('{"launch": {"task"')
+    (record,) = files.records()
+    assert record.key == KEY
+
+
 def test_task_name_with_dots_keeps_its_files_apart(files: RankFiles) -> None:
     key = RankKey(TaskId("gpt.7b"), Generation(1), 0)
     write_record(files, key)

@@ -6,13 +6,16 @@ import pytest
 
 from nodeagent.outbox import MarkScope
 from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.supervisor import (
     Adoption,
     RankKey,
+    halt_refusal,
     is_exit_expected,
     judge_record,
     key_of,
+    plan_halt,
     plan_start,
     plan_stop,
     refusal,
@@ -37,8 +40,11 @@ class Marks(dict[tuple[MarkScope, str], int]):
         return self.get((scope, name), 0)
 
 
-def start(task: str, generation: int, global_rank: int = 0) -> RankLaunch:
-    return launch(Script(), task=task, generation=generation, global_rank=global_rank)
+def start(
+    task: str, generation: int, global_rank: int = 0, was: RankKey | None = None
+) -> RankLaunch:
+    ref = RankRef(generation=was.generation, global_rank=was.global_rank) if was else None
+    return launch(Script(), task, generation, global_rank, continues=ref)
 
 
 def test_older_generation_than_the_fence_is_refused_in_words() -> None:
@@ -74,6 +80,43 @@ def test_rank_that_was_started_is_not_started_again() -> None:
     plan = plan_start([start("gpt-a", 2, 0), start("gpt-a", 2, 1)], [Rank(key(A, 2, 0))], marks)
     assert plan.to_kill == ()
     assert [one.global_rank for one in plan.to_launch] == [1]
+
+
+def test_continued_process_is_spared_and_becomes_the_rank() -> None:
+    living = [Rank(key(A, 1, 0)), Rank(key(A, 1, 1))]
+    plan = plan_start([start(A, 2, 5, was=key(A, 1, 1)), start(A, 2, 0)], living, Marks())
+    assert plan.to_kill == (key(A, 1, 0),)
+    assert [key_of(one) for one in plan.to_continue] == [key(A, 2, 5)]
+    assert [key_of(one) for one in plan.to_launch] == [key(A, 2, 0)]
+
+
+def test_process_is_left_out_where_its_new_rank_has_another() -> None:
+    """A launch that failed is over: what it was to continue has no part in the generation."""
+    marks = Marks({(MarkScope.START, "gpt-a.2.0"): 1})
+    plan = plan_start([start(A, 2, 0, was=key(A, 1, 0))], [Rank(key(A, 1, 0))], marks)
+    assert (plan.to_kill, plan.to_continue, plan.to_launch) == ((key(A, 1, 0),), (), ())
+
+
+def test_continued_rank_of_an_earlier_run_or_another_task_is_not_spared() -> None:
+    living = [Rank(key(A, 1, 0), is_foreign=True), Rank(key(B, 1, 0))]
+    launches = [start(A, 2, 0, was=key(A, 1, 0)), start(B, 2, 0)]
+    assert plan_start(launches, living, Marks()).to_kill == (key(A, 1, 0), key(B, 1, 0))
+
+
+def test_halt_is_about_its_generation_and_run_only() -> None:
+    living = [
+        Rank(key(A, 1)),
+        Rank(key(A, 2)),
+        Rank(key(A, 2, 1), is_foreign=True),
+        Rank(key(B, 2)),
+    ]
+    assert plan_halt(A, Generation(2), living) == (key(A, 2),)
+
+
+def test_halt_of_a_generation_that_gave_way_is_refused_in_words() -> None:
+    marks = Marks({(MarkScope.FENCE, "gpt-a"): 3})
+    assert halt_refusal(A, Generation(2), marks) == "generation 2 of gpt-a gave way to 3 before"
+    assert halt_refusal(A, Generation(3), marks) is None
 
 
 def test_stop_is_about_the_generation_and_older() -> None:

@@ -1,0 +1,90 @@
+"""All runs of a campaign, in rounds: each contender and scenario once per round.
+
+Rounds spread whatever drifts on the machine over all contenders alike, and an interrupted campaign
+has as many runs of each, give or take one.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from peers.contenders import Contender, Context
+from peers.journal import Record
+from peers.plan import now_s
+from peers.results import Results
+from peers.scenarios import Scenario
+
+
+class Progress:
+    """Says on standard error what runs and how it went."""
+
+    def __init__(self) -> None:
+        self._title = ""
+        self._shown = ""
+        self._is_terminal = sys.stderr.isatty()
+
+    def begin(self, title: str) -> None:
+        """A run begins."""
+        self._title, self._shown = title, ""
+
+    def show(self, records: Sequence[Record]) -> None:
+        """Show how far the run is; on a terminal only."""
+        committed = [record.iteration for record in records if record.kind == "committed"]
+        num_faults = sum(record.kind == "fault" for record in records)
+        text = (
+            f"{self._title}: iteration {committed[-1] if committed else '-'}, {num_faults} faults"
+        )
+        if self._is_terminal and text != self._shown:
+            self._shown = text
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+    def end(self, text: str) -> None:
+        """The run is over."""
+        start = "\r\x1b[K" if self._is_terminal else ""
+        sys.stderr.write(f"{start}{self._title}: {text}\n")
+        sys.stderr.flush()
+
+
+def run_campaign(
+    results: Results,
+    contenders: Sequence[Contender],
+    scenarios: Sequence[Scenario],
+    num_runs: int,
+    context: Context,
+    progress: Progress,
+) -> None:
+    """Make every run that ``results`` doesn't have yet; runs that failed are not made again."""
+    work = [
+        (number, scenario, contender)
+        for number in range(1, num_runs + 1)
+        for scenario in scenarios
+        for contender in contenders
+    ]
+    todo = [w for w in work if not results.has(w[2].name, w[1].name, w[0])]
+    began_at = now_s()
+    for position, (number, scenario, contender) in enumerate(todo):
+        left = (now_s() - began_at) / position * (len(todo) - position) if position else None
+        rest = f", {left / 60:.0f} min left" if left is not None else ""
+        progress.begin(
+            f"[{position + 1}/{len(todo)}{rest}] {contender.name} {scenario.name} #{number}"
+        )
+        run_began_at = now_s()
+        directory = Path(tempfile.mkdtemp(prefix="recovery-"))
+        try:
+            outcome = contender.run(scenario.faults, directory, context)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        run = results.add(contender.name, scenario.name, number, outcome, now_s() - run_began_at)
+        progress.end(_describe(run))
+
+
+def _describe(run: dict[str, object]) -> str:
+    figures = run["figures"]
+    if not isinstance(figures, dict):
+        return f"FAILED: {run['reason']}"
+    times = ", ".join(f"{recovery['next_commit_s']:.2f} s" for recovery in figures["recoveries"])
+    recovered = f"; fault to next iteration {times}" if times else ""
+    return f"{figures['total_s']:.1f} s for all iterations{recovered}"

@@ -1,0 +1,56 @@
+"""Draws a campaign: every recovery as a dot, by contender. Needs matplotlib.
+
+python -m peers.plot RESULTS.json PLOT.svg
+"""
+
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+
+from matplotlib import pyplot  # noqa: E402
+
+from peers.results import read_results  # noqa: E402
+
+_COLOURS = {"kill": "#b2182b", "exception": "#2166ac"}
+_MARKERS = {"kill": "o", "exception": "s"}
+
+
+def main() -> None:
+    """Read the results and write the plot."""
+    results, target = read_results(Path(sys.argv[1])), Path(sys.argv[2])
+    names = list(dict.fromkeys(run["contender"] for run in results.runs))
+    matplotlib.rcParams["svg.hashsalt"] = "recovery"  # equal results give an equal file
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    figure, axes = pyplot.subplots(figsize=(8, 0.5 * len(names) + 1.3), layout="constrained")
+    for offset, kind in ((-0.15, "kill"), (0.15, "exception")):
+        points = [
+            (recovery["next_commit_s"], names.index(run["contender"]) + offset)
+            for run in results.runs
+            if run["figures"] and run["scenario"].startswith(kind)
+            for recovery in run["figures"]["recoveries"]
+        ]
+        axes.scatter(
+            [x for x, _ in points],
+            [y for _, y in points],
+            s=22,
+            alpha=0.6,
+            color=_COLOURS[kind],
+            marker=_MARKERS[kind],
+            linewidths=0,
+            label=kind,
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    axes.set_xlabel("seconds from the fault to the next committed iteration")
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.grid(axis="x", which="both", alpha=0.25)
+    axes.legend(loc="upper right", frameon=False)
+    figure.savefig(target, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

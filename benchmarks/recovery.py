@@ -1,0 +1,181 @@
+"""Compares recovery from a fault: Unicron and what else there is, on the same training.
+
+    python benchmarks/recovery.py [--runs N] [--quick] [--only NAME ...] [--scenario NAME ...]
+
+Each contender trains the same GPT on the same data with the same seed; the same rank breaks at the same
+iteration. Measured are the time from the fault to the next committed iteration, what is computed
+again, and the whole run. A virtual environment of its own is made on the first call. Results go to
+a JSON file after every run; a campaign that was interrupted goes on where it stopped. At its end,
+and on Ctrl-C, the tables are printed on standard output; ``--write-docs`` puts them and the plot
+into docs/benchmarks.md.
+
+These are measurements of one machine at one time, not limits.
+"""
+
+import argparse
+import dataclasses
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from peers.campaign import Progress, run_campaign
+from peers.contenders import Alternative, Contender, Context, Unicron
+from peers.environment import prepare, versions
+from peers.plan import Workload
+from peers.processes import adopt_orphans
+from peers.report import tables, write_page
+from peers.results import Results, ResultsError, open_results
+from peers.run import Limits
+from peers.scenarios import Scenario, scenarios
+from peers.variants import ROOT, VARIANTS, environment
+
+_OUTPUT = ROOT / "docs" / "benchmarks" / "recovery.json"
+_PAGE = ROOT / "docs" / "benchmarks.md"
+
+
+def main() -> int:
+    """Run the campaign; return the exit code."""
+    contenders: list[Contender] = [*(Alternative(variant) for variant in VARIANTS), Unicron()]
+    arguments = _parse([contender.name for contender in contenders])
+    workload = _workload(arguments)
+    try:
+        chosen_scenarios = _choose_scenarios(arguments, workload)
+        programs = prepare(arguments.venv)
+        results = open_results(
+            arguments.output,
+            workload,
+            versions(programs),
+            shlex.join(["python", "benchmarks/recovery.py", *sys.argv[1:]]),
+            is_fresh=arguments.fresh,
+        )
+    except (ResultsError, ValueError) as error:
+        sys.stderr.write(f"recovery.py: {error}\n")
+        return 2
+    chosen = [c for c in contenders if _is_chosen(c.name, arguments.only)]
+    results.settings.update({contender.name: contender.what for contender in contenders})
+    progress = Progress()
+    limits = Limits(recovery_s=arguments.recovery_limit)
+    context = Context(programs, workload, limits, progress.show)
+    adopt_orphans()
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    code = 0
+    try:
+        run_campaign(results, chosen, chosen_scenarios, arguments.runs, context, progress)
+    except KeyboardInterrupt:
+        progress.end("interrupted; the same command goes on from here")
+        code = 130
+    _tell(results, programs, into_docs=arguments.write_docs)
+    return code
+
+
+def _parse(names: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0] if __doc__ else None,
+        epilog=f"contenders: {', '.join(names)}",
+    )
+    parser.add_argument("--runs", type=int, default=10, metavar="N", help="of each (default 10)")
+    parser.add_argument("--quick", action="store_true", help="one run of each, one fault at most")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="these contenders (or PEER/SETTING)"
+    )
+    parser.add_argument(
+        "--scenario",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="of none, kill-1, kill-3, exception-1, exception-3 (default: all)",
+    )
+    parser.add_argument("--rank", type=int, default=2, help="the rank that breaks (default 2)")
+    parser.add_argument(
+        "--recovery-limit",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="not recovered after this (default 60)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=_OUTPUT, metavar="FILE", help="results, JSON"
+    )
+    parser.add_argument("--fresh", action="store_true", help="replace results that are there")
+    parser.add_argument("--write-docs", action="store_true", help=f"update {_PAGE.name} and plot")
+    parser.add_argument(
+        "--venv",
+        type=Path,
+        default=ROOT / "benchmarks" / ".venv-peers",
+        metavar="DIR",
+        help="virtual environment of the alternatives",
+    )
+    workload = parser.add_argument_group("training")
+    for field in dataclasses.fields(Workload):
+        workload.add_argument(
+            f"--{field.name.removeprefix('num_').replace('_', '-')}",
+            dest=field.name,
+            type=type(field.default),
+            default=field.default,
+            metavar="N",
+            help=f"(default {field.default})",
+        )
+    arguments = parser.parse_args()
+    for name in arguments.only:
+        if not any(_is_chosen(known, [name]) for known in names):
+            parser.error(f"--only {name}: there are {', '.join(names)}")
+    if arguments.num_micro_batches % arguments.num_ranks:
+        parser.error(
+            f"--micro-batches {arguments.num_micro_batches}: must be a multiple of"
+            f" --ranks {arguments.num_ranks}"
+        )
+    if not 0 < arguments.rank < arguments.num_ranks:
+        parser.error(
+            f"--rank {arguments.rank}: must be 1 to {arguments.num_ranks - 1} (rank 0 writes the"
+            " checkpoints, and in-process restart can't do without it)"
+        )
+    if arguments.runs < 1:
+        parser.error(f"--runs {arguments.runs}: must be at least 1")
+    if arguments.quick:
+        arguments.runs = 1
+    return arguments
+
+
+def _workload(arguments: argparse.Namespace) -> Workload:
+    return Workload(**{f.name: getattr(arguments, f.name) for f in dataclasses.fields(Workload)})
+
+
+def _choose_scenarios(arguments: argparse.Namespace, workload: Workload) -> list[Scenario]:
+    known = scenarios(workload, arguments.rank)
+    wanted = arguments.scenario or [
+        each.name for each in known if not arguments.quick or len(each.faults) <= 1
+    ]
+    for name in wanted:
+        if name not in {each.name for each in known}:
+            raise ValueError(f"--scenario {name}: there are {', '.join(s.name for s in known)}")
+    return [each for each in known if each.name in wanted]
+
+
+def _is_chosen(name: str, wanted: Sequence[str]) -> bool:
+    return not wanted or name in wanted or name.partition("/")[0] in wanted
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _tell(results: Results, programs: Path, *, into_docs: bool) -> None:
+    """Print the tables and, if wanted, put them and the plot into the documentation."""
+    if not results.runs:
+        return
+    text = tables(results)
+    sys.stdout.write(f"{text}\n")
+    if into_docs:
+        plot = _OUTPUT.with_suffix(".svg")
+        draw = [str(programs / "python"), "-m", "peers.plot", str(results.path), str(plot)]
+        subprocess.run(draw, check=True, env=environment({}), stdout=2)
+        write_page(_PAGE, f"![Recovery times](benchmarks/{plot.name})\n\n{text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

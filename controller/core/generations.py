@@ -1,0 +1,252 @@
+"""One generation after another in the same processes: where a parked task goes on, and with whom.
+
+Level-based, after every event. A task that trains somewhere else than it is to be is parked at the
+end of its iteration. A parked task whose ranks have all said where they stand, and whose fault has a
+name, goes on at once: where it is to be, or, while that is not decided or not free, with the whole
+replicas that it has left. How the iteration is finished is decided in ``controller.core.regroup``.
+
+A task whose next layout has another tp or pp, or that would leave no rank of some stage behind,
+stops with a checkpoint instead and starts from it (``controller.core.lifecycle``).
+"""
+
+from collections.abc import Collection
+
+from controller.core.arrangement import keep_replicas, whole_replicas
+from controller.core.incidents import name_cause, note_resume
+from controller.core.instructions import DropRendezvous, StopRanks
+from controller.core.lifecycle import begin_generation, obstacle, stop
+from controller.core.parked import Parked
+from controller.core.parking import awaited_ranks, halt, has_doubtful_node
+from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.placement import Worker
+from controller.core.progress import take_vote
+from controller.core.regroup import Decision, decide, known_votes
+from controller.core.state import RankState, Target, TaskState
+from controller.core.timers import CapacityOverdue
+from controller.core.turn import Turn
+from nodeagent.protocol.regroup import RankRef
+from profiles.layout import Layout
+
+_MAX_REUSES = 2
+"""Recoveries in a row that may use partial results; after that an iteration begins afresh."""
+
+
+def park_what_moves(turn: Turn) -> None:
+    """Park every task that trains elsewhere than it is to be, once it can go there.
+
+    One that holds workers which another task is to get does not wait for its own: each would wait
+    for the other.
+    """
+    for task in turn.state.tasks.values():
+        target = task.target
+        if task.phase is not TaskPhase.RUNNING or target is None or target == task.place:
+            continue
+        if any(turn.state.nodes[n].condition is not NodeCondition.HEALTHY for n in task.nodes):
+            continue
+        if not keeps_every_stage(task, target):
+            note = f"stops to go on with {target.layout}"
+            stop(turn, task, is_graceful=True, intent="run", note=note)
+        elif not obstacle(turn, task, target) or _is_in_the_way(turn, task, target):
+            halt(turn, task, at_boundary=True, note=f"parks to go on with {target.layout}")
+
+
+def continue_parked(turn: Turn) -> None:
+    """Begin the next generation of every parked task that knows how."""
+    for task in turn.state.tasks.values():
+        if task.parking is None or has_doubtful_node(turn, task) or awaited_ranks(turn, task):
+            continue
+        if not name_cause(turn, task) or task.parking is None:
+            continue
+        goal = _goal(turn, task)
+        if goal is not None:
+            _regroup(turn, task, goal)
+        elif _is_without_hope(turn, task):
+            stop(turn, task, is_graceful=False, intent="run", note="no whole replica is left")
+
+
+def keeps_every_stage(task: TaskState, target: Target) -> bool:
+    """Whether living ranks that stay hold the state of every (tp, pp)."""
+    layout = task.layout
+    if layout is None or not _is_same_model(layout, target.layout):
+        return False
+    staying = {
+        (target.layout.tp_rank(new), target.layout.pp_rank(new))
+        for new in _continues(task, target, task.living_ranks).values()
+    }
+    return len(staying) == layout.tp * layout.pp
+
+
+def _is_same_model(old: Layout, new: Layout) -> bool:
+    return (old.tp, old.pp) == (new.tp, new.pp)
+
+
+def _is_in_the_way(turn: Turn, task: TaskState, target: Target) -> bool:
+    given_up = task.occupied_workers - set(target.placement)
+    return any(
+        other is not task and other.target and given_up & set(other.target.placement)
+        for other in turn.state.tasks.values()
+    )
+
+
+# --- where to ------------------------------------------------------------------------------
+
+
+def _goal(turn: Turn, task: TaskState) -> Target | None:
+    """Return where the parked task can go on now; None if it has to wait."""
+    parking, target = task.parking, task.target
+    assert parking is not None
+    if target is None:
+        return _interim(turn, task)
+    task.note = obstacle(turn, task, target) or ""
+    if not task.note:
+        return target
+    if not parking.waits_for_capacity:
+        parking.waits_for_capacity = True
+        timer = CapacityOverdue(task.spec.task, task.generation)
+        turn.set_timer(timer, turn.policy.capacity_limit_s)
+    return _interim(turn, task, set(target.placement)) if parking.is_impatient else None
+
+
+def _interim(
+    turn: Turn, task: TaskState, within: Collection[Worker] | None = None
+) -> Target | None:
+    """Return where the task can go on with what it has: as before, or with its whole replicas."""
+    if task.layout is None:
+        return None
+    if task.interim and task.interim == task.place and not obstacle(turn, task, task.interim):
+        return task.interim
+    fit = [
+        number
+        for number, rank in task.ranks.items()
+        if rank.can_go_on
+        and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+        and (within is None or rank.worker in within)
+    ]
+    replicas = whole_replicas(task.layout, fit)
+    if not replicas:
+        return None
+    layout = Layout(task.layout.tp, task.layout.pp, len(replicas))
+    if layout.num_workers < task.spec.min_workers:
+        return None
+    task.interim = Target(layout, keep_replicas(task.layout, task.placement, replicas))
+    return task.interim
+
+
+def _is_without_hope(turn: Turn, task: TaskState) -> bool:
+    """Whether waiting parked leads nowhere, so that the workers are better given back."""
+    assert task.parking is not None
+    if not any(rank.can_go_on for rank in task.ranks.values()):
+        return True
+    if task.target is None:
+        return turn.policy.is_auto_heal  # an operator may still decide otherwise
+    if not task.parking.is_impatient:
+        return False
+    return any(
+        other is not task
+        and other.parking is not None
+        and other.target is not None
+        and set(other.target.placement) & task.occupied_workers
+        and set(task.target.placement) & other.occupied_workers
+        for other in turn.state.tasks.values()
+    )
+
+
+# --- the step from one generation to the next ----------------------------------------------
+
+
+def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
+    fit = {
+        number: rank
+        for number, rank in task.ranks.items()
+        if rank.can_go_on and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+    }
+    continues = _continues(task, goal, fit)
+    decision = _decide(task, goal, continues)
+    note_resume(turn, task, decision)
+    turn.tell(
+        "info", "regroup", task.spec.task, decision.reason,
+        generation=task.generation, rung=decision.rung, state_source=decision.resume.source,
+        num_recomputed=decision.resume.num_recomputed, num_saved=decision.resume.num_saved,
+    )  # fmt: skip
+    _take_known_vote(turn, task, decision)
+    if decision.resume.source == "memory":
+        task.tried.add("memory")
+    turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
+    _leave_out(turn, task, goal, continues)
+    old_of = {new: old for old, new in continues.items()}
+    ranks = {
+        number: _next_rank(task, worker, old_of.get(number))
+        for number, worker in enumerate(goal.placement)
+    }
+    begin_generation(turn, task, goal, ranks, decision.resume)
+
+
+def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[int, int]:
+    """Return the new global rank of each of these ranks that stays at its worker and (tp, pp)."""
+    old, new = task.layout, target.layout
+    if old is None or not _is_same_model(old, new):
+        return {}
+    places = {worker: number for number, worker in enumerate(target.placement)}
+    continues: dict[int, int] = {}
+    for number in ranks:
+        place = places.get(task.ranks[number].worker)
+        if place is None:
+            continue
+        if (old.tp_rank(number), old.pp_rank(number)) == (new.tp_rank(place), new.pp_rank(place)):
+            continues[number] = place
+    return continues
+
+
+def _parked(task: TaskState) -> Parked:
+    assert task.layout is not None
+    positions = {number: rank.position for number, rank in task.ranks.items() if rank.position}
+    spec = task.spec
+    return Parked(task.layout, spec.num_micro_batches, positions, task.resume, spec.is_sharded)
+
+
+def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> Decision:
+    return decide(
+        _parked(task),
+        goal.layout,
+        continues,
+        excluded=task.tried,
+        allows_reuse=task.num_recoveries <= _MAX_REUSES,
+    )
+
+
+def _take_known_vote(turn: Turn, task: TaskState, decision: Decision) -> None:
+    """What the next generation takes for committed is committed, also if its reporter is dead."""
+    resume = decision.resume
+    if resume.source != "peer":
+        return
+    level = resume.vote.iteration if resume.vote else resume.committed
+    vote = known_votes(_parked(task)).get(level)
+    if vote:
+        take_vote(turn, task, vote)
+
+
+def _leave_out(turn: Turn, task: TaskState, goal: Target, continues: dict[int, int]) -> None:
+    """End the processes that do not go on; where ranks are started the agent's fence does it."""
+    left_out = {n: rank.worker for n, rank in task.living_ranks.items() if n not in continues}
+    task.leaving |= {(task.generation, number): worker for number, worker in left_out.items()}
+    nodes = {worker.node for worker in left_out.values()} - {w.node for w in goal.placement}
+    reachable = tuple(
+        node for node in sorted(nodes) if turn.state.nodes[node].condition is NodeCondition.HEALTHY
+    )
+    if reachable:
+        turn.emit(
+            StopRanks(turn.cause, task.spec.task, task.generation, reachable, is_graceful=False)
+        )
+
+
+def _next_rank(task: TaskState, worker: Worker, old_number: int | None) -> RankState:
+    if old_number is None:
+        return RankState(worker)
+    old = task.ranks[old_number]
+    return RankState(
+        worker,
+        pid=old.pid,
+        iteration=old.iteration,
+        rss_bytes=old.rss_bytes,
+        continues=RankRef(generation=task.generation, global_rank=old_number),
+    )

@@ -1,0 +1,124 @@
+"""Parking a generation: who is told to, who has, and who is still waited for.
+
+A halt goes to every node of the task, also to one whose ranks are all gone: that it carries the
+halt out shows that it lives, so a rank that died there died alone. The halt is repeated whenever
+more ranks are found broken, and when a node attaches; agents take it any number of times.
+
+What is decided from the positions is not decided here (``controller.core.generations``).
+"""
+
+from controller.core.instructions import HaltRanks
+from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.policy import Policy
+from controller.core.state import Parking, TaskState
+from controller.core.timers import HaltOverdue
+from controller.core.turn import Turn
+from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.regroup import Position
+
+
+def halt(turn: Turn, task: TaskState, *, at_boundary: bool = False, note: str = "") -> None:
+    """Have the task's ranks park; one that is told to park at once need not reach a boundary."""
+    broken = _broken_ranks(task)
+    parking = task.parking
+    if parking is None:
+        task.become(TaskPhase.PARKING, note)
+        task.parking = Parking(turn.at, at_boundary, broken)
+        limit_s = turn.policy.stop_limit_s if at_boundary else halt_limit_s(turn.policy, task)
+        turn.set_timer(HaltOverdue(task.spec.task, task.generation), limit_s)
+    else:
+        is_hastened = parking.at_boundary and not at_boundary
+        if parking.broken == broken and not is_hastened:
+            return
+        parking.broken = broken
+        if is_hastened:
+            parking.at_boundary = False
+            limit_s = halt_limit_s(turn.policy, task)
+            turn.set_timer(HaltOverdue(task.spec.task, task.generation), limit_s)
+    _send_halt(turn, task, _reachable_nodes(turn, task))
+
+
+def halt_again(turn: Turn, task: TaskState, node: NodeId) -> None:
+    """Repeat the halt of a parking task to a node that may have missed it."""
+    if task.parking and any(worker.node == node for worker in task.placement):
+        _send_halt(turn, task, (node,))
+
+
+def halt_limit_s(policy: Policy, task: TaskState) -> float:
+    """Return how long ranks may take to park: a whole replica finishes its micro-batch first."""
+    return max(policy.halt_limit_s, policy.stall_factor * (task.mean_iteration_s or 0.0))
+
+
+def take_position(task: TaskState, global_rank: int, position: Position) -> None:
+    """Note where a rank has parked, and that its node lives."""
+    rank = task.ranks[global_rank]
+    rank.position = position
+    note_heard(task, rank.worker.node)
+
+
+def note_heard(task: TaskState, node: NodeId) -> None:
+    """The node has said something that it says only while it lives."""
+    if task.parking:
+        task.parking.heard.add(node)
+
+
+def note_loss(task: TaskState, node: NodeId) -> None:
+    """A rank is gone: its node may be dying too, until it is heard again."""
+    if task.parking:
+        task.parking.heard.discard(node)
+
+
+def awaited_ranks(turn: Turn, task: TaskState) -> list[int]:
+    """Return the ranks of a parking task that should still say where they stand.
+
+    A new process that has not been heard of yet has nothing to lose: it is replaced. What is out of
+    contact is waited for elsewhere, as a node.
+    """
+    return [
+        number
+        for number, rank in task.living_ranks.items()
+        if rank.position is None
+        and not rank.is_broken
+        and rank.done is None
+        and (rank.is_seen or rank.continues)
+        and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+    ]
+
+
+def has_doubtful_node(turn: Turn, task: TaskState) -> bool:
+    """Return whether a node in contact lost a rank and has not been heard since."""
+    assert task.parking is not None
+    return not task.parking.is_settled and any(
+        not rank.is_alive
+        and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+        and rank.worker.node not in task.parking.heard
+        for rank in task.ranks.values()
+    )
+
+
+def _broken_ranks(task: TaskState) -> tuple[int, ...]:
+    return tuple(
+        number for number, rank in sorted(task.ranks.items()) if rank.is_broken or not rank.is_alive
+    )
+
+
+def _reachable_nodes(turn: Turn, task: TaskState) -> tuple[NodeId, ...]:
+    nodes = {rank.worker.node for rank in task.ranks.values()}
+    return tuple(
+        node for node in sorted(nodes) if turn.state.nodes[node].condition is NodeCondition.HEALTHY
+    )
+
+
+def _send_halt(turn: Turn, task: TaskState, nodes: tuple[NodeId, ...]) -> None:
+    assert task.parking is not None
+    if nodes:
+        turn.emit(
+            HaltRanks(
+                turn.cause,
+                task.spec.task,
+                task.generation,
+                nodes,
+                task.parking.broken,
+                task.parking.at_boundary,
+            )
+        )

@@ -1,0 +1,99 @@
+"""How far tasks are: iterations that were committed, how fast, and with which loss.
+
+An iteration is new once; after a restore from an older state it is run again, and its loss must be
+the one that was recorded first. An iteration whose commit nobody could report any more (the
+reporting rank died) is known from the result of its vote, which its peers hold.
+"""
+
+from typing import Final
+
+from controller.core.phases import TaskPhase
+from controller.core.state import TaskState
+from controller.core.turn import Turn
+from nodeagent.protocol.observations import IterationCommitted
+from nodeagent.protocol.regroup import VoteResult
+
+LOSS_TOLERANCE: Final = 1e-4
+"""Largest relative difference of a loss that was run again, also in another layout (float32)."""
+
+_SMOOTHING: Final = 0.3
+"""Weight of the newest iteration in the moving averages."""
+
+
+def take_vote(turn: Turn, task: TaskState, vote: VoteResult) -> None:
+    """Take in that an iteration is committed by its vote, unless it was reported before."""
+    if vote.iteration <= task.iteration:
+        return
+    task.voted_iteration = vote.iteration
+    _note_new(task, vote.iteration, vote.loss)
+    turn.tell(
+        "trace", "iteration", task.spec.task,
+        f"iteration {vote.iteration}: loss {vote.loss:.6f}, by its vote",
+        iteration=vote.iteration, loss=vote.loss, generation=task.generation,
+        is_rerun=False, deviation=None, duration_s=None,
+    )  # fmt: skip
+
+
+def _note_new(task: TaskState, iteration: int, loss: float) -> None:
+    task.iteration = iteration
+    task.losses[iteration] = loss
+    task.num_recoveries = 0
+
+
+def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
+    """Take in an iteration that the present generation has committed."""
+    is_known = commit.iteration == task.voted_iteration
+    task.voted_iteration = None
+    if not is_known:
+        _note_commit(turn, task, commit)
+    task.tried.clear()
+    _measure_speed(task, commit)
+    task.committed_at = turn.at
+    rank = task.ranks[commit.global_rank]
+    rank.iteration = max(rank.iteration, commit.iteration)
+    if task.phase is TaskPhase.STARTING:
+        task.become(TaskPhase.RUNNING)
+        turn.tell("good", "running", task.spec.task, f"trains on {len(task.ranks)} workers")
+
+
+def _note_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
+    is_rerun = commit.iteration <= task.iteration
+    deviation = None
+    if is_rerun:
+        task.num_rerun_iterations += 1
+        deviation = _deviation(commit.loss, task.losses.get(commit.iteration))
+    else:
+        _note_new(task, commit.iteration, commit.loss)
+    turn.tell(
+        "trace", "iteration", task.spec.task,
+        f"iteration {commit.iteration}{' run again' if is_rerun else ''}: loss {commit.loss:.6f}",
+        iteration=commit.iteration, loss=commit.loss, generation=commit.generation,
+        is_rerun=is_rerun, deviation=deviation, duration_s=commit.duration_s,
+    )  # fmt: skip
+    if deviation is not None and deviation > LOSS_TOLERANCE:
+        turn.tell(
+            "error", "loss_mismatch", task.spec.task,
+            f"iteration {commit.iteration} run again gave another loss:"
+            f" relative difference {deviation:.1e}",
+            iteration=commit.iteration, deviation=deviation,
+        )  # fmt: skip
+
+
+def _deviation(loss: float, recorded: float | None) -> float | None:
+    """Return the relative difference to the loss that was recorded first."""
+    if recorded is None:
+        return None
+    return abs(loss - recorded) / max(abs(recorded), 1e-12)
+
+
+def _measure_speed(task: TaskState, commit: IterationCommitted) -> None:
+    if task.phase is TaskPhase.STARTING and task.mean_iteration_s is not None:
+        return  # the first one after a regroup holds the recovery
+    rate = commit.num_tokens / commit.duration_s if commit.duration_s > 0 else None
+    if task.mean_iteration_s is None:
+        task.mean_iteration_s, task.tokens_per_s = commit.duration_s, rate
+        return
+    task.mean_iteration_s += _SMOOTHING * (commit.duration_s - task.mean_iteration_s)
+    if rate is not None:
+        known = rate if task.tokens_per_s is None else task.tokens_per_s
+        task.tokens_per_s = known + _SMOOTHING * (rate - known)

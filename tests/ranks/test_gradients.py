@@ -1,0 +1,241 @@
+"""Losses and gradients of the built-in model for every layout and option, on real gloo ranks."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nodeagent.protocol.training import TrainingSpec
+from profiles.layout import Layout
+from profiles.model import ModelShape
+from tests.fakes.model_ranks import Case, Outcome
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+
+Run = Callable[..., "Result"]
+
+REPOSITORY = Path(__file__).parents[2]
+SHAPE = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
+TIED = SHAPE.model_copy(update={"share_embeddings_and_output_weights": True})
+SEQUENCE_PARALLEL = SHAPE.model_copy(update={"sequence_parallel": True})
+DROPOUT = SHAPE.model_copy(update={"hidden_dropout": 0.1, "attention_dropout": 0.1})
+EVERYTHING = DROPOUT.model_copy(
+    update={"sequence_parallel": True, "share_embeddings_and_output_weights": True}
+)
+FULL_RECOMPUTATION = {
+    "recompute_granularity": "full",
+    "recompute_method": "uniform",
+    "recompute_num_layers": 1,
+}
+ATTENTION_RECOMPUTATION = {
+    "recompute_granularity": "selective",
+    "recompute_modules": ["core_attn"],
+}
+
+
+class Result:
+    """Outcome of a run, and its gradients of the first iteration."""
+
+    def __init__(self, outcome: Outcome, out_dir: Path) -> None:
+        self.outcome = outcome
+        self._out_dir = out_dir
+
+    def gradients(self, dp_rank: int = 0) -> dict[str, NDArray[np.float32]]:
+        """Return the gradients of the whole model, as one replica holds them, by name."""
+        parts: dict[str, list[NDArray[np.float32]]] = {}
+        for path in sorted(self._out_dir.glob(f"{dp_rank}.*.npz")):  # by stage, then tp rank
+            with np.load(path) as arrays:
+                for key in arrays.files:
+                    parts.setdefault(f"{path.name.split('.')[1]}:{key}", []).append(arrays[key])
+        whole: dict[str, NDArray[np.float32]] = {}
+        for key, arrays_of_ranks in parts.items():
+            name, split = key.split(":")[1].split("/")
+            if split == "-1":
+                assert all(np.array_equal(arrays_of_ranks[0], one) for one in arrays_of_ranks), name
+                whole[name] = arrays_of_ranks[0]
+            else:
+                whole[name] = np.concatenate(arrays_of_ranks, axis=int(split))
+        return whole
+
+
+def assert_equal(one: Result, other: Result) -> None:
+    """Fail unless losses and gradients are equal up to float32 rounding."""
+    assert other.outcome.losses == pytest.approx(one.outcome.losses, rel=1e-6)
+    assert other.outcome.grad_norms == pytest.approx(one.outcome.grad_norms, rel=1e-5)
+    expected, found = one.gradients(), other.gradients()
+    # The last stage's copy of tied embeddings is the same parameter once more.
+    assert found.keys() - {"output_layer.weight"} == expected.keys() - {"output_layer.weight"}
+    names = sorted(expected)
+    difference = np.concatenate([(expected[name] - found[name]).ravel() for name in names])
+    whole = np.concatenate([expected[name].ravel() for name in names])
+    assert np.linalg.norm(difference) <= 1e-5 * np.linalg.norm(whole)
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator["subprocess.Popen[str]"]:
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "tests.fakes.model_ranks"],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
+        cast("IO[str]", process.stdin).close()
+        process.wait(30)
+
+
+@pytest.fixture
+def run(program: "subprocess.Popen[str]", tmp_path: Path) -> Run:
+    """Return a function that runs one case and fails the test if a rank failed."""
+    num_runs = 0
+
+    def run(model: ModelShape, layout: Layout, *, seed: int = 1, **settings: Any) -> Result:
+        nonlocal num_runs
+        num_runs += 1
+        out_dir = tmp_path / str(num_runs)
+        out_dir.mkdir()
+        training = TrainingSpec(
+            model=model,
+            checkpoint_dir=str(out_dir),
+            num_micro_batches=6,
+            num_iterations=3,
+            seed=seed,
+        )
+        case = Case(training=training, layout=layout, out_dir=str(out_dir), **settings)
+        questions, answers = cast("IO[str]", program.stdin), cast("IO[str]", program.stdout)
+        questions.write(case.model_dump_json() + "\n")
+        questions.flush()
+        outcome = Outcome.model_validate_json(answers.readline())
+        assert not outcome.errors, outcome.errors[0]
+        return Result(outcome, out_dir)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(dp=2), Layout(dp=3), Layout(tp=2), Layout(pp=2), Layout(tp=2, pp=2)],
+    ids=str,
+)
+def test_every_layout_gives_the_same_gradients(run: Run, layout: Layout) -> None:
+    assert_equal(run(SHAPE, Layout()), run(SHAPE, layout))
+
+
+@pytest.mark.parametrize("layout", [Layout(pp=2), Layout(tp=2), Layout(tp=2, pp=2)], ids=str)
+def test_tied_embeddings_train_alike_on_every_layout(run: Run, layout: Layout) -> None:
+    alone, spread = run(TIED, Layout()), run(TIED, layout)
+    assert_equal(alone, spread)
+    copy = spread.gradients().get("output_layer.weight")
+    assert (copy is None) == (layout.pp == 1)
+    if copy is not None:
+        assert np.array_equal(copy, spread.gradients()["embedding.word_embeddings.weight"])
+    assert alone.outcome.losses != run(SHAPE, Layout()).outcome.losses
+
+
+@pytest.mark.parametrize("layout", [Layout(tp=2), Layout(tp=2, pp=2)], ids=str)
+def test_sequence_parallelism_changes_no_gradient(run: Run, layout: Layout) -> None:
+    assert_equal(run(SHAPE, Layout()), run(SEQUENCE_PARALLEL, layout))
+
+
+@pytest.mark.parametrize("dp", [2, 3])
+def test_dropout_does_not_depend_on_the_number_of_replicas(run: Run, dp: int) -> None:
+    assert_equal(run(DROPOUT, Layout()), run(DROPOUT, Layout(dp=dp)))
+
+
+@pytest.mark.parametrize(
+    ("model", "layout"),
+    [
+        (DROPOUT, Layout(tp=2)),
+        (DROPOUT, Layout(pp=2)),
+        (EVERYTHING, Layout(tp=2)),
+    ],
+    ids=["tp2", "pp2", "sequence parallel"],
+)
+def test_dropout_on_a_split_model_does_not_depend_on_the_number_of_replicas(
+    run: Run, model: ModelShape, layout: Layout
+) -> None:
+    more = Layout(tp=layout.tp, pp=layout.pp, dp=2)
+    assert_equal(run(model, layout), run(model, more))
+
+
+def test_equal_runs_are_bit_identical_with_dropout_and_different_without(run: Run) -> None:
+    layout = Layout(tp=2, pp=2)
+    one, other = run(EVERYTHING, layout), run(EVERYTHING, layout)
+    assert one.outcome == other.outcome
+    gradients = other.gradients()
+    for name, gradient in one.gradients().items():
+        assert np.array_equal(gradient, gradients[name]), name
+    plain = EVERYTHING.model_copy(update={"hidden_dropout": 0.0, "attention_dropout": 0.0})
+    assert run(plain, layout).outcome.losses != one.outcome.losses
+    assert run(EVERYTHING, layout, seed=2).outcome.losses != one.outcome.losses
+
+
+@pytest.mark.parametrize("option", ["hidden_dropout", "attention_dropout"])
+def test_each_kind_of_dropout_counts(run: Run, option: str) -> None:
+    model = SHAPE.model_copy(update={option: 0.1})
+    assert run(model, Layout()).outcome.losses != run(SHAPE, Layout()).outcome.losses
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(pp=2)], ids=str)
+def test_the_order_of_micro_batches_changes_no_dropout(run: Run, layout: Layout) -> None:
+    assert_equal(run(DROPOUT, layout), run(DROPOUT, layout, is_reversed=True))
+
+
+@pytest.mark.parametrize(
+    "layout", [Layout(), Layout(pp=2), Layout(tp=2), Layout(tp=2, dp=2)], ids=str
+)
+def test_no_backward_pass_draws_random_numbers(run: Run, layout: Layout) -> None:
+    assert run(DROPOUT, layout).outcome.num_draws_in_backward == 0
+
+
+@pytest.mark.parametrize(
+    "config", [FULL_RECOMPUTATION, ATTENTION_RECOMPUTATION], ids=["full", "attention"]
+)
+@pytest.mark.parametrize(
+    ("model", "layout"),
+    [(DROPOUT, Layout(pp=2)), (DROPOUT, Layout(tp=2)), (EVERYTHING, Layout(tp=2))],
+    ids=["pp2", "tp2", "sequence parallel"],
+)
+def test_recomputed_activations_repeat_their_dropout(
+    run: Run, model: ModelShape, layout: Layout, config: dict[str, Any]
+) -> None:
+    kept, recomputed = run(model, layout), run(model, layout, config=config)
+    # The same operations on the same numbers: bit-identical, and the generators are put back.
+    assert recomputed.outcome == kept.outcome
+
+
+@pytest.mark.parametrize("layout", [Layout(tp=2), Layout(pp=2), Layout(tp=2, pp=2)], ids=str)
+def test_finalising_does_what_megatron_does_and_can_be_repeated(run: Run, layout: Layout) -> None:
+    ours = run(EVERYTHING, layout)
+    megatrons = run(EVERYTHING, layout, is_finalised_by_megatron=True)
+    assert ours.outcome == megatrons.outcome
+    assert ours.outcome.is_repeatable
+    theirs = megatrons.gradients()
+    for name, gradient in ours.gradients().items():
+        assert np.array_equal(gradient, theirs[name]), name
+
+
+@pytest.mark.parametrize("alone", [0, 1])
+def test_a_stage_with_tied_embeddings_is_built_without_the_other(run: Run, alone: int) -> None:
+    waited = run(TIED, Layout(pp=2), builds_alone=alone)
+    assert waited.outcome == run(TIED, Layout(pp=2)).outcome
+
+
+def test_buckets_do_not_depend_on_the_number_of_replicas(run: Run) -> None:
+    two = run(SHAPE, Layout(dp=2), bucket_size=5000).outcome.buckets
+    three = run(SHAPE, Layout(dp=3), bucket_size=5000).outcome.buckets
+    assert two[0] == two[1] == three[0] == three[1] == three[2]
+    assert len(two[0]) == 5
+    assert sorted(name for bucket in two[0] for name in bucket) == sorted(
+        run(SHAPE, Layout()).gradients()
+    )
+
+
+def test_without_a_bucket_size_a_small_model_has_one_bucket(run: Run) -> None:
+    assert [len(buckets) for buckets in run(SHAPE, Layout(dp=2)).outcome.buckets] == [1, 1]
