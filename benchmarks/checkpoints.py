@@ -113,7 +113,7 @@ class Rank:
     """One rank that trains with Megatron's schedule and its own reduction."""
 
     def __init__(
-        self, training: TrainingSpec, place: Place, launch: RankLaunch, store: Any
+        self, training: TrainingSpec, place: Place, launch: RankLaunch, store: Exchange
     ) -> None:
         self._training = training
         self._place = place
@@ -238,7 +238,7 @@ def _fork(launch: RankLaunch, out_dir: Path, run: Callable[[Rank], dict[str, Any
         logging.basicConfig(level=logging.WARNING)
         device = prepare_device("gloo", 0, launch.training.seed)
         place = Place(launch.global_rank, launch.layout, device)
-        make_store: Any = distributed.__dict__["FileStore"]
+        make_store: Exchange = distributed.__dict__["FileStore"]
         store = make_store(str(out_dir / "store"), launch.layout.num_workers)
         Groups(store, place, "gloo").form()
         found = run(Rank(launch.training, place, launch, store))

@@ -8,7 +8,9 @@ process becomes another rank. A store connection carries rendezvous calls and no
 What a rank is told goes to its process, by pid, whatever it calls itself at the time. Requests that
 must not be lost are repeated when a rank says hello, from what is on disk: ``Halt`` for as long as
 its generation is halted, ``Join`` until it says hello as what it was told to become,
-``StopAtBoundary`` always. On one connection each ``Halt`` and ``Join`` is sent once.
+``StopAtBoundary`` always. That is also so at the hello of a rank that has just joined: it may have
+ignored a ``Halt`` of its new generation that reached it before it had become part of that. A
+``Join`` is sent once on each connection, since a rank keeps it until it can follow.
 
 Reports of a rank that was started for an earlier run of the controller are answered but not passed
 on: the present controller would take them for its own task's.
@@ -90,16 +92,10 @@ class Ranks(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Control:
-    """A control connection, and what was sent on it that is sent once."""
+    """A control connection, and the newest ``Join`` that was sent on it."""
 
     channel: LineChannel
-    halt: Halt | None = None
     joined: RankKey | None = None
-
-    def send_halt(self, halt: Halt) -> None:
-        if halt != self.halt:
-            self.halt = halt
-            self.channel.send(halt)
 
     def send_join(self, launch: RankLaunch) -> None:
         if key_of(launch) != self.joined:
@@ -169,7 +165,7 @@ class RankHub:
     def halt(self, pid: int, halt: Halt) -> None:
         """Ask a rank to park. One without a connection is asked at its hello, if that is stored."""
         if (control := self._control.get(pid)) is not None:
-            control.send_halt(halt)
+            control.channel.send(halt)
 
     def join(self, pid: int, launch: RankLaunch) -> None:
         """Tell a process which rank it has become. One without a connection is told at its hello."""
@@ -237,7 +233,7 @@ class RankHub:
     def _repeat_halt(self, control: _Control, task: TaskId, generation: Generation) -> None:
         halt = self._outbox.outbox.halt(task)
         if halt is not None and halt.generation == generation:
-            control.send_halt(halt)
+            control.channel.send(halt)
 
     def _take_call(self, channel: LineChannel, call: StoreCall) -> None:
         if self._owner.is_foreign(channel.peer_pid):

@@ -1,5 +1,6 @@
 """From the records of a run to its figures."""
 
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -95,6 +96,10 @@ def measure(records: Sequence[Record], began_at: float, num_micro_batches: int) 
         began_at: When its processes were started.
         num_micro_batches: Micro-batches of the global batch.
     """
+    # A rank that came back too late may train on alone.
+    last = max(record.iteration for record in records if record.kind == "committed")
+    end = next(r.at for r in records if r.kind == "committed" and r.iteration == last)
+    records = [record for record in records if record.at <= end]
     # Where several ranks write the same commit down, the first counts.
     commits: dict[tuple[int, int], Record] = {}
     is_one_writer = len({r.global_rank for r in records if r.kind == "committed"}) == 1
@@ -103,7 +108,7 @@ def measure(records: Sequence[Record], began_at: float, num_micro_batches: int) 
             attempt = record.attempt if is_one_writer else 0
             commits.setdefault((attempt, record.iteration), record)
     ordered = sorted(commits.values(), key=lambda record: record.at)
-    intervals = [b.at - a.at for a, b in zip(ordered, ordered[1:], strict=False)]
+    intervals = [b.at - a.at for a, b in itertools.pairwise(ordered)]
     computed = Counter((r.iteration, r.index) for r in records if r.kind == "computed")
     return Figures(
         total_s=ordered[-1].at - began_at,

@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from peers.plan import now_s
 
@@ -80,7 +80,7 @@ class Herd:
             _reap_adopted({leader.pid for leader in self._leaders})
         self._leaders.clear()
 
-    def __enter__(self) -> "Herd":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

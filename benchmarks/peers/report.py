@@ -29,11 +29,11 @@ class Sample:
     def text(self, digits: int = 2) -> str:
         """Return median and range."""
         if not self.values:
-            return "–"
+            return "-"
         if len(self.values) == 1:
             return f"{self.values[0]:.{digits}f}"
         low, high = min(self.values), max(self.values)
-        return f"**{self.median:.{digits}f}** ({low:.{digits}f}–{high:.{digits}f})"
+        return f"**{self.median:.{digits}f}** ({low:.{digits}f}-{high:.{digits}f})"
 
 
 def tables(results: Results) -> str:
@@ -106,7 +106,7 @@ def _recovery_row(results: Results, name: str, scenario: str) -> str:
         _count(done, lambda f: f["num_recomputed_iterations"]),
         _count(done, lambda f: f["num_recomputed_micro_batches"]),
         _count(done, lambda f: f["num_missing_micro_batches"]),
-        f"{sum(equal)} of {len(equal)}" if equal else "–",
+        f"{sum(equal)} of {len(equal)}" if equal else "-",
         f"{sum(not run['figures'] for run in runs)} of {len(runs)}",
     ]
     return f"| {' | '.join(cells)} |"
@@ -173,9 +173,9 @@ def _count(figures: Sequence[dict[str, Any]], get: Callable[[dict[str, Any]], in
     """Return the median count of a run, with the range where runs differ."""
     values = [value for each in figures if (value := get(each)) is not None]
     if not values:
-        return "–"
+        return "-"
     low, high, median = min(values), max(values), statistics.median(values)
-    return f"{median:g}" if low == high else f"{median:g} ({low}–{high})"
+    return f"{median:g}" if low == high else f"{median:g} ({low}-{high})"
 
 
 def _ratio(results: Results, name: str, scenario: str) -> str:
@@ -193,4 +193,4 @@ def _ratio(results: Results, name: str, scenario: str) -> str:
             )
             if ours and theirs:
                 ratios.append(statistics.median(theirs) / statistics.median(ours))
-    return f"{statistics.median(ratios):.1f}" if ratios else "–"
+    return f"{statistics.median(ratios):.1f}" if ratios else "-"

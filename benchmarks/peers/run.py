@@ -34,7 +34,7 @@ class Limits:
 
     start_s: float = 90.0
     recovery_s: float = 60.0
-    end_s: float = 20.0
+    end_s: float = 10.0
 
 
 @dataclass(slots=True)

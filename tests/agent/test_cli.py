@@ -31,6 +31,11 @@ def is_alive(pid: int) -> bool:
     return stat is not None and stat.is_alive
 
 
+async def ended(agent: int) -> None:
+    """Wait for the agent's end: it gives up the lock, for which a stop waits, a moment before."""
+    await until(lambda: not is_alive(agent), "the agent has ended", limit_s=2.0)
+
+
 def test_start_is_idempotent_and_detached(bare: AgentNode) -> None:
     first = bare.call("start")
     assert first.returncode == 0, first.stderr
@@ -93,7 +98,7 @@ async def test_stop_leaves_the_ranks_and_kill_ranks_does_not(bare: AgentNode) ->
     (rank,) = record_pids(bare).values()
     template = json.loads((bare.state_dir / "template.json").read_text())["pid"]
     assert bare.call("stop").returncode == 0
-    assert not is_alive(agent)
+    await ended(agent)
     assert is_alive(rank)
     assert is_alive(template)
     assert bare.call("stop", "--kill-ranks").returncode == 0
@@ -105,7 +110,7 @@ async def test_stop_ends_an_agent_that_hangs(bare: AgentNode) -> None:
     os.kill(agent, signal.SIGSTOP)
     result = bare.call("stop", "--kill-ranks")
     assert result.returncode == 0, result.stderr
-    assert not is_alive(agent)
+    await ended(agent)
 
 
 def test_status_without_an_agent_is_one_line(bare: AgentNode) -> None:

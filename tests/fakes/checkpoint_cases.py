@@ -54,6 +54,8 @@ class Case(BaseModel):
         file_size_limit: Largest file in bytes that rank 1, or a lone rank 0, can write.
         dies_at: Rank 0 is killed by its own SIGKILL at this file operation after its first dump.
         learning_rate: Of the optimizer that is built.
+        is_sharded: Whether a rank saves and loads only its data-parallel share of the optimizer's
+            state, as an optimizer that is sharded does.
     """
 
     training: TrainingSpec
@@ -65,6 +67,7 @@ class Case(BaseModel):
     file_size_limit: int | None = None
     dies_at: int | None = None
     learning_rate: float = 1e-3
+    is_sharded: bool = False
 
 
 class Found(BaseModel):
@@ -122,8 +125,12 @@ class Outcome(BaseModel):
             tp_rank = int(path.suffixes[-2].removeprefix("."))
             with np.load(path) as arrays:
                 for key, array in arrays.items():
-                    known = pieces.setdefault(key, {}).setdefault(tp_rank, array)
-                    assert known.tobytes() == array.tobytes(), f"replicas of {key} differ"
+                    known = pieces.setdefault(key, {}).get(tp_rank, array)
+                    # Not a number stands for what a rank doesn't hold.
+                    merged = np.where(np.isnan(known), array, known)
+                    other = np.where(np.isnan(array), known, array)
+                    assert merged.tobytes() == other.tobytes(), f"replicas of {key} differ"
+                    pieces[key][tp_rank] = merged
         return {key.rpartition("/")[0]: _whole(key, parts) for key, parts in pieces.items()}
 
 

@@ -1,8 +1,8 @@
-"""A program that trains the built-in model for a few iterations on real gloo ranks, forked per case.
+"""The program behind ``model_cases``: forks the ranks of a case and lets them train.
 
-It reads one ``Case`` per line on standard input, runs it, and writes one ``Outcome`` per line. The
-loop is the plainest one that is right: Megatron's schedule, Megatron's own reduction, and then what
-is tested here. Nothing recovers. Gradients go to files, by name in the whole model.
+It reads one ``Case`` per line on standard input and writes one ``Outcome`` per line. The loop is the
+plainest one that is right: Megatron's schedule, Megatron's own reduction, and then what is tested.
+Nothing recovers. Gradients go to files, by name in the whole model.
 
 Torch is imported once and no tensor is made before the forks, as in the real template.
 """
@@ -11,7 +11,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,62 +18,16 @@ import torch  # noqa: TID253
 from megatron.core import parallel_state  # noqa: TID253
 from megatron.core.distributed import DistributedDataParallel, finalize_model_grads  # noqa: TID253
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: TID253
-from pydantic import BaseModel
 from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.regroup import even_shares
-from nodeagent.protocol.training import TrainingSpec
 from nodeagent.rank.data import MicroBatches
 from nodeagent.rank.gpt import build_model, build_optimizer, transformer_config
 from nodeagent.rank.gradients import finalise_in_replica, squared_grad_norm
 from nodeagent.rank.parallel import Groups, Place
 from nodeagent.rank.random_state import reseed
 from nodeagent.rank.shim import prepare_device
-from profiles.layout import Layout
-
-
-class Case(BaseModel):
-    """One run.
-
-    Attributes:
-        training: What is trained; all of its ``num_iterations``.
-        layout: On which ranks.
-        out_dir: A directory for the ranks' files.
-        config: Settings of Megatron that differ from the built-in ones.
-        bucket_size: Elements of a gradient bucket.
-        is_finalised_by_megatron: Whether Megatron's own ``finalize_model_grads`` is used.
-        is_reversed: Whether each replica computes its micro-batches in falling order.
-        builds_alone: Rank that builds its model before any other begins to.
-    """
-
-    training: TrainingSpec
-    layout: Layout
-    out_dir: str
-    config: dict[str, Any] = {}
-    bucket_size: int | None = None
-    is_finalised_by_megatron: bool = False
-    is_reversed: bool = False
-    builds_alone: int | None = None
-
-
-class Outcome(BaseModel):
-    """What the ranks found.
-
-    Attributes:
-        losses: Mean loss per token, of each iteration.
-        grad_norms: Norm of the mean gradient, of each iteration.
-        buckets: Names of the parameters of each bucket, by rank.
-        num_draws_in_backward: How often a backward pass left a generator in another state.
-        is_repeatable: Whether finalising again from the reduced gradients gave the same bits.
-        errors: Tracebacks of the ranks that failed.
-    """
-
-    losses: list[float] = []
-    grad_norms: list[float] = []
-    buckets: list[list[list[str]]] = []
-    num_draws_in_backward: int = 0
-    is_repeatable: bool = True
-    errors: list[str] = []
+from tests.fakes.model_cases import Case, Outcome
 
 
 class _Rank:
@@ -84,9 +37,7 @@ class _Rank:
         self.outcome = Outcome()
         device = prepare_device("gloo", 0, case.training.seed)
         self._place = Place(global_rank, case.layout, device)
-        store: Any = distributed.FileStore(
-            str(Path(case.out_dir) / "store"), case.layout.num_workers
-        )
+        store: Any = distributed.FileStore(str(case.out_dir / "store"), case.layout.num_workers)
         Groups(store, self._place, "gloo").form()
         self._micro_batches = MicroBatches(case.training, device)
         self._model: Any = self._build()
@@ -198,7 +149,7 @@ class _Rank:
             is_split = getattr(parameter, "tensor_model_parallel", False) and layout.tp > 1
             key = f"{'.'.join(parts)}/{parameter.partition_dim if is_split else -1}"
             arrays[key] = parameter.main_grad.numpy()
-        path = Path(self._case.out_dir) / f"{place.dp_rank}.{place.pp_rank}.{place.tp_rank}.npz"
+        path = self._case.out_dir / f"{place.dp_rank}.{place.pp_rank}.{place.tp_rank}.npz"
         np.savez(path, **arrays)
 
 
@@ -218,7 +169,7 @@ def _generator_states() -> list[bytes]:
 
 def _run_rank(case: Case, global_rank: int) -> int:
     torch.set_num_threads(1)
-    path = Path(case.out_dir) / f"{global_rank}.json"
+    path = case.out_dir / f"{global_rank}.json"
     outcome = Outcome()
     try:
         rank = _Rank(case, global_rank)
@@ -235,7 +186,7 @@ def _run_case(case: Case) -> Outcome:
     pids = [_fork(lambda rank=rank: _run_rank(case, rank)) for rank in ranks]
     for pid in pids:
         os.waitpid(pid, 0)
-    paths = [Path(case.out_dir) / f"{rank}.json" for rank in ranks]
+    paths = [case.out_dir / f"{rank}.json" for rank in ranks]
     outcomes = [
         Outcome.model_validate_json(path.read_text()) if path.exists() else Outcome(errors=["died"])
         for path in paths

@@ -1,8 +1,9 @@
 """A make-believe cluster under a virtual clock, for the core: instructions in, events out.
 
-It does to the machine what real nodes do: starts take a moment, ranks commit iterations, a dead
-rank's peers report failed collectives, a lost node says nothing. Nothing sleeps; time jumps from
-one thing to the next. The order of things that happen at the same instant is drawn from a seed.
+It does to the machine what real nodes do: starts take a moment, ranks commit iterations, park and
+go on (``tests.fakes.world_training``), some of a dead rank's peers report failed collectives, a lost
+node says nothing. Nothing sleeps; time jumps from one thing to the next. The order of things that
+happen at the same instant is drawn from a seed.
 """
 
 import heapq
@@ -17,6 +18,7 @@ from controller.core.events import (
     ContactLost,
     Event,
     EventBody,
+    HaltCarriedOut,
     HeartbeatReceived,
     NodeAttached,
     Observed,
@@ -30,6 +32,7 @@ from controller.core.instructions import (
     AnswerRequest,
     CarryOutDrill,
     DropRendezvous,
+    HaltRanks,
     Instruction,
     ProbeNode,
     SetTimer,
@@ -43,26 +46,21 @@ from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
     AnyObservation,
     IterationCommitted,
+    LaunchFailed,
     RankDone,
     RankExited,
+    RankHalted,
+    RankJoined,
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.regroup import RankRef
+from tests.fakes.world_training import ITERATION_S, FakeRank, Run, loss_of
 
-ITERATION_S = 1.0
 HEARTBEAT_S = 1.0
-
-
-@dataclass
-class FakeRank:
-    """A rank process of the make-believe cluster."""
-
-    task: TaskId
-    generation: Generation
-    global_rank: int
-    worker: int
-    pid: int
-    iteration: int = 0
+START_S = 0.2
+TAKE_OVER_S = 0.02
+FORM_S = 0.04
 
 
 @dataclass
@@ -77,19 +75,22 @@ class FakeNode:
     has_session: bool = False
     agent: int = 1
     seq: int = 0
-    ranks: dict[tuple[TaskId, int], FakeRank] = field(default_factory=dict)
+    ranks: dict[int, FakeRank] = field(default_factory=dict)
+    """Living processes by pid."""
     held: list[EventBody] = field(default_factory=list)
     stopped: dict[TaskId, Generation] = field(default_factory=dict)
     """Generations that were ended: what is started late of them is not started."""
+    fence: dict[TaskId, Generation] = field(default_factory=dict)
+    """Newest generation that was asked to start; an older one is refused."""
+    halts: dict[TaskId, HaltRanks] = field(default_factory=dict)
+    """The newest halt: ranks that come later are told too."""
 
 
 @dataclass
 class FakeTask:
-    """What the training itself remembers: its checkpoint and its losses."""
+    """What outlives generations: the newest checkpoint on disk."""
 
     checkpoint: int = 0
-    iteration: int = 0
-    world_size: int = 0
     stopping: Generation | None = None
 
 
@@ -108,6 +109,10 @@ class World:
         self.checkpoint_interval = 5
         self.nodes = {name: FakeNode(name) for name in machine.state.nodes}
         self.tasks = {name: FakeTask() for name in machine.state.tasks}
+        self.runs: dict[tuple[TaskId, Generation], Run] = {}
+        self.starts: list[tuple[float, StartRanks]] = []
+        self.deaf: set[int] = set()
+        """Processes that hang: they do not park."""
         self._queue: list[tuple[float, float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._pids = itertools.count(1000)
@@ -154,7 +159,10 @@ class World:
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case StartRanks():
-                self.after(0.2, lambda: self._start(instruction))
+                self._order_start(instruction)
+            case HaltRanks():
+                for name in instruction.nodes:
+                    self.after(0.01, partial(self._halt, instruction, self.nodes[name]))
             case StopRanks():
                 for name in instruction.nodes:
                     self.after(0.02, partial(self._stop, instruction, self.nodes[name]))
@@ -232,24 +240,104 @@ class World:
 
     # --- ranks ---------------------------------------------------------------------------
 
-    def _start(self, instruction: StartRanks) -> None:
-        task = self.tasks[instruction.task]
+    def _order_start(self, instruction: StartRanks) -> None:
+        self.starts.append((self.now, instruction))
+        key = instruction.task, instruction.generation
+        spec = self.machine.state.tasks[instruction.task].spec
+        self.runs.setdefault(
+            key, Run(*key, instruction.layout, instruction.resume, spec.num_micro_batches)
+        )
+        by_node: dict[NodeId, list[int]] = {}
         for number in instruction.global_ranks:
-            worker = instruction.placement[number]
-            node = self.nodes[worker.node]
-            is_stopped = instruction.generation <= node.stopped.get(instruction.task, 0)
-            if is_stopped or not (node.is_up and node.is_visible):
-                continue
-            rank = FakeRank(
-                instruction.task, instruction.generation, number, worker.slot, next(self._pids)
+            by_node.setdefault(instruction.placement[number].node, []).append(number)
+        for name, numbers in by_node.items():
+            self.after(0.01, partial(self._take_start, instruction, self.nodes[name], numbers))
+
+    def _take_start(self, instruction: StartRanks, node: FakeNode, numbers: list[int]) -> None:
+        """The agent's part: raise the fence, end what is left out, pass the others on."""
+        task, generation = instruction.task, instruction.generation
+        if not (node.is_up and node.is_visible) or generation < node.fence.get(task, 0):
+            return
+        node.fence[task] = generation
+        going_on = set(instruction.continues.values())
+        for rank in list(node.ranks.values()):
+            ref = RankRef(generation=rank.generation, global_rank=rank.global_rank)
+            if rank.task == task and rank.generation < generation and ref not in going_on:
+                self.end_rank(node, rank, number=9, is_expected=True)
+        for number in numbers:
+            worker, ref_or_none = (
+                instruction.placement[number].slot,
+                instruction.continues.get(number),
             )
-            node.ranks[instruction.task, number] = rank
-            self.observe(node, RankStarted(**_who(rank), pid=rank.pid, warm=True, start_s=0.05))
-        task.world_size = instruction.layout.num_workers
-        if len(self._ranks(instruction.task, instruction.generation)) == task.world_size:
-            task.iteration = task.checkpoint
-            task.stopping = None
-            self.after(ITERATION_S, lambda: self._iterate(instruction.task, instruction.generation))
+            if ref_or_none is None:
+                begin = partial(self._fork, instruction, node, number, worker)
+                self.after(START_S, begin)
+            else:
+                self._take_over(instruction, node, number, ref_or_none)
+
+    def _take_over(
+        self, instruction: StartRanks, node: FakeNode, number: int, ref: RankRef
+    ) -> None:
+        task, generation = instruction.task, instruction.generation
+        for rank in node.ranks.values():
+            if (rank.task, rank.generation, rank.global_rank) == (task, generation, number):
+                return  # asked for twice
+        for rank in node.ranks.values():
+            if (rank.task, rank.generation, rank.global_rank) == (task, *_pair(ref)):
+                assert rank.is_parked, "a rank goes on that was not parked"
+                rank.generation, rank.global_rank, rank.is_parked = generation, number, False
+                self.after(TAKE_OVER_S, partial(self._arrive, node, rank))
+                return
+        self.observe(
+            node,
+            LaunchFailed(
+                task=task, generation=generation, global_rank=number, reason="its process is gone"
+            ),
+        )
+
+    def _fork(self, instruction: StartRanks, node: FakeNode, number: int, worker: int) -> None:
+        task, generation = instruction.task, instruction.generation
+        is_over = generation <= node.stopped.get(task, 0) or generation < node.fence.get(task, 0)
+        if is_over or not node.is_up:
+            return
+        if any(
+            (each.task, each.generation, each.global_rank) == (task, generation, number)
+            for each in node.ranks.values()
+        ):
+            return
+        rank = FakeRank(task, generation, number, worker, next(self._pids))
+        node.ranks[rank.pid] = rank
+        self.observe(node, RankStarted(**_who(rank), pid=rank.pid, warm=True, start_s=0.05))
+        self._arrive(node, rank)
+
+    def _arrive(self, node: FakeNode, rank: FakeRank) -> None:
+        """A process is a rank of its generation now, unless that is halted or over."""
+        if not rank.is_alive or rank.is_parked:
+            return
+        run = self.runs[rank.task, rank.generation]
+        run.ranks[rank.global_rank] = rank
+        halt = node.halts.get(rank.task)
+        if halt and halt.generation == rank.generation and not halt.at_boundary:
+            run.is_stalled = True
+            self._park(node, rank)
+        elif run.is_complete:
+            self.after(FORM_S, partial(self._form, run))
+
+    def _form(self, run: Run) -> None:
+        if run.is_stalled or run.is_formed or not run.is_complete:
+            return
+        sources = run.form(self.tasks[run.task].checkpoint)
+        self.tasks[run.task].stopping = None
+        for number, rank in sorted(run.ranks.items()):
+            joined = RankJoined(
+                **_who(rank), iteration=rank.iteration, source=sources[number], form_s=FORM_S,
+                state_s=0.01,
+            )  # fmt: skip
+            self.observe(self._node_of(rank), joined)
+        self._begin_iteration(run)
+
+    def _node_of(self, rank: FakeRank) -> FakeNode:
+        return next(node for node in self.nodes.values() if node.ranks.get(rank.pid) is rank)
 
     def _ranks(self, task: TaskId, generation: Generation) -> list[tuple[FakeNode, FakeRank]]:
         return [
@@ -260,36 +348,73 @@ class World:
             if rank.task == task and rank.generation == generation
         ]
 
-    def _iterate(self, name: TaskId, generation: Generation) -> None:
-        task, ranks = self.tasks[name], self._ranks(name, generation)
-        if len(ranks) != task.world_size:
+    def _begin_iteration(self, run: Run) -> None:
+        run.begun_at = self.now
+        self.after(ITERATION_S, partial(self._iterate, run))
+
+    def _iterate(self, run: Run) -> None:
+        if run.is_stalled:
             return
-        task.iteration += 1
-        if task.iteration % self.checkpoint_interval == 0:
-            task.checkpoint = task.iteration
-        for node, rank in sorted(ranks, key=lambda pair: pair[1].global_rank):
-            rank.iteration = task.iteration
-            if rank.global_rank == 0:
-                self.observe(
-                    node,
-                    IterationCommitted(
-                        **_who(rank),
-                        iteration=task.iteration,
-                        loss=5.5 - task.iteration / 100,
-                        duration_s=ITERATION_S,
-                        num_tokens=768,
-                        grad_norm=1.0,
-                    ),
-                )
-        is_finished = task.iteration >= self.num_iterations
-        if is_finished or task.stopping == generation:
-            task.checkpoint = task.iteration
-            for node, rank in self._ranks(name, generation):
-                reason: Literal["finished", "stopped"] = "finished" if is_finished else "stopped"
-                self.observe(node, RankDone(**_who(rank), iteration=task.iteration, reason=reason))
-                self.end_rank(node, rank, exit_code=0)
+        assert run.is_complete
+        task, iteration = self.tasks[run.task], run.finish_iteration()
+        if iteration % self.checkpoint_interval == 0:
+            task.checkpoint = max(task.checkpoint, iteration)
+        self.observe(
+            self._node_of(run.ranks[0]),
+            IterationCommitted(
+                **_who(run.ranks[0]),
+                iteration=iteration,
+                loss=loss_of(iteration),
+                duration_s=ITERATION_S,
+                num_tokens=768,
+                grad_norm=1.0,
+            ),
+        )
+        is_finished = iteration >= self.num_iterations
+        if is_finished or task.stopping == run.generation:
+            task.checkpoint = max(task.checkpoint, iteration)
+            self._finish(run, "finished" if is_finished else "stopped")
+        elif run.wants_pause:
+            run.is_stalled = True
+            for rank in run.ranks.values():
+                self._park(self._node_of(rank), rank)
         else:
-            self.after(ITERATION_S, lambda: self._iterate(name, generation))
+            self._begin_iteration(run)
+
+    def _finish(self, run: Run, reason: Literal["finished", "stopped"]) -> None:
+        run.is_stalled = True
+        for node, rank in self._ranks(run.task, run.generation):
+            rank.is_done = True
+            self.observe(node, RankDone(**_who(rank), iteration=rank.iteration, reason=reason))
+            self.end_rank(node, rank, exit_code=0)
+
+    def _halt(self, instruction: HaltRanks, node: FakeNode) -> None:
+        if not (node.is_up and node.is_visible):
+            return
+        node.halts[instruction.task] = instruction
+        self.post(HaltCarriedOut(node.name, instruction.task, instruction.generation))
+        run = self.runs[instruction.task, instruction.generation]
+        if instruction.at_boundary:
+            run.wants_pause = True
+            return
+        broken = [run.ranks[number] for number in instruction.broken if number in run.ranks]
+        run.stall(self.now, self.random, broken)
+        for rank in list(node.ranks.values()):
+            if (rank.task, rank.generation) == (run.task, run.generation):
+                self._park(node, rank)
+
+    def _park(self, node: FakeNode, rank: FakeRank) -> None:
+        """Have a rank park and say so a moment later; one that has raised waits already."""
+        if rank.is_parked or rank.is_done or rank.pid in self.deaf:
+            return
+        rank.is_parked = True
+        who, position = _who(rank), rank.position
+
+        def tell() -> None:
+            if rank.is_alive:
+                self.observe(node, RankHalted(**who, position=position))
+
+        self.after(self.random.uniform(0.0, 0.05), tell)
 
     def end_rank(
         self,
@@ -301,45 +426,49 @@ class World:
         is_expected: bool = False,
     ) -> None:
         """End a rank's process; its peers notice unless it ended cleanly."""
-        node.ranks.pop((rank.task, rank.global_rank), None)
-        self.after(
-            self.random.uniform(0.0, 0.05),
-            lambda: self.observe(
-                node,
-                RankExited(
-                    **_who(rank),
-                    pid=rank.pid,
-                    exit_code=exit_code,
-                    signal=number,
-                    is_expected=is_expected,
-                ),
-            ),
+        node.ranks.pop(rank.pid, None)
+        rank.is_alive = False
+        exited = RankExited(
+            **_who(rank), pid=rank.pid, exit_code=exit_code, signal=number, is_expected=is_expected
         )
-        if exit_code != 0 and not is_expected:
+        self.after(self.random.uniform(0.0, 0.05), lambda: self.observe(node, exited))
+        if exit_code != 0:
             self.fail_peers(rank)
 
     def fail_peers(self, rank: FakeRank) -> None:
-        """Have the rank's peers report a failed collective."""
+        """Freeze the rank's generation, and have some of its peers report a failed collective."""
+        run = self.runs.get((rank.task, rank.generation))
+        if run is None or run.ranks.get(rank.global_rank) is not rank:
+            return
+        was_formed = run.is_formed and not run.is_stalled
+        run.stall(self.now, self.random, [rank])
         for node, peer in self._ranks(rank.task, rank.generation):
-            if peer.global_rank != rank.global_rank:
+            if peer is not rank and was_formed and self.random.random() < 0.6:
                 self.after(
                     self.random.uniform(0.0, 0.1),
-                    partial(self._fail_collective, node, peer),
+                    partial(self._fail_collective, node, peer, rank.generation),
                 )
 
-    def _fail_collective(self, node: FakeNode, rank: FakeRank) -> None:
-        if node.ranks.get((rank.task, rank.global_rank)) is rank:
-            self.observe(
-                node,
-                RankRaised(
-                    **_who(rank),
-                    exception_type="RuntimeError",
-                    message="Connection closed by peer",
-                    traceback="",
-                    is_in_collective=True,
-                    iteration=rank.iteration,
-                ),
-            )
+    def _fail_collective(self, node: FakeNode, rank: FakeRank, generation: Generation) -> None:
+        if rank.is_alive and not rank.is_parked and rank.generation == generation:
+            rank.is_parked = True
+            self._raise(node, rank, "RuntimeError", "Connection closed by peer", is_own=False)
+
+    def _raise(
+        self, node: FakeNode, rank: FakeRank, kind: str, message: str, *, is_own: bool
+    ) -> None:
+        self.observe(
+            node,
+            RankRaised(
+                **_who(rank),
+                exception_type=kind,
+                message=message,
+                traceback="Traceback ...",
+                is_in_collective=not is_own,
+                iteration=rank.iteration,
+                position=rank.position,
+            ),
+        )
 
     def _stop(self, instruction: StopRanks, node: FakeNode) -> None:
         if not (node.is_up and node.is_visible):
@@ -356,12 +485,17 @@ class World:
     # --- faults --------------------------------------------------------------------------
 
     def rank(self, task: str, global_rank: int) -> tuple[FakeNode, FakeRank]:
-        """Return the living rank and its node."""
-        for node in self.nodes.values():
-            rank = node.ranks.get((TaskId(task), global_rank))
-            if rank and node.is_up:
-                return node, rank
-        raise LookupError(f"{task} has no rank {global_rank}")
+        """Return the living rank of the newest generation, and its node."""
+        found = [
+            (node, rank)
+            for node in self.nodes.values()
+            if node.is_up
+            for rank in node.ranks.values()
+            if (rank.task, rank.global_rank) == (task, global_rank)
+        ]
+        if not found:
+            raise LookupError(f"{task} has no rank {global_rank}")
+        return max(found, key=lambda pair: pair[1].generation)
 
     def kill_rank(self, task: str, global_rank: int) -> None:
         """SIGKILL a rank."""
@@ -371,24 +505,34 @@ class World:
     def raise_in_rank(self, task: str, global_rank: int) -> None:
         """Have a rank raise an exception of its own; it then waits for the verdict."""
         node, rank = self.rank(task, global_rank)
-        self.observe(
-            node,
-            RankRaised(
-                **_who(rank),
-                exception_type="ValueError",
-                message="bad batch",
-                traceback="Traceback ...",
-                is_in_collective=False,
-                iteration=rank.iteration,
-            ),
-        )
+        if rank.is_parked:
+            return
         self.fail_peers(rank)
+        rank.is_parked = True
+        self._raise(node, rank, "ValueError", "bad batch", is_own=True)
+
+    def vanish(self, name: str) -> None:
+        """Let the ranks of a node be gone without a word, as after a restart of the machine."""
+        node = self.nodes[NodeId(name)]
+        victims, node.ranks = list(node.ranks.values()), {}
+        for rank in victims:
+            rank.is_alive = False
+        for rank in victims:
+            self.runs[rank.task, rank.generation].stall(self.now, self.random, [rank])
+
+    def deafen(self, task: str, global_rank: int) -> int:
+        """Have a rank hang: it goes on with nothing, and does not park. Return its pid."""
+        _, rank = self.rank(task, global_rank)
+        self.deaf.add(rank.pid)
+        return rank.pid
 
     def lose_node(self, name: str, *, is_silent: bool = False) -> None:
         """Take the power from a node; a silent one resets no connection."""
         node = self.nodes[NodeId(name)]
         node.is_up, node.is_silent = False, is_silent
         victims, node.ranks = list(node.ranks.values()), {}
+        for rank in victims:
+            rank.is_alive = False
         for rank in victims:
             self.fail_peers(rank)
         last_heard_at, agent = self.now, node.agent
@@ -429,6 +573,9 @@ class World:
         node = self.nodes[NodeId(name)]
         self._end_session(node, self.now, "connection lost")
         node.held.clear()
+        node.fence.clear()
+        node.stopped.clear()
+        node.halts.clear()
         node.is_up = True
         node.agent += 1
         self._attach(node)
@@ -444,3 +591,7 @@ class Who(TypedDict):
 
 def _who(rank: FakeRank) -> Who:
     return {"task": rank.task, "generation": rank.generation, "global_rank": rank.global_rank}
+
+
+def _pair(ref: RankRef) -> tuple[Generation, int]:
+    return ref.generation, ref.global_rank

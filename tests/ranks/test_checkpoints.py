@@ -68,7 +68,6 @@ def test_rank_killed_at_any_file_operation_leaves_a_complete_checkpoint(
     dumps = {1: whole.dump("1"), 2: whole.dump("2")}
     num_operations = whole.first.num_file_operations
     assert num_operations > 10
-    print(num_operations)
     loaded: list[int] = []
     for number in range(1, num_operations + 1):
         killed = ranks.run(Case(training=spec(number), steps=first + second[:-1], dies_at=number))

@@ -1,25 +1,21 @@
 """Losses and gradients of the built-in model for every layout and option, on real gloo ranks."""
 
-import subprocess
-import sys
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from nodeagent.protocol.training import TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
-from tests.fakes.model_ranks import Case, Outcome
+from tests.fakes.model_cases import Case, ModelRanks, Result, model_ranks
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 
-Run = Callable[..., "Result"]
+Run = Callable[..., Result]
 
-REPOSITORY = Path(__file__).parents[2]
 SHAPE = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
 TIED = SHAPE.model_copy(update={"share_embeddings_and_output_weights": True})
 SEQUENCE_PARALLEL = SHAPE.model_copy(update={"sequence_parallel": True})
@@ -38,31 +34,6 @@ ATTENTION_RECOMPUTATION = {
 }
 
 
-class Result:
-    """Outcome of a run, and its gradients of the first iteration."""
-
-    def __init__(self, outcome: Outcome, out_dir: Path) -> None:
-        self.outcome = outcome
-        self._out_dir = out_dir
-
-    def gradients(self, dp_rank: int = 0) -> dict[str, NDArray[np.float32]]:
-        """Return the gradients of the whole model, as one replica holds them, by name."""
-        parts: dict[str, list[NDArray[np.float32]]] = {}
-        for path in sorted(self._out_dir.glob(f"{dp_rank}.*.npz")):  # by stage, then tp rank
-            with np.load(path) as arrays:
-                for key in arrays.files:
-                    parts.setdefault(f"{path.name.split('.')[1]}:{key}", []).append(arrays[key])
-        whole: dict[str, NDArray[np.float32]] = {}
-        for key, arrays_of_ranks in parts.items():
-            name, split = key.split(":")[1].split("/")
-            if split == "-1":
-                assert all(np.array_equal(arrays_of_ranks[0], one) for one in arrays_of_ranks), name
-                whole[name] = arrays_of_ranks[0]
-            else:
-                whole[name] = np.concatenate(arrays_of_ranks, axis=int(split))
-        return whole
-
-
 def assert_equal(one: Result, other: Result) -> None:
     """Fail unless losses and gradients are equal up to float32 rounding."""
     assert other.outcome.losses == pytest.approx(one.outcome.losses, rel=1e-6)
@@ -77,43 +48,27 @@ def assert_equal(one: Result, other: Result) -> None:
 
 
 @pytest.fixture(scope="module")
-def program() -> Iterator["subprocess.Popen[str]"]:
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.fakes.model_ranks"],
-        cwd=REPOSITORY,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield process
-        cast("IO[str]", process.stdin).close()
-        process.wait(30)
+def ranks() -> Iterator[ModelRanks]:
+    with model_ranks() as started:
+        yield started
 
 
 @pytest.fixture
-def run(program: "subprocess.Popen[str]", tmp_path: Path) -> Run:
-    """Return a function that runs one case and fails the test if a rank failed."""
-    num_runs = 0
+def run(ranks: ModelRanks, tmp_path: Path) -> Run:
+    """Return a function that trains a model for three iterations on a layout."""
+    numbers = itertools.count()
 
-    def run(model: ModelShape, layout: Layout, *, seed: int = 1, **settings: Any) -> Result:
-        nonlocal num_runs
-        num_runs += 1
-        out_dir = tmp_path / str(num_runs)
-        out_dir.mkdir()
+    def run(model: ModelShape, layout: Layout, *, seed: int = 1, **settings: object) -> Result:
         training = TrainingSpec(
             model=model,
-            checkpoint_dir=str(out_dir),
+            checkpoint_dir=str(tmp_path),
             num_micro_batches=6,
             num_iterations=3,
             seed=seed,
         )
-        case = Case(training=training, layout=layout, out_dir=str(out_dir), **settings)
-        questions, answers = cast("IO[str]", program.stdin), cast("IO[str]", program.stdout)
-        questions.write(case.model_dump_json() + "\n")
-        questions.flush()
-        outcome = Outcome.model_validate_json(answers.readline())
-        assert not outcome.errors, outcome.errors[0]
-        return Result(outcome, out_dir)
+        out_dir = tmp_path / str(next(numbers))
+        fields = {"training": training, "layout": layout, "out_dir": out_dir, **settings}
+        return ranks.run(Case.model_validate(fields))
 
     return run
 
@@ -203,7 +158,7 @@ def test_no_backward_pass_draws_random_numbers(run: Run, layout: Layout) -> None
     ids=["pp2", "tp2", "sequence parallel"],
 )
 def test_recomputed_activations_repeat_their_dropout(
-    run: Run, model: ModelShape, layout: Layout, config: dict[str, Any]
+    run: Run, model: ModelShape, layout: Layout, config: dict[str, object]
 ) -> None:
     kept, recomputed = run(model, layout), run(model, layout, config=config)
     # The same operations on the same numbers: bit-identical, and the generators are put back.

@@ -22,6 +22,7 @@ def train(
     plan: Plan,
     attempt: int,
     *,
+    timeout_s: float,
     beat: Callable[[], None] = lambda: None,
     saving: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> None:
@@ -30,10 +31,11 @@ def train(
     Args:
         plan: The run.
         attempt: How often it was taken up before.
+        timeout_s: Bound on each collective.
         beat: Called after every iteration.
         saving: Guards the writing of a checkpoint.
     """
-    form_parallel_state()
+    form_parallel_state(timeout_s)
     workload, rank = plan.workload, distributed.get_rank()
     journal = JournalWriter(plan.journal, rank, attempt)
     replica = Replica(plan, rank, journal)

@@ -32,7 +32,7 @@ def main() -> None:
 
     prepare_process(plan.workload.seed)
     distributed.init_process_group("gloo")
-    form_parallel_state()
+    form_parallel_state(plan.settings["gloo_timeout"])
     group = int(os.environ["REPLICA_GROUP_ID"])
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     _Training(plan, group, attempt).run()

@@ -45,11 +45,16 @@ def prepare_process(seed: int) -> None:
     prepare_device("gloo", 0, seed)
 
 
-def form_parallel_state() -> None:
-    """Make Megatron's groups over ``torch.distributed``'s world, all of it data parallel."""
+def form_parallel_state(timeout_s: float) -> None:
+    """Make Megatron's groups over ``torch.distributed``'s world, all of it data parallel.
+
+    ``timeout_s`` bounds each of their collectives.
+    """
     if parallel_state.model_parallel_is_initialized():
         parallel_state.destroy_model_parallel()
-    parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+    parallel_state.initialize_model_parallel(
+        create_gloo_process_groups=False, distributed_timeout_minutes=timeout_s / 60
+    )
 
 
 def build_model(workload: Workload) -> DistributedDataParallel:

@@ -11,6 +11,9 @@ from typing import Any
 from peers.plan import Plan, read_plan
 from peers.training.imports import import_torch
 
+_TIMEOUT_S = 1800.0
+"""torch's own default; the launchers end ranks that wait for a dead one."""
+
 
 def main() -> None:
     """Join the world that the launcher's environment names, and train."""
@@ -22,9 +25,9 @@ def main() -> None:
     from peers.training.model import prepare_process  # noqa: PLC0415
 
     prepare_process(plan.workload.seed)
-    distributed.init_process_group("gloo", timeout=timedelta(minutes=30))
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=_TIMEOUT_S))
     beat, close = _monitoring(plan)
-    train(plan, int(os.environ["TORCHELASTIC_RESTART_COUNT"]), beat=beat)
+    train(plan, int(os.environ["TORCHELASTIC_RESTART_COUNT"]), beat=beat, timeout_s=_TIMEOUT_S)
     close()
     distributed.destroy_process_group()
 

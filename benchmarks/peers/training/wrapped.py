@@ -69,14 +69,15 @@ def _train_once(plan: Plan, store: Any, call_wrapper: Any) -> None:
 
     from peers.training.loop import train  # noqa: PLC0415
 
+    timeout_s = plan.settings["gloo_timeout"]
     distributed.init_process_group(
         "gloo",
         store=distributed.PrefixStore(str(call_wrapper.iteration), store),
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
-        timeout=timedelta(seconds=plan.settings["gloo_timeout"]),
+        timeout=timedelta(seconds=timeout_s),
     )
-    train(plan, call_wrapper.iteration, saving=call_wrapper.atomic)
+    train(plan, call_wrapper.iteration, saving=call_wrapper.atomic, timeout_s=timeout_s)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ Blocks refer to the tensors of the model and the optimizer, so that whoever writ
 changes the model.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +25,7 @@ from megatron.core.dist_checkpointing.mapping import (
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 
+from nodeagent.rank.boxes import boxes_of_run
 from nodeagent.rank.checkpoint.manifest import CheckpointError
 
 Tree = Any
@@ -58,6 +60,45 @@ class Block:
     offsets: torch.Size
     tensor: torch.Tensor
     is_saved_here: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatSlice:
+    """A leaf for optimizers whose state is sharded over data-parallel ranks.
+
+    Megatron's own leaves can't express it: a run of consecutive elements of a parameter's state
+    that no other replica has. The names on disk are those of unsharded state, so that either kind
+    of optimizer reads what the other has written.
+
+    Attributes:
+        parameter: The parameter's leaf in the model's tree.
+        name: Which state, for instance ``exp_avg``.
+        begin: First element of the run in the flattened local parameter.
+        data: The run, of one dimension.
+    """
+
+    parameter: ShardedTensor
+    name: str
+    begin: int
+    data: torch.Tensor
+
+    def blocks(self) -> Iterable[Block]:
+        """Yield the run as blocks of the whole tensor."""
+        parameter, position = self.parameter, 0
+        end = self.begin + self.data.numel()
+        lead = (0,) * parameter.prepend_axis_num
+        for offsets, sizes in boxes_of_run(parameter.local_shape, self.begin, end):
+            num_elements = math.prod(sizes)
+            run = self.data.detach()[position : position + num_elements]
+            position += num_elements
+            pairs = zip(parameter.global_offset, (*lead, *offsets), strict=True)
+            yield Block(
+                key=f"optimizer.state.{self.name}.{parameter.key}",
+                whole_size=torch.Size(parameter.global_shape),
+                offsets=torch.Size(base + offset for base, offset in pairs),
+                tensor=run.view((*(1 for _ in lead), *sizes)),
+                is_saved_here=_is_main_but_for_dp(parameter.replica_id),
+            )
 
 
 @dataclass(slots=True)
@@ -123,6 +164,8 @@ def _blocks(node: Tree) -> Iterable[Block]:
             yield _block(node)
         case ShardedTensorFactory():
             yield from _built(node)
+        case FlatSlice():
+            yield from node.blocks()
         case ShardedObject():
             _check_empty(node)
         case _:
@@ -141,6 +184,11 @@ def _block(sharded: ShardedTensor) -> Block:
         tensor=tensor,
         is_saved_here=is_main_replica(sharded.replica_id),
     )
+
+
+def _is_main_but_for_dp(replica_id: int | tuple[int, ...]) -> bool:
+    # The last element counts the data-parallel replicas, of which each has another run.
+    return isinstance(replica_id, int) or is_main_replica((*replica_id[:-1], 0))
 
 
 def _built(factory: ShardedTensorFactory) -> Iterable[Block]:
@@ -176,8 +224,8 @@ def _check_distinct(blocks: list[Block]) -> None:
 
 
 def _is_sharded(node: object) -> bool:
-    kinds = (ShardedTensor, ShardedTensorFactory, ShardedObject, LocalNonpersistentObject)
-    return isinstance(node, kinds)
+    kinds = (ShardedTensor, ShardedTensorFactory, ShardedObject, FlatSlice)
+    return isinstance(node, (*kinds, LocalNonpersistentObject))
 
 
 def _shared(node: Tree, path: str) -> SharedValues:
@@ -206,7 +254,7 @@ def _is_worth_storing(shared: SharedValues) -> bool:
 def _merged(node: Tree, stored: SharedValues, path: str) -> Tree:
     """Return ``node`` with local tensors for the sharded leaves and ``stored`` values elsewhere."""
     match node:
-        case ShardedTensor() | ShardedTensorFactory() | ShardedObject():
+        case ShardedTensor() | ShardedTensorFactory() | ShardedObject() | FlatSlice():
             return node.data
         case LocalNonpersistentObject():
             return node.unwrap()

@@ -146,15 +146,23 @@ async def test_untroubled_rank_is_told_nothing(desk: Desk) -> None:
         assert await connection.hello(1, 0) == []
 
 
-async def test_halted_generation_hears_it_at_every_connection_and_once_on_each(
-    desk: Desk,
-) -> None:
+async def test_halted_generation_hears_it_at_every_connection(desk: Desk) -> None:
     desk.outbox.request_halt(TASK, halt(1))
     for _ in range(2):
         async with desk.connection() as connection:
             assert await connection.hello(1, 0) == ["halt"]
-            desk.hub.halt(PID, halt(1))
-            assert await connection.hello(1, 0) == []
+            assert await connection.report(1, 0) == []
+
+
+async def test_halt_that_overtook_the_joining_is_repeated_at_the_new_hello(desk: Desk) -> None:
+    """It reached the rank before it had become part of that generation, and may be ignored."""
+    desk.process.rename(2, 1)
+    async with desk.connection() as connection:
+        assert await connection.hello(1, 0) == ["join"]
+        desk.outbox.request_halt(TASK, halt(2))
+        desk.hub.halt(PID, halt(2))
+        assert await connection.report(1, 0) == ["halt"]
+        assert await connection.hello(2, 1) == ["halt"]
 
 
 async def test_rank_that_was_renamed_unheard_is_told_at_its_hello(desk: Desk) -> None:
