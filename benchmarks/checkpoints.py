@@ -38,6 +38,7 @@ from torch import distributed  # noqa: TID253
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from nodeagent.rank.checkpoint import Checkpoints
+from nodeagent.rank.checkpoint.loading import Exchange
 from nodeagent.rank.data import MicroBatches
 from nodeagent.rank.gpt import build_model, build_optimizer
 from nodeagent.rank.parallel import Groups, Place

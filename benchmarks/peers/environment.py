@@ -23,12 +23,14 @@ _REQUIREMENTS: Final = (
     "rich>=14.2",
     "textual>=8.2.8,<9",
 )
+_SOURCE: Final = Path(__file__).absolute().parents[2]
 _VERSIONS_OF: Final = (
     "torch",
     "megatron-core",
     "nvidia-resiliency-ext",
     "torchft-nightly",
     "numpy",
+    "unicron",
 )
 _ASK_VERSIONS: Final = """\
 import json, platform, sys
@@ -52,9 +54,14 @@ def prepare(directory: Path) -> Path:
     sys.stderr.write(f"installing the alternatives into {directory}; this takes minutes\n")
     python = programs / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True, stdout=2)
+        subprocess.run(
+            [sys.executable, "-m", "venv", str(directory)], check=True, stdout=sys.stderr
+        )
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*install, *_REQUIREMENTS], check=True, stdout=2)
+    subprocess.run([*install, *_REQUIREMENTS], check=True, stdout=sys.stderr)
+    subprocess.run(
+        [*install, "--no-deps", "--editable", str(_SOURCE)], check=True, stdout=sys.stderr
+    )
     stamp.write_text(wanted)
     return programs
 

@@ -6,13 +6,13 @@ python -m peers.plot RESULTS.json PLOT.svg
 import sys
 from pathlib import Path
 
-import matplotlib
+import matplotlib as mpl
 
-matplotlib.use("svg")
+mpl.use("svg")
 
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot as plt, ticker
 
-from peers.results import read_results  # noqa: E402
+from peers.results import read_results
 
 _COLOURS = {"kill": "#b2182b", "exception": "#2166ac"}
 _MARKERS = {"kill": "o", "exception": "s"}
@@ -22,9 +22,9 @@ def main() -> None:
     """Read the results and write the plot."""
     results, target = read_results(Path(sys.argv[1])), Path(sys.argv[2])
     names = list(dict.fromkeys(run["contender"] for run in results.runs))
-    matplotlib.rcParams["svg.hashsalt"] = "recovery"  # equal results give an equal file
-    matplotlib.rcParams["svg.fonttype"] = "none"
-    figure, axes = pyplot.subplots(figsize=(8, 0.5 * len(names) + 1.3), layout="constrained")
+    mpl.rcParams["svg.hashsalt"] = "recovery"  # equal results give an equal file
+    mpl.rcParams["svg.fonttype"] = "none"
+    figure, axes = plt.subplots(figsize=(8, 0.5 * len(names) + 1.3), layout="constrained")
     for offset, kind in ((-0.15, "kill"), (0.15, "exception")):
         points = [
             (recovery["next_commit_s"], names.index(run["contender"]) + offset)
@@ -43,7 +43,7 @@ def main() -> None:
             label=kind,
         )
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     axes.set_xlabel("seconds from the fault to the next committed iteration")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()

@@ -40,9 +40,11 @@ def tables(results: Results) -> str:
     """Return everything that the page says about the campaign."""
     names = list(dict.fromkeys(run["contender"] for run in results.runs))
     parts = [_setting(results)]
-    for scenario in ("kill-1", "exception-1", "kill-3", "exception-3"):
-        if any(run["scenario"] == scenario for run in results.runs):
-            parts.append(_recovery_table(results, names, scenario))
+    parts += [
+        _recovery_table(results, names, scenario)
+        for scenario in ("kill-1", "exception-1", "kill-3", "exception-3")
+        if any(run["scenario"] == scenario for run in results.runs)
+    ]
     parts += [_total_table(results, names), _settings_table(results, names)]
     if failures := _failures(results):
         parts.append(failures)
@@ -83,9 +85,11 @@ def _recovery_table(results: Results, names: Sequence[str], scenario: str) -> st
     head = [
         f"### {what}, {per_run} per run",
         "",
-        "| | fault to next committed iteration, s | x Unicron | fault until the broken iteration is"
-        " committed, s | iterations run again | micro-batches recomputed | micro-batches missing"
-        " | losses as without fault | not recovered |",
+        (
+            "| | fault to next committed iteration, s | x Unicron | fault until the broken iteration is"
+            " committed, s | iterations run again | micro-batches recomputed | micro-batches missing"
+            " | losses as without fault | not recovered |"
+        ),
         "|---|---|---|---|---|---|---|---|---|",
     ]
     rows = [_recovery_row(results, name, scenario) for name in names]

@@ -124,6 +124,11 @@ def incident_view(incident: Incident) -> IncidentView:
         fault_at=incident.fault_at,
         detected_at=incident.detected_at,
         resolved_at=incident.resolved_at,
+        recovery_s=incident.recovery_s,
+        recomputed_micro_batches=incident.recomputed_micro_batches,
+        saved_micro_batches=incident.saved_micro_batches,
+        state_source=incident.state_source,
+        resume=incident.resume,
     )
 
 

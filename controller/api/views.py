@@ -111,6 +111,16 @@ class IncidentView(View):
     fault_at: float
     detected_at: float
     resolved_at: float | None = None
+    recovery_s: float | None = None
+    """From the fault to the first iteration committed after it; None while there is none."""
+    recomputed_micro_batches: int = 0
+    """Micro-batches that were computed before the fault, and were computed again."""
+    saved_micro_batches: int = 0
+    """Micro-batches of the interrupted iteration whose results were kept."""
+    state_source: str | None = None
+    """Farthest place that a rank got its state from: own, peer, memory, disk or seed."""
+    resume: str = ""
+    """How training was taken up again, and why so."""
 
 
 class TaskChangeView(View):
@@ -124,7 +134,7 @@ class TaskChangeView(View):
     waf_after: float
     is_faulted: bool
     moves: bool
-    """Whether any of its ranks has to stop and start."""
+    """Whether it goes on in another place or layout."""
 
 
 class PlanView(View):

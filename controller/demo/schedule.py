@@ -76,7 +76,7 @@ def why_stuck(state: ClusterState) -> str | None:
     Stuck is for good only if it lasts: a node may come up, an operator may propose a plan.
     """
     unfinished = [task for task in state.tasks.values() if task.phase is not TaskPhase.FINISHED]
-    idle = {TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.WAITING}
+    idle = {TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.WAITING, TaskPhase.PARKING}
     if not unfinished or not all(task.phase in idle for task in unfinished):
         return None
     return "; ".join(

@@ -76,13 +76,7 @@ def build_model(
     )
     _initialise(model, shape, place, seed)
     model.to(place.device)
-    # Buckets count only where the reduction overlaps with the backward pass.
-    ddp_config = DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True,
-        overlap_grad_reduce=True,
-        bucket_size=bucket_size or BUCKET_SIZE,
-    )
-    wrapped = DistributedDataParallel(config, ddp_config, model)
+    wrapped = DistributedDataParallel(config, wrapper_config(bucket_size), model)
     config.no_sync_func = wrapped.no_sync
     config.finalize_model_grads_func = None
     return wrapped
@@ -90,10 +84,25 @@ def build_model(
 
 def build_optimizer(model: DistributedDataParallel, learning_rate: float) -> MegatronOptimizer:
     """Return Megatron's Adam in float32. It doesn't clip: ``train`` does, on any device."""
-    config = OptimizerConfig(
+    config = optimizer_config(learning_rate)
+    return get_megatron_optimizer(config, [model], use_gloo_process_groups=False)
+
+
+def optimizer_config(learning_rate: float) -> OptimizerConfig:
+    """Return Megatron's settings for the optimizer."""
+    return OptimizerConfig(
         optimizer="adam", lr=learning_rate, weight_decay=0.0, clip_grad=0.0, bf16=False, fp16=False
     )
-    return get_megatron_optimizer(config, [model], use_gloo_process_groups=False)
+
+
+def wrapper_config(bucket_size: int | None) -> DistributedDataParallelConfig:
+    """Return Megatron's settings for the data-parallel wrapper."""
+    # Buckets count only where the reduction overlaps with the backward pass.
+    return DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True,
+        overlap_grad_reduce=True,
+        bucket_size=bucket_size or BUCKET_SIZE,
+    )
 
 
 def transformer_config(shape: ModelShape, place: Place) -> TransformerConfig:

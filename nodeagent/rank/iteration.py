@@ -40,13 +40,20 @@ class Iterations:
         loop: The training program.
         ledger: What is done of the running iteration.
         at_boundary: Called before each micro-batch with its index; raises to interrupt.
+        is_halted: Whether the generation was halted.
     """
 
-    def __init__(self, loop: Loop, ledger: Ledger, at_boundary: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        ledger: Ledger,
+        at_boundary: Callable[[int], None],
+        is_halted: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._loop = loop
         self._ledger = ledger
         self._accumulation = Accumulation(loop, ledger, at_boundary)
-        self.reduction = Reduction(loop.chunks, ledger)
+        self.reduction = Reduction(loop.chunks, ledger, is_halted)
         self._place: Place | None = None
 
     @property

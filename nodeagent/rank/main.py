@@ -145,7 +145,8 @@ class _Process:
 
     def _begin_generation(self, launch: RankLaunch, place: Place, store: AgentStore) -> Groups:
         if self._groups is not None:
-            self._groups.leave()
+            training = self._training
+            self._groups.leave(has_stuck_work=training is not None and training.has_stuck_work)
         with self._lock:
             self._groups = Groups(store, place, launch.backend)
             self._place = place

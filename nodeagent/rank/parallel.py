@@ -37,6 +37,10 @@ _SPANNING: Final = ("DATA_PARALLEL", "DIST_OPT", "INTER_", "INTRA_")
 _CREATE_GROUP: Final[Callable[..., ProcessGroup]] = parallel_state.create_group
 
 
+_KEPT: Final[list[ProcessGroup]] = []
+"""Groups that can't be ended."""
+
+
 class HaltedError(Exception):
     """The generation was told to halt; what follows is decided elsewhere."""
 
@@ -102,6 +106,7 @@ class Groups:
         self._is_cut = False
         self._inner: list[Connections] = []
         self._spanning: list[Connections] = []
+        self._made: list[ProcessGroup] = []
 
     def form(self) -> None:
         """Meet the other ranks of the generation and make all groups that Megatron needs.
@@ -139,9 +144,15 @@ class Groups:
         for connections in doomed:
             connections.cut()
 
-    def leave(self) -> None:
-        """Take all groups apart. The generation is over for this process."""
+    def leave(self, *, has_stuck_work: bool = False) -> None:
+        """Take all groups apart. The generation is over for this process.
+
+        Ending a group waits for its operations. Where one never ends, the groups are kept as they
+        are, out of use, for the rest of the process's life.
+        """
         self.cut(with_inner=True)
+        if has_stuck_work:
+            _KEPT.extend(self._made)
         parallel_state.destroy_model_parallel()
         if distributed.is_initialized():
             distributed.destroy_process_group()
@@ -170,6 +181,8 @@ class Groups:
             kind.append(connections)
         with connections.recording():
             group = make()
+        if group is not None:
+            self._made.append(group)
         if self._backend == "nccl":
             connections.group = group
         # A cut that came while the group was made has not seen its connections.

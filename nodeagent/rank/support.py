@@ -1,25 +1,18 @@
-"""Which options of Megatron recover in process, as a table, and the check of a job against it.
+"""The check of a job against ``option_table``: does it recover in process?
 
-An option that is not known to recover is refused by name when a job starts, and the job's faults are
-handled by restarting its processes instead. *In process* stands only beside options whose results
-are tested to be those of the fault-free run; everything else says what stands in the way, be it only
-that nobody has tested it.
-
-Options that change nothing but what one forward pass computes (activation functions, normalisation,
-positions, grouped queries, sizes of layers) are not listed: a micro-batch stays a function of the
-parameters, of its data, and of the random numbers that ``reseed`` gives it.
+An option that is not known to is refused by name when a job starts, and the job's faults are handled
+by restarting its processes instead.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-_Holder = Literal["model", "ddp", "optimizer"]
+from nodeagent.rank.option_table import OPTIONS, TRANSFORMER_ENGINE, Holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,315 +26,6 @@ class Unsupported:
 
     name: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One field of Megatron's configuration, and which of its values recover in process.
-
-    Attributes:
-        holder: The configuration object that has it: ``TransformerConfig``,
-            ``DistributedDataParallelConfig`` or ``OptimizerConfig``.
-        name: The field.
-        is_fine: Whether a value recovers in process.
-    """
-
-    holder: _Holder
-    name: str
-    is_fine: Callable[[Any], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One row of the table.
-
-    Attributes:
-        title: What operators call it.
-        is_in_process: Whether it recovers in process.
-        reason: What is tested, or what stands in the way.
-        settings: Fields that turn it on. Of an option that recovers they are named only.
-    """
-
-    title: str
-    is_in_process: bool
-    reason: str
-    settings: tuple[Setting, ...] = field(default=())
-
-
-def _model(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> Setting:
-    return Setting("model", name, is_fine)
-
-
-def _ddp(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> Setting:
-    return Setting("ddp", name, is_fine)
-
-
-def _optimizer(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> Setting:
-    return Setting("optimizer", name, is_fine)
-
-
-def _any(_: object) -> bool:
-    return True
-
-
-def _is_at_most_one(value: int | None) -> bool:
-    return value is None or value <= 1
-
-
-def _is_on(value: object) -> bool:
-    return bool(value)
-
-
-OPTIONS: Final = (
-    Option(
-        "tensor parallelism",
-        True,
-        "Losses and gradients are those of one rank.",
-        (_model("tensor_model_parallel_size", _any),),
-    ),
-    Option(
-        "pipeline parallelism",
-        True,
-        "With the schedule 1F1B, one chunk of the model per stage.",
-        (_model("pipeline_model_parallel_size", _any), _model("deallocate_pipeline_outputs", _any)),
-    ),
-    Option(
-        "sequence parallelism",
-        True,
-        "Its sums of LayerNorm gradients can be repeated from the reduced gradients.",
-        (_model("sequence_parallel", _any),),
-    ),
-    Option(
-        "tied embeddings",
-        True,
-        "The same; both stages begin with equal copies without a collective if the model is built"
-        " as the built-in one is (`share_embeddings_and_output_weights` of `GPTModel`).",
-    ),
-    Option(
-        "dropout",
-        True,
-        "Masks depend on the micro-batch alone: on any number of replicas, in any order, in every"
-        " run. Other tensor- or pipeline-parallel sizes give other masks.",
-        (_model("hidden_dropout", _any), _model("attention_dropout", _any)),
-    ),
-    Option(
-        "recomputation of whole layers or of attention",
-        True,
-        "`full`, and `selective` of `core_attn`: bit-identical to no recomputation, with dropout.",
-    ),
-    Option(
-        "gradients in float32",
-        True,
-        "Without it sums over micro-batches would lose bits by the order of adding.",
-        (_ddp("grad_reduce_in_fp32", _any),),
-    ),
-    Option(
-        "gradients in the type of the parameters",
-        False,
-        "sums over micro-batches would depend on who computed which; set grad_reduce_in_fp32",
-        (_ddp("grad_reduce_in_fp32", _is_on),),
-    ),
-    Option(
-        "reduction without overlap",
-        False,
-        "our reduction takes the place of the overlapped one; set overlap_grad_reduce",
-        (_ddp("overlap_grad_reduce", _is_on),),
-    ),
-    Option(
-        "bucket size left to Megatron",
-        False,
-        "it depends on the number of replicas, which a recovery changes; set bucket_size",
-        (_ddp("bucket_size", _is_on),),
-    ),
-    Option(
-        "gradients divided by micro-batches or replicas",
-        False,
-        "gradients must be plain sums, divided once by what was counted; set"
-        " calculate_per_token_loss, and leave average_in_collective off",
-        (_model("calculate_per_token_loss", _is_on), _ddp("average_in_collective")),
-    ),
-    Option(
-        "functions that drive the reduction",
-        False,
-        "the loop reduces, finalises and scales by itself; leave them None",
-        (
-            _model("finalize_model_grads_func"),
-            _model("grad_sync_func"),
-            _model("param_sync_func"),
-            _model("grad_scale_func"),
-        ),
-    ),
-    Option(
-        "clipping and counting in the optimizer",
-        False,
-        "they are collectives inside the step, which a fault would leave half done; set clip_grad"
-        " to 0 and the loop's max_grad_norm instead",
-        (_optimizer("clip_grad"), _optimizer("log_num_zeros_in_grad")),
-    ),
-    Option(
-        "optimizers other than Adam",
-        False,
-        "their state is not handed over between processes",
-        (_optimizer("optimizer", lambda value: value == "adam"),),
-    ),
-    Option(
-        "bfloat16",
-        False,
-        "not tested; parameters and their float32 copies would have to stay in step",
-        (
-            _model("bf16"),
-            _optimizer("bf16"),
-            _model("enable_autocast"),
-            _model("params_dtype", lambda value: value == torch.float32),
-        ),
-    ),
-    Option(
-        "float16 with loss scaling",
-        False,
-        "the scale is state of its own, and its search for infinities is a vote besides ours",
-        (_model("fp16"), _optimizer("fp16"), _optimizer("loss_scale")),
-    ),
-    Option(
-        "fp8, fp4 and other quantised training",
-        False,
-        "the histories that scale it are state which a micro-batch changes",
-        (
-            _model("fp8"),
-            _model("fp4"),
-            _model("fp8_param"),
-            _model("fp4_param"),
-            _model("quant_recipe"),
-            _model("use_kitchen"),
-            _ddp("fp8_param_gather"),
-        ),
-    ),
-    Option(
-        "Megatron's distributed optimizer",
-        False,
-        "it refuses CPU tensors and is not tested; its shards are nobody else's",
-        (
-            _ddp("use_distributed_optimizer"),
-            _optimizer("use_distributed_optimizer"),
-            _ddp("overlap_param_gather"),
-            _optimizer("overlap_param_gather"),
-            _optimizer("overlap_param_gather_with_optimizer_step"),
-            _ddp("num_distributed_optimizer_instances", _is_at_most_one),
-            _ddp("reduce_scatter_with_fp32_accumulation"),
-            _optimizer("use_precision_aware_optimizer"),
-        ),
-    ),
-    Option(
-        "fully sharded data parallelism",
-        False,
-        "no replica holds the whole model",
-        (
-            _ddp("use_megatron_fsdp"),
-            _ddp("use_custom_fsdp"),
-            _ddp("data_parallel_sharding_strategy", lambda value: value == "no_shard"),
-        ),
-    ),
-    Option(
-        "virtual pipeline stages",
-        False,
-        "a stage has several chunks of the model, and a micro-batch passes each on its own",
-        (_model("virtual_pipeline_model_parallel_size", _is_at_most_one),),
-    ),
-    Option(
-        "context parallelism",
-        False,
-        "a micro-batch is split among ranks that Megatron counts as replicas",
-        (
-            _model("context_parallel_size", _is_at_most_one),
-            _model("hierarchical_context_parallel_sizes"),
-            _model("hybrid_context_parallel"),
-        ),
-    ),
-    Option(
-        "mixture of experts, expert parallelism",
-        False,
-        "experts are reduced over other ranks, and routers keep state outside of gradients",
-        (
-            _model("num_moe_experts"),
-            _model("expert_model_parallel_size", _is_at_most_one),
-            _model("overlap_moe_expert_parallel_comm"),
-        ),
-    ),
-    Option(
-        "multi-token prediction",
-        False,
-        "not tested; it holds further copies of the embeddings",
-        (_model("mtp_num_layers"),),
-    ),
-    Option(
-        "other recomputation",
-        False,
-        "not tested, or (`mlp` with biases) endless in Megatron; recompute full layers or core_attn",
-        (
-            _model("recompute_modules", lambda value: set(value or ()) <= {"core_attn"}),
-            _model("distribute_saved_activations"),
-            _model("num_microbatches_with_partial_activation_checkpoints"),
-            _model("moe_layer_recompute"),
-        ),
-    ),
-    Option(
-        "CUDA graphs",
-        False,
-        "a captured graph holds the communicators and generators of its generation",
-        (
-            _model("enable_cuda_graph"),
-            _model("external_cuda_graph"),
-            _model("cuda_graph_impl", lambda value: value in (None, "none")),
-            _model("use_te_rng_tracker"),
-        ),
-    ),
-    Option(
-        "communication beside NCCL and gloo groups",
-        False,
-        "its buffers belong to one generation, and nothing wakes a rank that is blocked in it",
-        (
-            _model("tp_comm_overlap"),
-            _model("symmetric_ar_type"),
-            _model("use_ring_exchange_p2p"),
-            _model("pipeline_model_parallel_comm_backend", lambda value: value in (None, "nccl")),
-            _ddp("nccl_ub"),
-        ),
-    ),
-    Option(
-        "weight gradients outside of the hooks",
-        False,
-        "not tested; they reach the sums when our bookkeeping does not expect it",
-        (
-            _model("gradient_accumulation_fusion"),
-            _model("delay_wgrad_compute"),
-            _ddp("delay_wgrad_compute"),
-            _model("defer_embedding_wgrad_compute"),
-        ),
-    ),
-    Option(
-        "offloading to host memory",
-        False,
-        "not tested; what is under way when a fault strikes is not accounted for",
-        (
-            _model("cpu_offloading"),
-            _model("fine_grained_activation_offloading"),
-            _optimizer("optimizer_cpu_offload"),
-        ),
-    ),
-    Option(
-        "query-key clipping",
-        False,
-        "it changes parameters outside of the optimizer's step",
-        (_model("qk_clip"),),
-    ),
-    Option(
-        "layers of Transformer Engine",
-        False,
-        "not tested; found in the model, since no setting tells",
-    ),
-)
-"""The whole table."""
-
-_TRANSFORMER_ENGINE: Final = OPTIONS[-1]
 
 
 def unsupported(
@@ -358,7 +42,7 @@ def unsupported(
         optimizer_config: Settings of the optimizer (``optimizer.config``); None leaves them out.
         chunks: The model, if it is built; its layers are looked at too.
     """
-    holders: dict[_Holder, object] = {
+    holders: dict[Holder, object] = {
         "model": config,
         "ddp": ddp_config,
         "optimizer": optimizer_config,
@@ -374,7 +58,7 @@ def unsupported(
     names = {
         type(module).__name__ for chunk in chunks for module in chunk.modules() if _is_te(module)
     }
-    reason = _TRANSFORMER_ENGINE.reason
+    reason = TRANSFORMER_ENGINE.reason
     return [*found, *(Unsupported(name, reason) for name in sorted(names))]
 
 

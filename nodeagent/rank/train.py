@@ -80,7 +80,9 @@ class Training:
         self._around = surroundings
         self._control = surroundings.control
         self._ledger = Ledger()
-        self._iterations = Iterations(loop, self._ledger, self._at_boundary)
+        self._iterations = Iterations(
+            loop, self._ledger, self._at_boundary, surroundings.halted.is_set
+        )
         self._state = TrainingState(loop.chunks, loop.optimizer)
         self._groups = groups_by_role()
         self._launch: RankLaunch | None = None
@@ -103,6 +105,11 @@ class Training:
     def committed(self) -> int:
         """The newest iteration whose update this rank has applied."""
         return self._ledger.committed
+
+    @property
+    def has_stuck_work(self) -> bool:
+        """Whether a collective of this generation never ends, so that its groups can't be ended."""
+        return self._iterations.reduction.has_stuck
 
     def position(self) -> Position:
         """Return where this rank stands. Call it while nothing runs."""

@@ -7,6 +7,7 @@ Nothing recovers. Gradients go to files, by name in the whole model.
 Torch is imported once and no tensor is made before the forks, as in the real template.
 """
 
+import functools
 import os
 import sys
 import traceback
@@ -37,7 +38,8 @@ class _Rank:
         self.outcome = Outcome()
         device = prepare_device("gloo", 0, case.training.seed)
         self._place = Place(global_rank, case.layout, device)
-        store: Any = distributed.FileStore(str(case.out_dir / "store"), case.layout.num_workers)
+        files: Any = distributed
+        store = files.FileStore(str(case.out_dir / "store"), case.layout.num_workers)
         Groups(store, self._place, "gloo").form()
         self._micro_batches = MicroBatches(case.training, device)
         self._model: Any = self._build()
@@ -183,7 +185,7 @@ def _run_rank(case: Case, global_rank: int) -> int:
 
 def _run_case(case: Case) -> Outcome:
     ranks = range(case.layout.num_workers)
-    pids = [_fork(lambda rank=rank: _run_rank(case, rank)) for rank in ranks]
+    pids = [_fork(functools.partial(_run_rank, case, rank)) for rank in ranks]
     for pid in pids:
         os.waitpid(pid, 0)
     paths = [case.out_dir / f"{rank}.json" for rank in ranks]

@@ -248,7 +248,7 @@ def test_checkpoint_that_comes_too_soon_is_skipped(
     ranks: CheckpointRanks, training: TrainingSpec
 ) -> None:
     late = [Step(do="begin", ranks=[0]), TRAIN, Step(do="begin"), Step(do="wait"), TRAIN, SAVE]
-    case = Case(training=training, layout=TWO_STAGES, steps=[TRAIN, *late], give_up_s=0.5)
+    case = Case(training=training, layout=TWO_STAGES, steps=[TRAIN, *late], give_up_s=2)
     outcome = ranks.run_well(case)
     skipped = "checkpoint of iteration 2 skipped: that of iteration 1 is still being written"
     assert skipped in outcome.first.log

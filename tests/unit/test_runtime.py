@@ -20,6 +20,7 @@ from controller.core.instructions import (
     AnswerRequest,
     CarryOutDrill,
     DropRendezvous,
+    HaltRanks,
     Instruction,
     ProbeNode,
     SetTimer,
@@ -34,6 +35,7 @@ from controller.runtime import Runtime, Surroundings
 from controller.store.journal import Journal, read_journal
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import RankStarted
+from nodeagent.protocol.regroup import RankRef, Resume
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
@@ -189,18 +191,20 @@ async def test_an_event_that_can_not_be_journaled_is_neither_handled_nor_acknowl
 async def test_instructions_are_carried_out_in_order_before_the_next_event(
     harness: Harness, machine: Scripted
 ) -> None:
+    halt = HaltRanks(1, A, Generation(1), (N1,), (2,), at_boundary=False)
     stop = StopRanks(1, A, Generation(1), (N1, N2), is_graceful=True)
     probe = ProbeNode(1, N1, (N2,))
     announce = Announce(1, "info", "note", "n1", "text")
     answer = AnswerRequest(1, "r1", is_ok=True, code="ok", message="")
     drill = CarryOutDrill(1, "lose-node", N1)
     machine.script = lambda event: (
-        [stop, probe, DropRendezvous(1, A, Generation(1)), announce, answer, drill]
+        [halt, stop, probe, DropRendezvous(1, A, Generation(1)), announce, answer, drill]
         if event.number == 1
         else []
     )
     await harness.post(REQUEST, REQUEST)
     assert harness.ports.calls == [
+        Call("halt_ranks", (halt,)),
         Call("stop_ranks", (stop,)),
         Call("probe", (probe,)),
         Call("drop_rendezvous", (A, 1)),
@@ -236,7 +240,11 @@ async def test_a_start_is_one_command_per_node_with_the_ranks_of_that_node(
     harness: Harness, machine: Scripted
 ) -> None:
     placement = (Worker(N1, 1), Worker(N2, 0), Worker(N1, 0), Worker(N2, 1))
-    start = StartRanks(1, B, Generation(3), Layout(tp=2, dp=2), placement, (0, 1, 2))
+    goes_on = RankRef(generation=Generation(2), global_rank=3)
+    resume = Resume(source="peer", committed=7, state_from=(1,))
+    start = StartRanks(
+        1, B, Generation(3), Layout(tp=2, dp=2), placement, (0, 1, 2), {1: goes_on}, resume
+    )
     machine.script = lambda _event: [start]
     await harness.post(REQUEST)
 
@@ -249,6 +257,8 @@ async def test_a_start_is_one_command_per_node_with_the_ranks_of_that_node(
             layout=Layout(tp=2, dp=2),
             backend="gloo",
             training=TRAINING[B],
+            continues=goes_on if global_rank == 1 else None,
+            resume=resume,
         )
 
     # Rank 3 runs already, so it is not asked for.

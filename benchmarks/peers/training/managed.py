@@ -8,7 +8,6 @@ With ``divides_batch`` the global batch is divided over the groups that take par
 update always has all micro-batches. Without it each group has a fixed share, as in torchft's
 examples, and updates made while a group is away lack its share.
 """
-# ruff: noqa: TID253 - only rank processes import this
 
 import os
 import sys
@@ -26,7 +25,7 @@ def main() -> None:
     """Train until the manager has committed the last iteration."""
     plan = read_plan(Path(sys.argv[1]))
     import_torch(is_lean=bool(plan.settings.get("lean_imports")))
-    from torch import distributed  # noqa: PLC0415
+    from torch import distributed
 
     from peers.training.model import form_parallel_state, prepare_process  # noqa: PLC0415
 
@@ -79,7 +78,7 @@ class _Training:
             iteration = self._manager.current_step() + 1
         indices = self._share()
         loss = self._replica.accumulate(iteration, indices) / len(indices)
-        import torch  # noqa: PLC0415
+        import torch
 
         mean_loss = torch.tensor([loss], dtype=torch.float64)
         works = [

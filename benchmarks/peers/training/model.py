@@ -9,7 +9,6 @@ measured must not change with the product that it is compared with.
 import hashlib
 import math
 import warnings
-from typing import Any
 
 import torch
 
@@ -138,6 +137,6 @@ class MicroBatches:
         return text[:, :-1].contiguous(), positions.contiguous(), text[:, 1:].contiguous()
 
 
-def gradient_buffers(model: Any) -> list[torch.Tensor]:
+def gradient_buffers(model: DistributedDataParallel) -> list[torch.Tensor]:
     """Return Megatron's contiguous gradient buffers; all gradients are in them."""
     return [buffer.grad_data for buffer in model.buffers]

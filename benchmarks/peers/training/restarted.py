@@ -1,5 +1,4 @@
 """A rank for launchers that start all processes again: torchrun and ft_launcher."""
-# ruff: noqa: TID253 - only rank processes import this
 
 import os
 import sys
@@ -19,7 +18,7 @@ def main() -> None:
     """Join the world that the launcher's environment names, and train."""
     plan = read_plan(Path(sys.argv[1]))
     import_torch(is_lean=bool(plan.settings.get("lean_imports")))
-    from torch import distributed  # noqa: PLC0415
+    from torch import distributed
 
     from peers.training.loop import train  # noqa: PLC0415
     from peers.training.model import prepare_process  # noqa: PLC0415

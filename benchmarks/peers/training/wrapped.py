@@ -4,16 +4,19 @@ As the package's own examples do it: one store for all restarts, and everything 
 groups is made again inside the wrapped function, which loads the newest checkpoint. Ranks beyond the
 workload's are a reserve that the wrapper activates when an active one is gone.
 """
-# ruff: noqa: TID253 - only rank processes import this
 
 import os
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from peers.plan import Plan, read_plan
 from peers.training.imports import import_torch
+
+if TYPE_CHECKING:
+    from nvidia_resiliency_ext import inprocess
+    from torch.distributed import Store
 
 _TIMES = (
     "monitor_thread_interval",
@@ -30,7 +33,7 @@ def main() -> None:
     plan = read_plan(Path(sys.argv[1]))
     import_torch(is_lean=bool(plan.settings.get("lean_imports")))
     from nvidia_resiliency_ext import inprocess  # noqa: PLC0415
-    from torch.distributed import TCPStore  # noqa: PLC0415
+    from torch.distributed import TCPStore
 
     from peers.training.model import prepare_process  # noqa: PLC0415
 
@@ -64,8 +67,8 @@ def main() -> None:
     wrapper(run)()
 
 
-def _train_once(plan: Plan, store: Any, call_wrapper: Any) -> None:
-    from torch import distributed  # noqa: PLC0415
+def _train_once(plan: Plan, store: "Store", call_wrapper: "inprocess.CallWrapper") -> None:
+    from torch import distributed
 
     from peers.training.loop import train  # noqa: PLC0415
 

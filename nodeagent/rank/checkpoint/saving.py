@@ -159,6 +159,13 @@ class Saver:
         self._stop.set()
         with self._publishing:
             pass
+        with self._changed:
+            if self._pending is not None:
+                logger.info(
+                    "checkpoint of iteration %d abandoned with its generation", self._pending
+                )
+            self._pending = None
+            self._changed.notify_all()
         self._jobs.put(None)
         if self._thread is None:
             return True
@@ -181,7 +188,7 @@ class Saver:
             self._write(order)
             newest_good = iteration
         except AbandonedError:
-            logger.info("checkpoint of iteration %d abandoned with its generation", iteration)
+            return
         except GivenUpError as error:
             logger.warning("checkpoint of iteration %d given up: %s", iteration, error)
         except (OSError, RuntimeError, ValueError) as error:

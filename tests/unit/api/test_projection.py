@@ -140,7 +140,11 @@ def test_a_killed_rank_is_an_incident_from_its_detection_to_its_cure() -> None:
     assert incident.resolved_at is not None
     assert incident.fault_at <= incident.detected_at <= incident.resolved_at
     task = task_of(view, "gpt-a")
-    assert (task.generation, task.num_rerun_iterations) == (2, 2)
+    assert (task.generation, task.num_rerun_iterations) == (2, 0)
+    assert incident.recovery_s is not None
+    assert incident.recovery_s <= incident.resolved_at - incident.fault_at
+    assert (incident.state_source, incident.recomputed_micro_batches) == ("peer", 0)
+    assert incident.resume
     assert task_of(view, "gpt-b").num_rerun_iterations == 0
 
 
@@ -200,7 +204,10 @@ def test_a_lost_node_leaves_a_plan_that_waits_for_a_decision() -> None:
     assert (resized.task, resized.is_faulted, resized.moves) == ("gpt-b", False, True)
     assert resized.layout_after == LayoutView(tp=2, pp=1, dp=1)
     assert plan.waf_now < plan.waf_after < plan.waf_before
-    assert view.waf == pytest.approx(WAF["gpt-b"])  # gpt-b trains on until somebody decides
+    # gpt-b trains on, and gpt-a with the two replicas that it has left, until somebody decides.
+    rate_of_two = next(p for p in default_task_profiles() if p.name == "gpt-a").throughput
+    assert view.waf == pytest.approx(WAF["gpt-b"] + 1.5 * rate_of_two.flops_per_s(2))
+    assert task_of(view, "gpt-a").layout == LayoutView(tp=1, pp=1, dp=2)
 
 
 def test_an_approved_plan_names_who_decided_and_is_applied() -> None:

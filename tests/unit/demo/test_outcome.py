@@ -62,7 +62,12 @@ def test_faults_and_their_cure_are_told() -> None:
     assert plan["seen"]
     assert plan["why"]
     assert [task["workers"] for task in outcome["tasks"]] == [4, 2]
-    assert outcome["tasks"][0]["rerun_iterations"] > 0
+    assert outcome["tasks"][0]["rerun_iterations"] == 0
+    for incident in (killed, lost):
+        assert 0 < incident["recovery_s"] <= incident["resolved_at"] - incident["fault_at"]
+        assert incident["state_source"] == "peer"
+        assert incident["resume"]
+        assert incident["recomputed_micro_batches"] + incident["saved_micro_batches"] <= 12
     assert outcome["nodes"][1]["condition"] == "lost"
 
 

@@ -14,6 +14,7 @@ from controller.core.events import (
     DrillRequested,
     Event,
     EventBody,
+    HaltCarriedOut,
     HeartbeatReceived,
     NodeAttached,
     Observed,
@@ -24,7 +25,15 @@ from controller.core.events import (
     StopCarriedOut,
     TimerFired,
 )
-from controller.core.timers import JudgeNode, SettleIncident, StartOverdue, StopOverdue, Timer
+from controller.core.timers import (
+    CapacityOverdue,
+    HaltOverdue,
+    JudgeNode,
+    SettleIncident,
+    StartOverdue,
+    StopOverdue,
+    Timer,
+)
 from controller.store.journal import (
     Journal,
     JournalError,
@@ -36,15 +45,17 @@ from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
     AnyObservation,
-    CheckpointLoaded,
     CheckpointSaved,
     IterationCommitted,
     LaunchFailed,
     RankDone,
     RankExited,
+    RankHalted,
+    RankJoined,
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.regroup import HeldCopy, Position, VoteResult
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import Who, World
 
@@ -54,20 +65,35 @@ STATUS = RankStatus(
     task=A, generation=G2, global_rank=3, worker=1, pid=77, iteration=9, duration_s=0.4, rss_bytes=5
 )
 
+POSITION = Position(
+    committed=4,
+    has_state=True,
+    phase="vote",
+    counted=(3, 4, 5),
+    is_torn=True,
+    reduced=("0a", "ff"),
+    num_buckets=3,
+    vote=VoteResult(
+        iteration=5, loss=2.5, grad_norm=float("inf"), num_tokens=768.0, is_pause_wanted=True
+    ),
+    copies=(HeldCopy(tp_rank=1, pp_rank=0, dp_rank=2, iteration=4),),
+)
+
 OBSERVATIONS: list[AnyObservation] = [
     RankStarted(**WHO, pid=7, warm=True, start_s=0.25),
     RankExited(**WHO, pid=7, signal=9, is_expected=True, stderr_tail='two\nlines and a "quote"\n'),
     RankExited(**WHO, pid=7, exit_code=1),
     RankRaised(
         **WHO, exception_type="ValueError", message="zu groß", traceback="T\n  F", iteration=4,
-        is_in_collective=True,
+        is_in_collective=True, position=POSITION,
     ),
+    RankHalted(**WHO, position=POSITION),
+    RankJoined(**WHO, iteration=4, source="peer", form_s=0.02, state_s=0.3),
     LaunchFailed(**WHO, reason="no memory"),
     IterationCommitted(
         **WHO, iteration=5, loss=2.5, duration_s=0.1 + 0.2, num_tokens=768, grad_norm=float("inf")
     ),
     CheckpointSaved(**WHO, iteration=5, duration_s=0.01, num_bytes=2**40),
-    CheckpointLoaded(**WHO, iteration=0, duration_s=0.0),
     RankDone(**WHO, iteration=30, reason="finished"),
 ]  # fmt: skip
 TIMERS: list[Timer] = [
@@ -75,6 +101,8 @@ TIMERS: list[Timer] = [
     JudgeNode(N1),
     StartOverdue(A, G2),
     StopOverdue(A, G2),
+    HaltOverdue(A, G2),
+    CapacityOverdue(A, G2),
 ]
 BODIES: list[EventBody] = [
     NodeAttached(N1, AgentId("n1-abcd"), 4711, (STATUS, STATUS)),
@@ -85,6 +113,7 @@ BODIES: list[EventBody] = [
     PeerProbed(N1, NodeId("n2"), None),
     *(Observed(N1, seq, 1.0, each) for seq, each in enumerate(OBSERVATIONS, start=1)),
     StopCarriedOut(N1, A, G2),
+    HaltCarriedOut(N1, A, G2),
     CommandFailed(N1, "start", A, G2, "out of contact", is_outcome_unknown=True),
     *(TimerFired(timer) for timer in TIMERS),
     PlanApproved("r1", "op", "P-1", 2),
@@ -148,6 +177,7 @@ def test_a_loss_that_is_no_number_stays_one() -> None:
     st.one_of(
         st.from_type(RankExited),
         st.from_type(RankRaised),
+        st.from_type(RankHalted),
         st.from_type(LaunchFailed),
         st.from_type(IterationCommitted),
     ),

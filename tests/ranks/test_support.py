@@ -1,0 +1,218 @@
+"""What recovers in process is told from real Megatron settings, and the page says the same."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from profiles.layout import Layout
+from profiles.model import ModelShape
+from tests.fakes.megatron_import import import_quietly
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(60)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "in-process-support.md"
+SHAPE = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
+EVERYTHING = SHAPE.model_copy(
+    update={
+        "hidden_dropout": 0.1,
+        "attention_dropout": 0.1,
+        "sequence_parallel": True,
+        "share_embeddings_and_output_weights": True,
+    }
+)
+PIPELINE = {"pipeline_model_parallel_size": 4, "num_layers": 8, "hidden_size": 32}
+EXPERTS = {"num_moe_experts": 4, "sequence_parallel": True}
+
+Settings = dict[str, object]
+
+
+@pytest.fixture(scope="module")
+def check() -> Callable[..., list[tuple[str, str]]]:
+    """Return a function that checks the built-in settings after changes to them."""
+    gpt = import_quietly("nodeagent.rank.gpt")
+    parallel = import_quietly("nodeagent.rank.parallel")
+    support = import_quietly("nodeagent.rank.support")
+    torch = import_quietly("torch")
+
+    def check(
+        model: Settings | None = None,
+        ddp: Settings | None = None,
+        optimizer: Settings | None = None,
+        *,
+        shape: ModelShape = EVERYTHING,
+        layout: Layout = Layout(tp=2, pp=2),
+    ) -> list[tuple[str, str]]:
+        place = parallel.Place(0, layout, torch.device("cpu"))
+        config = gpt.transformer_config(shape, place)
+        fields = {one.name for one in dataclasses.fields(config) if one.init}
+        as_built = {name: getattr(config, name) for name in fields} | {"no_sync_func": print}
+        found = support.unsupported(
+            type(config)(**as_built | (model or {})),
+            dataclasses.replace(gpt.wrapper_config(None), **(ddp or {})),
+            dataclasses.replace(gpt.optimizer_config(1e-3), **(optimizer or {})),
+        )
+        return [(one.name, one.reason) for one in found]
+
+    return check
+
+
+Check = Callable[..., list[tuple[str, str]]]
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(tp=2), Layout(pp=2), Layout(tp=2, pp=2)])
+@pytest.mark.parametrize("shape", [SHAPE, EVERYTHING])
+def test_built_in_model_recovers_in_process(
+    check: Check, shape: ModelShape, layout: Layout
+) -> None:
+    assert check(shape=shape, layout=layout) == []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {
+            "recompute_granularity": "full",
+            "recompute_method": "uniform",
+            "recompute_num_layers": 1,
+        },
+        {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
+        {"deallocate_pipeline_outputs": True},
+        {"normalization": "RMSNorm", "gated_linear_unit": True, "num_query_groups": 2},
+    ],
+)
+def test_option_that_recovers_is_not_refused(check: Check, config: Settings) -> None:
+    assert check(model=config) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"bf16": True}, "bf16 = True"),
+        ({"fp16": True}, "fp16 = True"),
+        ({"context_parallel_size": 2}, "context_parallel_size = 2"),
+        ({"num_moe_experts": 4, "add_bias_linear": False}, "num_moe_experts = 4"),
+        ({"mtp_num_layers": 1}, "mtp_num_layers = 1"),
+        (
+            {"virtual_pipeline_model_parallel_size": 2, "num_layers": 4},
+            "virtual_pipeline_model_parallel_size = 2",
+        ),
+        ({"calculate_per_token_loss": False}, "calculate_per_token_loss = False"),
+        ({"tp_comm_overlap": True}, "tp_comm_overlap = True"),
+        ({"gradient_accumulation_fusion": True}, "gradient_accumulation_fusion = True"),
+        ({"no_sync_func": None}, "no_sync_func = None"),
+        ({"fp8_param": True}, "fp8_param = True"),
+        ({"qk_clip": True}, "qk_clip = True"),
+        (
+            {"recompute_granularity": "selective", "recompute_modules": ["mlp"]},
+            "recompute_modules = ['mlp']",
+        ),
+    ],
+)
+def test_setting_of_the_model_is_refused_by_name(
+    check: Check, config: Settings, name: str
+) -> None:
+    assert [refused for refused, _ in check(model=config)] == [name]
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"use_distributed_optimizer": True}, "use_distributed_optimizer = True"),
+        ({"overlap_grad_reduce": False}, "overlap_grad_reduce = False"),
+        ({"bucket_size": None}, "bucket_size = None"),
+        ({"grad_reduce_in_fp32": False}, "grad_reduce_in_fp32 = False"),
+        ({"average_in_collective": True}, "average_in_collective = True"),
+        ({"use_megatron_fsdp": True}, "use_megatron_fsdp = True"),
+        ({"overlap_param_gather": True}, "overlap_param_gather = True"),
+    ],
+)
+def test_setting_of_the_wrapper_is_refused_by_name(
+    check: Check, config: Settings, name: str
+) -> None:
+    assert [refused for refused, _ in check(ddp=config)] == [name]
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"clip_grad": 1.0}, "clip_grad = 1.0"),
+        ({"optimizer": "sgd"}, "optimizer = 'sgd'"),
+        ({"bf16": True}, "bf16 = True"),
+        ({"optimizer_cpu_offload": True}, "optimizer_cpu_offload = True"),
+    ],
+)
+def test_setting_of_the_optimizer_is_refused_by_name(
+    check: Check, config: Settings, name: str
+) -> None:
+    assert [refused for refused, _ in check(optimizer=config)] == [name]
+
+
+def test_every_obstacle_is_named_with_its_reason(check: Check) -> None:
+    found = check(model={"bf16": True}, ddp={"average_in_collective": True})
+    assert {name for name, _ in found} == {"bf16 = True", "average_in_collective = True"}
+    assert all(reason for _, reason in found)
+
+
+def test_megatrons_defaults_are_refused_for_what_has_to_be_set() -> None:
+    transformer = import_quietly("megatron.core.transformer.transformer_config")
+    distributed = import_quietly("megatron.core.distributed")
+    optimizer = import_quietly("megatron.core.optimizer")
+    found = import_quietly("nodeagent.rank.support").unsupported(
+        transformer.TransformerConfig(num_layers=2, hidden_size=32, num_attention_heads=4),
+        distributed.DistributedDataParallelConfig(),
+        optimizer.OptimizerConfig(),
+    )
+    assert {one.name.split(" = ")[0] for one in found} == {
+        "grad_reduce_in_fp32",
+        "overlap_grad_reduce",
+        "no_sync_func",
+        "bucket_size",
+        "calculate_per_token_loss",
+        "clip_grad",
+    }
+
+
+def test_layers_of_transformer_engine_are_found_in_the_model() -> None:
+    torch = import_quietly("torch")
+    support = import_quietly("nodeagent.rank.support")
+    transformer = import_quietly("megatron.core.transformer.transformer_config")
+    ddp = import_quietly("megatron.core.distributed").DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True, overlap_grad_reduce=True, bucket_size=1
+    )
+    config = transformer.TransformerConfig(
+        num_layers=2, hidden_size=32, num_attention_heads=4, calculate_per_token_loss=True
+    )
+    config.no_sync_func = print
+    engine_linear = type(
+        "TELinear", (torch.nn.Linear,), {"__module__": "transformer_engine.pytorch"}
+    )
+    plain = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    mixed = torch.nn.Sequential(torch.nn.Linear(2, 2), engine_linear(2, 2))
+    assert support.unsupported(config, ddp, None, [plain]) == []
+    assert [one.name for one in support.unsupported(config, ddp, None, [mixed])] == ["TELinear"]
+
+
+def test_every_setting_of_the_table_exists_in_this_megatron() -> None:
+    classes: dict[str, Any] = {
+        "model": import_quietly("megatron.core.transformer.transformer_config").TransformerConfig,
+        "ddp": import_quietly("megatron.core.distributed").DistributedDataParallelConfig,
+        "optimizer": import_quietly("megatron.core.optimizer").OptimizerConfig,
+    }
+    table = import_quietly("nodeagent.rank.option_table")
+    for option in table.OPTIONS:
+        for setting in option.settings:
+            names = {one.name for one in dataclasses.fields(classes[setting.holder])}
+            assert setting.name in names, option.title
+
+
+def test_unknown_setting_of_another_megatron_is_passed_over() -> None:
+    support = import_quietly("nodeagent.rank.support")
+    assert support.unsupported(SimpleNamespace(), SimpleNamespace(), None) == []
+
+
+def test_the_page_holds_the_table() -> None:
+    assert import_quietly("nodeagent.rank.support").markdown_table() in PAGE.read_text()
