@@ -138,7 +138,10 @@ class Iterations:
         for chunk in loop.chunks:
             chunk.scale_gradients(scale)
         loop.before_step(vote.iteration)
-        loop.optimizer.step()
+        # Not step(): it sums the gradient norm over other ranks once more. Where the result of the
+        # vote arrives after a fault, some ranks step and others get a copy of the state.
+        loop.optimizer.prepare_grads()
+        loop.optimizer.step_with_ready_grads()
         ledger.commit(vote)
         ledger.has_state = True
 

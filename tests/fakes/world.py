@@ -111,6 +111,8 @@ class World:
         self.tasks = {name: FakeTask() for name in machine.state.tasks}
         self.runs: dict[tuple[TaskId, Generation], Run] = {}
         self.starts: list[tuple[float, StartRanks]] = []
+        self.launches: list[tuple[dict[int, int], StartRanks]] = []
+        """Every start, with the pids that the machine took the going-on ranks for."""
         self.deaf: set[int] = set()
         """Processes that hang: they do not park."""
         self._queue: list[tuple[float, float, int, Callable[[], None]]] = []
@@ -242,6 +244,9 @@ class World:
 
     def _order_start(self, instruction: StartRanks) -> None:
         self.starts.append((self.now, instruction))
+        ranks = self.machine.state.tasks[instruction.task].ranks
+        pids = {number: rank.pid for number, rank in ranks.items() if rank.pid is not None}
+        self.launches.append((pids, instruction))
         key = instruction.task, instruction.generation
         spec = self.machine.state.tasks[instruction.task].spec
         self.runs.setdefault(
@@ -519,6 +524,16 @@ class World:
             rank.is_alive = False
         for rank in victims:
             self.runs[rank.task, rank.generation].stall(self.now, self.random, [rank])
+
+    def hang_rank(self, task: str, global_rank: int) -> None:
+        """Have a rank stand still, deaf to everything; its peers wait, and one gives up."""
+        pid = self.deafen(task, global_rank)
+        _, rank = self.rank(task, global_rank)
+        run = self.runs[rank.task, rank.generation]
+        run.stall(self.now, self.random, [rank])
+        peers = [pair for pair in self._ranks(rank.task, rank.generation) if pair[1].pid != pid]
+        for node, peer in peers[:1]:
+            self.after(2.0, partial(self._fail_collective, node, peer, rank.generation))
 
     def deafen(self, task: str, global_rank: int) -> int:
         """Have a rank hang: it goes on with nothing, and does not park. Return its pid."""

@@ -1,37 +1,47 @@
 """Random numbers follow from the micro-batch, on the CPU's stand-in for Megatron's generators."""
 
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiles.layout import Layout
-from tests.fakes.megatron_import import import_quietly
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore"),  # Megatron's own, on import
+]
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(60)]
+Lazy = Any
+"""Something of torch or of ours, imported when a test runs: collecting tests stays fast."""
 
-TP2_PP2_DP2 = Layout(tp=2, pp=2, dp=2)
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def torch() -> Any:
-    torch = import_quietly("torch")
+def torch() -> Iterator[Lazy]:
+    torch = import_module("torch")
     before = torch.get_rng_state()
     yield torch
     torch.set_rng_state(before)
 
 
 @pytest.fixture
-def generators(torch: Any) -> Any:
-    return import_quietly("nodeagent.rank.random_state").CpuGenerators()
+def generators(torch: Lazy) -> Lazy:
+    return import_module("nodeagent.rank.random_state").CpuGenerators()
 
 
-def draw(torch: Any) -> list[float]:
+def draw(torch: Lazy) -> list[float]:
     numbers: list[float] = torch.rand(4).tolist()
     return numbers
 
 
 def test_fork_draws_from_its_own_state_and_leaves_the_default_alone(
-    torch: Any, generators: Any
+    torch: Lazy, generators: Lazy
 ) -> None:
     generators.add("model-parallel-rng", 7)
     torch.manual_seed(1)
@@ -50,7 +60,7 @@ def test_fork_draws_from_its_own_state_and_leaves_the_default_alone(
     assert forked == inside
 
 
-def test_nested_forks_go_on_where_the_outer_one_is(torch: Any, generators: Any) -> None:
+def test_nested_forks_go_on_where_the_outer_one_is(torch: Lazy, generators: Lazy) -> None:
     generators.add("model-parallel-rng", 7)
     generators.add("other", 8)
     torch.manual_seed(7)
@@ -67,16 +77,15 @@ def test_nested_forks_go_on_where_the_outer_one_is(torch: Any, generators: Any) 
     assert found == expected
 
 
-def test_an_exception_in_a_fork_puts_the_default_back(torch: Any, generators: Any) -> None:
+def test_an_exception_in_a_fork_puts_the_default_back(torch: Lazy, generators: Lazy) -> None:
     generators.add("model-parallel-rng", 7)
     before = torch.get_rng_state()
-    with pytest.raises(ZeroDivisionError), generators.fork():
-        draw(torch)
-        raise ZeroDivisionError
+    with pytest.raises(AssertionError), generators.fork():
+        assert draw(torch) == []
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_states_that_were_handed_out_do_not_change(torch: Any, generators: Any) -> None:
+def test_states_that_were_handed_out_do_not_change(torch: Lazy, generators: Lazy) -> None:
     generators.add("model-parallel-rng", 7)
     kept = generators.get_states()
     with generators.fork():
@@ -86,25 +95,70 @@ def test_states_that_were_handed_out_do_not_change(torch: Any, generators: Any) 
         assert draw(torch) == first
 
 
-def test_fork_without_a_state_is_refused(generators: Any) -> None:
+def test_fork_without_a_state_is_refused(generators: Lazy) -> None:
     assert not generators.is_initialized()
     with pytest.raises(KeyError), generators.fork():
         pass
 
 
-@pytest.fixture
-def numbers_of() -> Any:
-    """Return a function that reseeds in a process of its own and returns what is drawn there."""
-    return import_quietly("tests.fakes.reseeding").numbers_of
+DRAW_EACH = """
+import json, sys, torch
+from megatron.core.tensor_parallel import get_cuda_rng_tracker
+from nodeagent.rank.parallel import Place
+from nodeagent.rank.random_state import reseed
+from nodeagent.rank.shim import prepare_device
+from profiles.layout import Layout
+
+device = prepare_device("gloo", 0, seed=1)
+drawn = []
+for seed, iteration, micro_batch, global_rank in json.loads(sys.argv[1]):
+    reseed(seed, iteration, micro_batch, Place(global_rank, Layout(tp=2, pp=2, dp=2), device))
+    with get_cuda_rng_tracker().fork():
+        split = torch.rand(4).tolist()
+    drawn.append([torch.rand(4).tolist(), split])
+print(json.dumps(drawn))
+"""
+"""Draws from the default generator and from Megatron's tracker after reseeding."""
+
+# seed, iteration, micro-batch, global rank in tp 2 x pp 2 x dp 2
+BASE = (1, 5, 3, 0)
+AGAIN = (1, 5, 3, 0)
+OTHER_SEED, OTHER_ITERATION, OTHER_MICRO_BATCH = (2, 5, 3, 0), (1, 6, 3, 0), (1, 5, 4, 0)
+OTHER_TENSOR_RANK, OTHER_REPLICA, OTHER_STAGE = (1, 5, 3, 1), (1, 5, 3, 2), (1, 5, 3, 4)
+CASES = (
+    BASE,
+    OTHER_SEED,
+    OTHER_ITERATION,
+    OTHER_MICRO_BATCH,
+    OTHER_TENSOR_RANK,
+    OTHER_REPLICA,
+    OTHER_STAGE,
+)
 
 
-def test_numbers_follow_from_seed_iteration_micro_batch_stage_and_tensor_rank(
-    numbers_of: Any,
-) -> None:
-    base = (1, 5, 3, 0)  # seed, iteration, micro-batch, global rank
-    default, tracked = numbers_of(base)
-    assert (default, tracked) == numbers_of(base)
-    for other in ((2, 5, 3, 0), (1, 6, 3, 0), (1, 5, 4, 0)):
-        other_default, other_tracked = numbers_of(other)
-        assert other_default != default
-        assert other_tracked != tracked
+def draw_each() -> dict[tuple[int, ...], tuple[list[float], list[float]]]:
+    """Return what is drawn for each case, from the default generator and from the tracker."""
+    printed = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DRAW_EACH, json.dumps([*CASES, AGAIN])],
+        cwd=REPOSITORY,
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    *drawn, again = json.loads(printed)
+    assert again == drawn[0]
+    return {case: (one[0], one[1]) for case, one in zip(CASES, drawn, strict=True)}
+
+
+def test_numbers_follow_from_the_micro_batch_and_the_part_of_the_model() -> None:
+    drawn = draw_each()
+    default, tracked = drawn[BASE]
+    for other in (OTHER_SEED, OTHER_ITERATION, OTHER_MICRO_BATCH, OTHER_STAGE):
+        assert drawn[other][0] != default
+        assert drawn[other][1] != tracked
+    # What all tensor-parallel ranks compute needs equal numbers, what they share different ones.
+    assert drawn[OTHER_TENSOR_RANK][0] == default
+    assert drawn[OTHER_TENSOR_RANK][1] != tracked
+    assert drawn[OTHER_REPLICA] == drawn[BASE]
+    assert default != tracked
+    assert draw_each() == drawn

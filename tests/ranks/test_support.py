@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,12 @@ import pytest
 
 from profiles.layout import Layout
 from profiles.model import ModelShape
-from tests.fakes.megatron_import import import_quietly
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(60)]
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore"),  # Megatron's own, on import and about its settings
+]
 
 PAGE = Path(__file__).parents[2] / "docs" / "in-process-support.md"
 SHAPE = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
@@ -24,19 +28,19 @@ EVERYTHING = SHAPE.model_copy(
         "share_embeddings_and_output_weights": True,
     }
 )
-PIPELINE = {"pipeline_model_parallel_size": 4, "num_layers": 8, "hidden_size": 32}
-EXPERTS = {"num_moe_experts": 4, "sequence_parallel": True}
+SPLIT = Layout(tp=2, pp=2)
 
 Settings = dict[str, object]
+Check = Callable[..., list[tuple[str, str]]]
 
 
 @pytest.fixture(scope="module")
-def check() -> Callable[..., list[tuple[str, str]]]:
+def check() -> Check:
     """Return a function that checks the built-in settings after changes to them."""
-    gpt = import_quietly("nodeagent.rank.gpt")
-    parallel = import_quietly("nodeagent.rank.parallel")
-    support = import_quietly("nodeagent.rank.support")
-    torch = import_quietly("torch")
+    gpt = import_module("nodeagent.rank.gpt")
+    parallel = import_module("nodeagent.rank.parallel")
+    support = import_module("nodeagent.rank.support")
+    torch = import_module("torch")
 
     def check(
         model: Settings | None = None,
@@ -44,7 +48,7 @@ def check() -> Callable[..., list[tuple[str, str]]]:
         optimizer: Settings | None = None,
         *,
         shape: ModelShape = EVERYTHING,
-        layout: Layout = Layout(tp=2, pp=2),
+        layout: Layout = SPLIT,
     ) -> list[tuple[str, str]]:
         place = parallel.Place(0, layout, torch.device("cpu"))
         config = gpt.transformer_config(shape, place)
@@ -58,9 +62,6 @@ def check() -> Callable[..., list[tuple[str, str]]]:
         return [(one.name, one.reason) for one in found]
 
     return check
-
-
-Check = Callable[..., list[tuple[str, str]]]
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(tp=2), Layout(pp=2), Layout(tp=2, pp=2)])
@@ -112,9 +113,7 @@ def test_option_that_recovers_is_not_refused(check: Check, config: Settings) -> 
         ),
     ],
 )
-def test_setting_of_the_model_is_refused_by_name(
-    check: Check, config: Settings, name: str
-) -> None:
+def test_setting_of_the_model_is_refused_by_name(check: Check, config: Settings, name: str) -> None:
     assert [refused for refused, _ in check(model=config)] == [name]
 
 
@@ -158,10 +157,10 @@ def test_every_obstacle_is_named_with_its_reason(check: Check) -> None:
 
 
 def test_megatrons_defaults_are_refused_for_what_has_to_be_set() -> None:
-    transformer = import_quietly("megatron.core.transformer.transformer_config")
-    distributed = import_quietly("megatron.core.distributed")
-    optimizer = import_quietly("megatron.core.optimizer")
-    found = import_quietly("nodeagent.rank.support").unsupported(
+    transformer = import_module("megatron.core.transformer.transformer_config")
+    distributed = import_module("megatron.core.distributed")
+    optimizer = import_module("megatron.core.optimizer")
+    found = import_module("nodeagent.rank.support").unsupported(
         transformer.TransformerConfig(num_layers=2, hidden_size=32, num_attention_heads=4),
         distributed.DistributedDataParallelConfig(),
         optimizer.OptimizerConfig(),
@@ -177,10 +176,10 @@ def test_megatrons_defaults_are_refused_for_what_has_to_be_set() -> None:
 
 
 def test_layers_of_transformer_engine_are_found_in_the_model() -> None:
-    torch = import_quietly("torch")
-    support = import_quietly("nodeagent.rank.support")
-    transformer = import_quietly("megatron.core.transformer.transformer_config")
-    ddp = import_quietly("megatron.core.distributed").DistributedDataParallelConfig(
+    torch = import_module("torch")
+    support = import_module("nodeagent.rank.support")
+    transformer = import_module("megatron.core.transformer.transformer_config")
+    ddp = import_module("megatron.core.distributed").DistributedDataParallelConfig(
         grad_reduce_in_fp32=True, overlap_grad_reduce=True, bucket_size=1
     )
     config = transformer.TransformerConfig(
@@ -198,11 +197,11 @@ def test_layers_of_transformer_engine_are_found_in_the_model() -> None:
 
 def test_every_setting_of_the_table_exists_in_this_megatron() -> None:
     classes: dict[str, Any] = {
-        "model": import_quietly("megatron.core.transformer.transformer_config").TransformerConfig,
-        "ddp": import_quietly("megatron.core.distributed").DistributedDataParallelConfig,
-        "optimizer": import_quietly("megatron.core.optimizer").OptimizerConfig,
+        "model": import_module("megatron.core.transformer.transformer_config").TransformerConfig,
+        "ddp": import_module("megatron.core.distributed").DistributedDataParallelConfig,
+        "optimizer": import_module("megatron.core.optimizer").OptimizerConfig,
     }
-    table = import_quietly("nodeagent.rank.option_table")
+    table = import_module("nodeagent.rank.option_table")
     for option in table.OPTIONS:
         for setting in option.settings:
             names = {one.name for one in dataclasses.fields(classes[setting.holder])}
@@ -210,9 +209,9 @@ def test_every_setting_of_the_table_exists_in_this_megatron() -> None:
 
 
 def test_unknown_setting_of_another_megatron_is_passed_over() -> None:
-    support = import_quietly("nodeagent.rank.support")
+    support = import_module("nodeagent.rank.support")
     assert support.unsupported(SimpleNamespace(), SimpleNamespace(), None) == []
 
 
 def test_the_page_holds_the_table() -> None:
-    assert import_quietly("nodeagent.rank.support").markdown_table() in PAGE.read_text()
+    assert import_module("nodeagent.rank.support").markdown_table() in PAGE.read_text()

@@ -176,20 +176,22 @@ class Checkpoints:
     def distrust(self, reason: str) -> None:
         """Quarantine the checkpoint that was loaded, and what was saved since.
 
-        All ranks call it, and then ``load``, which finds the next older one. Where that returns 0
-        the model still has the distrusted state and has to be made anew.
-
-        Raises:
-            CheckpointError: On global rank 0, if it can't be renamed.
+        All ranks call it, and then ``load``, which finds the next older one, or raises where the
+        directory can't be changed. Where it returns 0 the model still has the distrusted state and
+        has to be made anew.
         """
         loaded, self._loaded = self._loaded, None
         self._retire_saver()
         self._saver = self._new_saver()
         if loaded is None or self._place.global_rank != 0:
             return
-        for iteration, path in self._directory.complete():
-            if iteration >= loaded.iteration:
-                self._directory.quarantine(path, "distrusted", reason)
+        try:
+            for iteration, path in self._directory.complete():
+                if iteration >= loaded.iteration:
+                    self._directory.quarantine(path, "distrusted", reason)
+        except CheckpointError as error:
+            # Raised by the load that follows, where it reaches all ranks.
+            self._loader.problem = str(error)
         logger.warning("distrusted %s: %s", name_of(loaded.iteration), reason)
 
 

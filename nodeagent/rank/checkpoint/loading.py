@@ -78,6 +78,8 @@ class Loader:
         self._training = training
         self._losses = losses
         self._num_loads = 0
+        self.problem = ""
+        """What keeps rank 0 from proposing anything."""
 
     def load(
         self,
@@ -117,6 +119,8 @@ class Loader:
         ]
 
     def _proposal(self) -> dict[str, Any]:
+        if self.problem:
+            return {"error": self.problem}
         try:
             self._directory.remove_stale()
             found = self._directory.candidates()

@@ -161,11 +161,11 @@ def test_a_cluster_in_training_is_not_stuck_and_a_finished_one_neither() -> None
 
 
 def test_a_cluster_is_stuck_while_nobody_decides_about_what_is_left() -> None:
-    world = World(demo_machine(is_auto_heal=False), num_iterations=8)
+    world = World(demo_machine(is_auto_heal=False), num_iterations=12)
     world.run(4.0)
     for name in ("n1", "n2"):
-        world.lose_node(name)
-    world.run(6.0)
+        world.lose_node(name, is_silent=True)
+    world.run(8.0)
     assert why_stuck(world.machine.state) is None  # gpt-b trains on
     world.run_until(lambda: world.machine.state.tasks[B].phase is TaskPhase.FINISHED)
     reason = why_stuck(world.machine.state)
