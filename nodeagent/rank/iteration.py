@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import torch
+from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.protocol.regroup import VoteResult, even_shares
@@ -21,6 +23,7 @@ from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
 from nodeagent.rank.parallel import Place
 from nodeagent.rank.reduction import Reduction
+from nodeagent.rank.wake import wait_unless_halted
 
 _NUM_TRIES: Final = 2
 
@@ -54,6 +57,7 @@ class Iterations:
         self._ledger = ledger
         self._accumulation = Accumulation(loop, ledger, at_boundary)
         self.reduction = Reduction(loop.chunks, ledger, is_halted)
+        self._is_halted = is_halted
         self._place: Place | None = None
 
     @property
@@ -108,7 +112,7 @@ class Iterations:
         speaks = place.is_last_stage and place.tp_rank == 0 and place.dp_rank == 0
         loss, num_tokens = self.reduction.losses() if speaks else (0.0, 0.0)
         norm = sum(squared_grad_norm(chunk, place) for chunk in self._loop.chunks)
-        sums = place.sum_over_all([loss, num_tokens, norm, float(iteration), *map(float, wishes)])
+        sums = self._sum_over_all([loss, num_tokens, norm, float(iteration), *map(float, wishes)])
         loss_sum, num_tokens, squared_norm, iterations = sums[:4]
         if iterations != iteration * place.layout.num_workers:
             raise VoteError(f"not all ranks run iteration {iteration}")
@@ -125,6 +129,12 @@ class Iterations:
         )
         self._ledger.vote = result
         return result, granted
+
+    def _sum_over_all(self, numbers: list[float]) -> list[float]:
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.place.device)
+        wait_unless_halted(distributed.all_reduce(tensor, async_op=True), self._is_halted)
+        sums: list[float] = tensor.tolist()
+        return sums
 
     def step(self, vote: VoteResult) -> None:
         """Apply the update that was voted for; afterwards the iteration is committed here."""
@@ -167,4 +177,3 @@ class Iterations:
         """Return the micro-batches that this rank's replica has in a fresh iteration."""
         layout = self.place.layout
         return even_shares(self._loop.num_micro_batches, layout.dp)[self.place.dp_rank]
-

@@ -31,6 +31,7 @@ from nodeagent.rank.process import set_process_name
 from nodeagent.rank.shim import prepare_device
 from nodeagent.rank.store import AgentStore
 from nodeagent.rank.train import PausedError, Surroundings, Training
+from nodeagent.rank.wake import StuckWorkError
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class _Process:
         self._halted = threading.Event()
         self._place: Place | None = None
         self._groups: Groups | None = None
+        self._has_stuck_work = False
         self._link.start()
 
     def take_part(self, launch: RankLaunch) -> RankDone | None:
@@ -145,8 +147,8 @@ class _Process:
 
     def _begin_generation(self, launch: RankLaunch, place: Place, store: AgentStore) -> Groups:
         if self._groups is not None:
-            training = self._training
-            self._groups.leave(has_stuck_work=training is not None and training.has_stuck_work)
+            self._groups.leave(has_stuck_work=self._has_stuck_work)
+            self._has_stuck_work = False
         with self._lock:
             self._groups = Groups(store, place, launch.backend)
             self._place = place
@@ -170,6 +172,7 @@ class _Process:
 
     def _park(self, launch: RankLaunch, error: Exception) -> None:
         """Tell where this rank stands. An exception after a halt is the echo of the halt."""
+        self._has_stuck_work = isinstance(error, StuckWorkError)
         position = self._training.position() if self._training is not None else None
         is_asked_for = isinstance(error, PausedError) or self._halted.is_set()
         if is_asked_for and position is not None:

@@ -19,7 +19,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, Final
 
 import torch
@@ -28,11 +27,9 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.ledger import Ledger
+from nodeagent.rank.wake import StuckWorkError, wait_unless_halted
 
 LOSS_BUCKET: Final = "losses"
-
-_LOOK_UP: Final = timedelta(seconds=0.1)
-_NUM_LOOKS_AFTER_HALT: Final = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -80,10 +77,6 @@ class Reduction:
         chunks: The model, one wrapper per chunk. The hooks of each are redirected to here.
         ledger: Where complete buckets are marked.
         is_halted: Whether the generation was halted, so that a reduction may never end.
-
-    Attributes:
-        has_stuck: Whether a reduction of the present generation never ended. Of several that are
-            under way when gloo's connections end, it now and then forgets to wake one.
     """
 
     def __init__(
@@ -94,7 +87,6 @@ class Reduction:
     ) -> None:
         self._ledger = ledger
         self._is_halted = is_halted
-        self.has_stuck = False
         self._group: ProcessGroup | None = None
         self._is_armed = False
         self._num_started = 0
@@ -118,7 +110,6 @@ class Reduction:
         self._group = group
         self._failure = None
         self._is_armed = False
-        self.has_stuck = False
         for bucket in self._all:
             bucket.work = None
             bucket.seen.clear()
@@ -207,29 +198,16 @@ class Reduction:
         if work is None:
             return
         try:
-            self._await(work)
+            wait_unless_halted(work, self._is_halted)
             if bucket.staging.is_cuda:
                 # NCCL's wait() only orders streams; complete is what the host has seen complete.
                 torch.cuda.current_stream().synchronize()
+        except StuckWorkError as error:
+            self._failure = error
         except RuntimeError as error:
             self._failure = self._failure or error
         else:
             self._ledger.reduced.add(bucket.name)
-
-    def _await(self, work: Any) -> None:
-        """Wait for a reduction to end, for ever unless the generation was halted."""
-        num_looks = 0
-        while num_looks < _NUM_LOOKS_AFTER_HALT:
-            try:
-                work.wait(_LOOK_UP)
-            except RuntimeError:
-                if work.is_completed():
-                    raise
-                num_looks += self._is_halted()
-            else:
-                return
-        self.has_stuck = True
-        raise RuntimeError("gloo: a reduction did not end after the generation was halted")
 
     def _take_over(self, chunk: DistributedDataParallel) -> list[Bucket]:
         wrapper: Any = chunk

@@ -104,6 +104,8 @@ def _gather_partial_results(
     unheard = ledger.reduced - {bucket.bucket for bucket in mine}
     if unheard:
         # Where all is reduced the sums are gone: reducing such a bucket again would be wrong.
-        raise ResumeError(f"holds {len(unheard)} reduced bucket(s) that the others were not told of")
+        raise ResumeError(
+            f"holds {len(unheard)} reduced bucket(s) that the others were not told of"
+        )
     for bucket in sorted(mine, key=lambda one: one.bucket):
         iterations.reduction.share(bucket.bucket, bucket.holder)

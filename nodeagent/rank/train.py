@@ -106,11 +106,6 @@ class Training:
         """The newest iteration whose update this rank has applied."""
         return self._ledger.committed
 
-    @property
-    def has_stuck_work(self) -> bool:
-        """Whether a collective of this generation never ends, so that its groups can't be ended."""
-        return self._iterations.reduction.has_stuck
-
     def position(self) -> Position:
         """Return where this rank stands. Call it while nothing runs."""
         return self._ledger.position(len(self._iterations.reduction.names))

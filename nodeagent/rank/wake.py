@@ -15,13 +15,17 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.distributed import ProcessGroup
+
+_LOOK_UP: Final = timedelta(seconds=0.1)
+_NUM_LOOKS_AFTER_HALT: Final = 3
 
 
 @dataclass(slots=True)
@@ -54,6 +58,35 @@ class Connections:
             _shut_down_if(descriptor, self.inodes)
         if self.group is not None:
             _abort_nccl(self.group)
+
+
+class StuckWorkError(RuntimeError):
+    """A collective does not end although its connections did. Its group can't be ended either.
+
+    Now and then gloo forgets to wake an operation that begins in the instant in which its
+    connections end.
+    """
+
+
+def wait_unless_halted(work: Any, is_halted: Callable[[], bool]) -> None:
+    """Wait for a collective to end: for ever, or for a moment once the generation was halted.
+
+    Raises:
+        StuckWorkError: It never ends.
+        RuntimeError: It failed.
+    """
+    num_looks = 0
+    while num_looks < _NUM_LOOKS_AFTER_HALT:
+        try:
+            work.wait(_LOOK_UP)
+        except RuntimeError:
+            # Either this look took too long, or the collective itself failed.
+            if work.is_completed():
+                raise
+            num_looks += is_halted()
+        else:
+            return
+    raise StuckWorkError("gloo: a collective did not end after the generation was halted")
 
 
 def _tcp_inodes() -> set[int]:

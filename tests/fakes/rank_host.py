@@ -215,7 +215,8 @@ class RankHost:
         record = self.record(launch)
         kinds = ("rank_halted", "rank_raised")
         self.wait_for(lambda: any(record.of_kind(kind) for kind in kinds), timeout_s)
-        position: Position | None = [one for kind in kinds for one in record.of_kind(kind)][0].position
+        report = next(one for kind in kinds for one in record.of_kind(kind))
+        position: Position | None = report.position
         assert position is not None, self.log(launch)
         return position
 

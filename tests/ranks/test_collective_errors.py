@@ -40,7 +40,7 @@ def test_own_errors_do_not_count(error: Exception) -> None:
 
 def test_long_texts_are_cut_and_keep_the_cause(training: TrainingSpec) -> None:
     launch = launches(training, Layout(), task="long")[0]
-    report = describe(ValueError("x" * 100_000), launch, 3)
+    report = describe(ValueError("x" * 100_000), launch, 3, None)
     assert (report.task, report.generation, report.iteration) == (
         TaskId("long"),
         Generation(1),

@@ -165,6 +165,12 @@ def test_recomputed_activations_repeat_their_dropout(
     assert recomputed.outcome == kept.outcome
 
 
+def test_outputs_that_a_stage_lets_go_change_nothing(run: Run) -> None:
+    kept = run(EVERYTHING, Layout(pp=2))
+    let_go = run(EVERYTHING, Layout(pp=2), config={"deallocate_pipeline_outputs": True})
+    assert let_go.outcome == kept.outcome
+
+
 @pytest.mark.parametrize("layout", [Layout(tp=2), Layout(pp=2), Layout(tp=2, pp=2)], ids=str)
 def test_finalising_does_what_megatron_does_and_can_be_repeated(run: Run, layout: Layout) -> None:
     ours = run(EVERYTHING, layout)

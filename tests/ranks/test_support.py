@@ -105,7 +105,7 @@ def test_option_that_recovers_is_not_refused(check: Check, config: Settings) -> 
         ({"tp_comm_overlap": True}, "tp_comm_overlap = True"),
         ({"gradient_accumulation_fusion": True}, "gradient_accumulation_fusion = True"),
         ({"no_sync_func": None}, "no_sync_func = None"),
-        ({"fp8_param": True}, "fp8_param = True"),
+        ({"fp8": "hybrid"}, "fp8 = 'hybrid'"),
         ({"qk_clip": True}, "qk_clip = True"),
         (
             {"recompute_granularity": "selective", "recompute_modules": ["mlp"]},

@@ -82,7 +82,7 @@ def path() -> Iterator[Path]:
 
 @pytest.fixture
 def link(path: Path) -> Iterator[ControlLink]:
-    link = ControlLink(path, HELLO, lambda: 7.0)
+    link = ControlLink(path, HELLO, lambda: 7.0, lambda *_: None)
     link.start()
     yield link
     link.close()
@@ -156,7 +156,7 @@ def test_nonsense_from_the_agent_costs_the_connection_only(link: ControlLink, pa
 
 
 def test_closing_ends_a_link_that_never_found_an_agent(path: Path) -> None:
-    link = ControlLink(path, HELLO, lambda: 0.0)
+    link = ControlLink(path, HELLO, lambda: 0.0, lambda *_: None)
     link.start()
     link.report(saved(1))
     assert not link.wait_until_stored(0.01)
