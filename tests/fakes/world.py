@@ -41,6 +41,8 @@ from controller.core.instructions import (
 )
 from controller.core.invariants import check_invariants
 from controller.core.machine import Machine
+from controller.core.phases import NodeCondition
+from controller.core.placement import Worker
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
@@ -55,6 +57,7 @@ from nodeagent.protocol.observations import (
     RankStarted,
 )
 from nodeagent.protocol.regroup import RankRef
+from profiles.layout import Layout
 from tests.fakes.world_training import ITERATION_S, FakeRank, Run, loss_of
 
 HEARTBEAT_S = 1.0
@@ -111,8 +114,6 @@ class World:
         self.tasks = {name: FakeTask() for name in machine.state.tasks}
         self.runs: dict[tuple[TaskId, Generation], Run] = {}
         self.starts: list[tuple[float, StartRanks]] = []
-        self.launches: list[tuple[dict[int, int], StartRanks]] = []
-        """Every start, with the pids that the machine took the going-on ranks for."""
         self.deaf: set[int] = set()
         """Processes that hang: they do not park."""
         self._queue: list[tuple[float, float, int, Callable[[], None]]] = []
@@ -228,6 +229,8 @@ class World:
         node.seq += 1
         body = Observed(node.name, node.seq, self.now, observation)
         if node.is_visible:
+            if isinstance(observation, RankHalted | RankRaised):
+                _rank_of(node, observation).has_told = True
             self.post(body)
         else:
             node.held.append(body)
@@ -244,10 +247,9 @@ class World:
 
     def _order_start(self, instruction: StartRanks) -> None:
         self.starts.append((self.now, instruction))
-        ranks = self.machine.state.tasks[instruction.task].ranks
-        pids = {number: rank.pid for number, rank in ranks.items() if rank.pid is not None}
-        self.launches.append((pids, instruction))
         key = instruction.task, instruction.generation
+        if key not in self.runs:
+            self._check_survivors(instruction)
         spec = self.machine.state.tasks[instruction.task].spec
         self.runs.setdefault(
             key, Run(*key, instruction.layout, instruction.resume, spec.num_micro_batches)
@@ -257,6 +259,22 @@ class World:
             by_node.setdefault(instruction.placement[number].node, []).append(number)
         for name, numbers in by_node.items():
             self.after(0.01, partial(self._take_start, instruction, self.nodes[name], numbers))
+
+    def _check_survivors(self, start: StartRanks) -> None:
+        """Every process that can go on at its place does, and the machine knows it by its pid."""
+        known = self.machine.state.tasks[start.task].ranks
+        old = self.runs.get((start.task, Generation(start.generation - 1)))
+        assert start.generation == 1 or old, "a generation was left out"
+        number_by_worker = {worker: number for number, worker in enumerate(start.placement)}
+        for node, rank in self._ranks(start.task, Generation(start.generation - 1)):
+            number = number_by_worker.get(Worker(node.name, rank.worker))
+            ref = RankRef(generation=rank.generation, global_rank=rank.global_rank)
+            if number is not None and start.continues.get(number) == ref:
+                assert rank.is_parked
+                assert known[number].pid == rank.pid
+            elif number is not None and old and rank.has_told and not rank.is_faulty:
+                is_seen = self.machine.state.nodes[node.name].condition is NodeCondition.HEALTHY
+                assert not is_seen or not _is_same_place(old.layout, rank, start.layout, number)
 
     def _take_start(self, instruction: StartRanks, node: FakeNode, numbers: list[int]) -> None:
         """The agent's part: raise the fence, end what is left out, pass the others on."""
@@ -290,7 +308,8 @@ class World:
         for rank in node.ranks.values():
             if (rank.task, rank.generation, rank.global_rank) == (task, *_pair(ref)):
                 assert rank.is_parked, "a rank goes on that was not parked"
-                rank.generation, rank.global_rank, rank.is_parked = generation, number, False
+                rank.generation, rank.global_rank = generation, number
+                rank.is_parked = rank.has_told = False
                 self.after(TAKE_OVER_S, partial(self._arrive, node, rank))
                 return
         self.observe(
@@ -514,6 +533,7 @@ class World:
             return
         self.fail_peers(rank)
         rank.is_parked = True
+        rank.is_faulty = True
         self._raise(node, rank, "ValueError", "bad batch", is_own=True)
 
     def vanish(self, name: str) -> None:
@@ -606,6 +626,22 @@ class Who(TypedDict):
 
 def _who(rank: FakeRank) -> Who:
     return {"task": rank.task, "generation": rank.generation, "global_rank": rank.global_rank}
+
+
+def _rank_of(node: FakeNode, observation: AnyObservation) -> FakeRank:
+    """Return the living rank that reports ``observation``."""
+    who = observation.task, observation.generation, observation.global_rank
+    return next(
+        rank
+        for rank in node.ranks.values()
+        if (rank.task, rank.generation, rank.global_rank) == who
+    )
+
+
+def _is_same_place(old: Layout, rank: FakeRank, new: Layout, number: int) -> bool:
+    """Whether the rank's process would have the same part of the model as rank ``number``."""
+    was = old.tp, old.pp, old.tp_rank(rank.global_rank), old.pp_rank(rank.global_rank)
+    return was == (new.tp, new.pp, new.tp_rank(number), new.pp_rank(number))
 
 
 def _pair(ref: RankRef) -> tuple[Generation, int]:

@@ -66,6 +66,10 @@ class FakeRank:
     is_parked: bool = False
     """It waits for the controller, whether it was halted or has raised an exception."""
     is_done: bool = False
+    is_faulty: bool = False
+    """It raised an exception of its own."""
+    has_told: bool = False
+    """The controller knows where it has parked."""
 
     @property
     def position(self) -> Position:
