@@ -34,6 +34,7 @@ from peers.scenarios import Scenario, scenarios
 from peers.variants import ROOT, VARIANTS, environment
 
 _OUTPUT = ROOT / "docs" / "benchmarks" / "recovery.json"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PAGE = ROOT / "docs" / "benchmarks.md"
 
 
@@ -61,8 +62,8 @@ def main() -> int:
     limits = Limits(recovery_s=arguments.recovery_limit)
     context = Context(programs, workload, limits, progress.show)
     adopt_orphans()
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    for number in _SIGNALS:
+        signal.signal(number, _interrupt)
     code = 0
     try:
         run_campaign(results, chosen, chosen_scenarios, arguments.runs, context, progress)
@@ -161,6 +162,9 @@ def _is_chosen(name: str, wanted: Sequence[str]) -> bool:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    # Once: a second one must not interrupt the clean-up.
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

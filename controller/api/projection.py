@@ -10,11 +10,14 @@ from controller.api.views import (
     LayoutView,
     NodeView,
     PlanView,
+    StepView,
     TaskChangeView,
     TaskView,
+    TransitionView,
     WorkerView,
 )
 from controller.core.state import ClusterState, Incident, NodeState, Plan, TaskState
+from controller.core.transitions import Transition
 from profiles.layout import Layout
 
 
@@ -100,6 +103,20 @@ def _task(task: TaskState, max_losses: int | None) -> TaskView:
         flops_per_s=flops_per_s,
         losses={iteration: task.losses[iteration] for iteration in newest},
         num_rerun_iterations=task.num_rerun_iterations,
+        transition=_transition(task.transition) if task.transition else None,
+    )
+
+
+def _transition(transition: Transition) -> TransitionView:
+    return TransitionView(
+        kind=transition.kind,
+        steps=[
+            StepView(name=step, predicted_s=seconds, actual_s=transition.actual_s.get(step))
+            for step, seconds in transition.predicted_s.items()
+        ],
+        predicted_s=transition.total_predicted_s,
+        actual_s=transition.total_actual_s,
+        is_done=transition.is_done,
     )
 
 
@@ -159,6 +176,7 @@ def plan_view(plan: Plan) -> PlanView:
                 waf_after=change.waf_after,
                 is_faulted=change.is_faulted,
                 moves=change.moves,
+                transition_s=change.transition_s,
             )
             for change in plan.changes.values()
         ],

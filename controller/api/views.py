@@ -23,9 +23,11 @@ __all__ = [
     "NodeView",
     "PlanState",
     "PlanView",
+    "StepView",
     "TaskChangeView",
     "TaskPhase",
     "TaskView",
+    "TransitionView",
     "View",
     "WorkerView",
 ]
@@ -71,6 +73,26 @@ class LayoutView(View):
     dp: int
 
 
+class StepView(View):
+    """One step of a transition. ``actual_s`` is None while it is not over."""
+
+    name: str
+    predicted_s: float
+    actual_s: float | None = None
+
+
+class TransitionView(View):
+    """How a task goes, or went, from one generation to the next."""
+
+    kind: str
+    """``reattempt``, ``restart``, ``shrink``, ``grow``, ``move`` or ``layout change``."""
+    steps: list[StepView] = []
+    predicted_s: float
+    actual_s: float
+    """Of the steps so far."""
+    is_done: bool
+
+
 class TaskView(View):
     """One training task."""
 
@@ -92,6 +114,8 @@ class TaskView(View):
     losses: dict[int, float] = {}
     """Loss by iteration: all of them in the final report, the newest 120 in the stream."""
     num_rerun_iterations: int = 0
+    transition: TransitionView | None = None
+    """The present transition, or the newest; None before there was one."""
 
 
 class IncidentView(View):
@@ -135,6 +159,8 @@ class TaskChangeView(View):
     is_faulted: bool
     moves: bool
     """Whether it goes on in another place or layout."""
+    transition_s: float = 0.0
+    """Seconds without training that this is expected to take, if it moves."""
 
 
 class PlanView(View):

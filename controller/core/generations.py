@@ -55,6 +55,8 @@ def continue_parked(turn: Turn) -> None:
     for task in turn.state.tasks.values():
         if task.parking is None or has_doubtful_node(turn, task) or awaited_ranks(turn, task):
             continue
+        if task.parking.parked_at is None:
+            task.parking.parked_at = turn.at
         if not name_cause(turn, task) or task.parking is None:
             continue
         goal = _goal(turn, task)

@@ -15,6 +15,7 @@ from controller.core.parking import halt_again, note_loss
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.state import Intent, RankState, Target, TaskState
 from controller.core.timers import StartOverdue, StopOverdue
+from controller.core.transitions import Transition, kind_of
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, NodeId
 from nodeagent.protocol.messages import RankStatus
@@ -62,6 +63,7 @@ def begin_generation(
     turn: Turn, task: TaskState, target: Target, ranks: Mapping[int, RankState], resume: Resume
 ) -> None:
     """Start the task's next generation at ``target``, with these ranks."""
+    task.transition = _begin_transition(turn, task, target, ranks)
     _scale_speed(task, target)
     task.generation = Generation(task.generation + 1)
     task.layout, task.placement = target.layout, target.placement
@@ -88,6 +90,25 @@ def begin_generation(
         workers=task.layout.num_workers,
         num_new=num_new,
     )
+
+
+def _begin_transition(
+    turn: Turn, task: TaskState, target: Target, ranks: Mapping[int, RankState]
+) -> Transition | None:
+    """Return the transition that begins with the next generation; the first one follows none."""
+    place, parking = task.place, task.parking
+    if place is None:
+        return None
+    kind = kind_of(
+        place.layout,
+        target.layout,
+        is_same_place=place.placement == target.placement,
+        has_new_process=any(rank.continues is None for rank in ranks.values()),
+    )
+    if parking is None:
+        return task.experience.begin(kind, ("stop", task.stop_s), turn.at, turn.policy.step_s)
+    park_s = (turn.at if parking.parked_at is None else parking.parked_at) - parking.since
+    return task.experience.begin(kind, ("park", park_s), turn.at, turn.policy.step_s)
 
 
 def _scale_speed(task: TaskState, target: Target) -> None:
@@ -128,6 +149,7 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
     if task.can_regroup:
         task.become(TaskPhase.STOPPING, note)
         task.parking = None
+        task.stopping_since = turn.at
     elif task.phase is not TaskPhase.STOPPING:
         _rest(task)
         return
@@ -156,6 +178,7 @@ def finish_stop(turn: Turn, task: TaskState) -> None:
     if task.phase is not TaskPhase.STOPPING or task.living_ranks:
         return
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
+    task.stop_s = turn.at - task.stopping_since
     task.become(TaskPhase.WAITING)
     _rest(task)
 

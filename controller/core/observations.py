@@ -119,10 +119,14 @@ def _take_joined(turn: Turn, task: TaskState) -> None:
         return
     source = max((each.source for each in joined), key=SOURCES_BY_DISTANCE.index)
     iteration = min(each.iteration for each in joined)
+    form_s = max(each.form_s for each in joined)
+    state_s = max(each.state_s for each in joined)
+    if task.transition:
+        task.transition.join(turn.at, form_s=form_s, state_s=state_s)
     note_source(turn, task, source, num_lost=max(0, task.iteration - iteration))
     turn.tell(
         "info", "resume", task.spec.task,
         f"generation {task.generation} goes on after iteration {iteration}; state from {source}",
         iteration=iteration, generation=task.generation, state_source=source,
-        form_s=max(each.form_s for each in joined), state_s=max(each.state_s for each in joined),
+        form_s=form_s, state_s=state_s,
     )  # fmt: skip

@@ -17,7 +17,9 @@ from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from controller.core.placement import Placement, Unplaceable, Worker, place
 from controller.core.planner import Decision, solve
+from controller.core.policy import Policy
 from controller.core.state import Intent, Plan, Target, TaskChange, TaskState
+from controller.core.transitions import TransitionKind
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
@@ -56,7 +58,7 @@ def propose(
         turn.tell("error", "plan", trigger, f"no plan: {targets.reason}")
         _hold(turn, incidents)
         return None
-    changes = {task.spec.task: _change(task, decision, targets) for task in tasks}
+    changes = {task.spec.task: _change(turn.policy, task, decision, targets) for task in tasks}
     if not any(change.moves for change in changes.values()):
         _drop_pending(turn)
         return None
@@ -219,8 +221,17 @@ def _plan_task(turn: Turn, task: TaskState) -> PlanTask:
         workers=_size_before(task),
         min_workers=task.spec.min_workers,
         is_faulted=_is_faulted(task),
-        transition_s=turn.policy.transition_s,
+        transition_s=expected_transition_s(turn.policy, task),
     )
+
+
+def expected_transition_s(policy: Policy, task: TaskState) -> float:
+    """Return the planner's D_transition: what going to another size or place takes this task."""
+    models = {(point.layout.tp, point.layout.pp) for point in task.spec.table.points}
+    kinds: tuple[TransitionKind, ...] = ("shrink", "grow", "move")
+    if len(models) > 1:
+        kinds += ("layout change",)
+    return task.experience.expected_s(kinds, policy.step_s)
 
 
 def _targets(
@@ -252,7 +263,9 @@ def _wish(task: TaskState, layout: Layout | None, available: _Available) -> Plac
     return wish(place.layout, place.placement, layout, available.workers)
 
 
-def _change(task: TaskState, decision: Decision, targets: dict[TaskId, Target]) -> TaskChange:
+def _change(
+    policy: Policy, task: TaskState, decision: Decision, targets: dict[TaskId, Target]
+) -> TaskChange:
     spec, before = task.spec, _size_before(task)
     after, target = decision.assignments[spec.task], targets.get(spec.task)
     return TaskChange(
@@ -264,6 +277,7 @@ def _change(task: TaskState, decision: Decision, targets: dict[TaskId, Target]) 
         is_faulted=_is_faulted(task),
         moves=_is_faulted(task) or target != task.target,
         target=target,
+        transition_s=expected_transition_s(policy, task),
     )
 
 

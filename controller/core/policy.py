@@ -1,6 +1,9 @@
 """What an operator may decide in advance: time limits, and what needs an approval."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.core.transitions import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Policy:
         max_recoveries: Recoveries of a task without a new iteration between them, after which it
             is handed to the operator.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
-        transition_s: Expected duration of a transition.
+        step_s: Expected duration of each step of a transition, until a task has taught better.
     """
 
     is_auto_heal: bool = False
@@ -50,4 +53,13 @@ class Policy:
     capacity_limit_s: float = 2.0
     max_recoveries: int = 3
     worker_mtbf_s: float = 2000 * 3600.0
-    transition_s: float = 30.0
+    step_s: Mapping[Step, float] = field(
+        default_factory=lambda: {
+            "park": 0.5,
+            "stop": 5.0,
+            "start": 3.0,
+            "form": 0.5,
+            "state": 2.0,
+            "first iteration": 4.0,
+        }
+    )

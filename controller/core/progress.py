@@ -54,6 +54,24 @@ def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None
     if task.phase is TaskPhase.STARTING:
         task.become(TaskPhase.RUNNING)
         turn.tell("good", "running", task.spec.task, f"trains on {len(task.ranks)} workers")
+        _finish_transition(turn, task)
+
+
+def _finish_transition(turn: Turn, task: TaskState) -> None:
+    transition = task.transition
+    if transition is None:
+        return
+    transition.finish(turn.at)
+    task.experience.learn(transition)
+    took_s, predicted_s = transition.total_actual_s, transition.total_predicted_s
+    steps = ", ".join(f"{step} {seconds:.2f}" for step, seconds in transition.actual_s.items())
+    turn.tell(
+        "info", "transition", task.spec.task,
+        f"{transition.kind} in {took_s:.2f} s (predicted {predicted_s:.2f} s): {steps}",
+        transition=transition.kind, generation=task.generation, took_s=took_s,
+        predicted_s=predicted_s,
+        **{f"{step.replace(' ', '_')}_s": seconds for step, seconds in transition.actual_s.items()},
+    )  # fmt: skip
 
 
 def _note_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:

@@ -21,6 +21,7 @@ from controller.core.phases import (
     advance,
 )
 from controller.core.placement import Placement, Worker
+from controller.core.transitions import Experience, Transition
 from nodeagent.protocol.ids import NO_GENERATION, AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import RankJoined
 from nodeagent.protocol.regroup import Position, RankRef, Resume, StateSource
@@ -154,6 +155,8 @@ class Parking:
     """Nodes that have said something since the newest loss of a rank there: they live."""
     is_settled: bool = False
     """Time enough has passed to hear from nodes that lost a rank."""
+    parked_at: float | None = None
+    """When all ranks had said where they stand."""
     waits_for_capacity: bool = False
     is_impatient: bool = False
     """It has waited for workers of other tasks for long enough."""
@@ -182,6 +185,12 @@ class TaskState:
     """Sources of state that have led to no committed iteration yet."""
     leaving: dict[tuple[Generation, int], Worker] = field(default_factory=dict)
     """Processes of older generations that are being ended, and where they still are."""
+    transition: Transition | None = None
+    """The present one, or the newest."""
+    experience: Experience = field(default_factory=Experience)
+    stopping_since: float = 0.0
+    stop_s: float = 0.0
+    """How long the newest stop took."""
     intent: Intent = "run"
     is_stop_graceful: bool = False
     ranks: dict[int, RankState] = field(default_factory=dict)
@@ -307,6 +316,8 @@ class TaskChange:
     is_faulted: bool
     moves: bool
     target: Target | None
+    transition_s: float
+    """Expected seconds without training if it moves."""
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from torch import distributed
 from nodeagent.protocol.observations import RankRaised
 from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.training import RankLaunch
-from nodeagent.rank.parallel import HaltedError
 from nodeagent.rank.store import StoreError
+from nodeagent.rank.wake import HaltedError
 
 _MAX_TRACEBACK_CHARS: Final = 16_000
 _MAX_MESSAGE_CHARS: Final = 2_000

@@ -26,12 +26,12 @@ from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.builtin import build_loop
 from nodeagent.rank.faults import describe
 from nodeagent.rank.link import ControlLink
-from nodeagent.rank.parallel import Groups, HaltedError, Place
+from nodeagent.rank.parallel import Groups, Place
 from nodeagent.rank.process import set_process_name
 from nodeagent.rank.shim import prepare_device
 from nodeagent.rank.store import AgentStore
 from nodeagent.rank.train import PausedError, Surroundings, Training
-from nodeagent.rank.wake import StuckWorkError
+from nodeagent.rank.wake import HaltedError, StuckWorkError
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.store import AgentStore
-from nodeagent.rank.wake import Connections
+from nodeagent.rank.wake import Connections, HaltedError
 from profiles.layout import Layout
 
 COLLECTIVE_TIMEOUT_S: Final = 600.0
@@ -39,10 +39,6 @@ _CREATE_GROUP: Final[Callable[..., ProcessGroup]] = parallel_state.create_group
 
 _KEPT: Final[list[ProcessGroup]] = []
 """Groups that can't be ended."""
-
-
-class HaltedError(Exception):
-    """The generation was told to halt; what follows is decided elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,12 @@ from nodeagent.rank.checkpoint import Checkpoints
 from nodeagent.rank.iteration import Iterations
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
-from nodeagent.rank.parallel import HaltedError, Place, data_parallel_group
+from nodeagent.rank.parallel import Place, data_parallel_group
 from nodeagent.rank.rebind import groups_by_role, rebind
 from nodeagent.rank.resume import resume_from_peers
 from nodeagent.rank.state import TrainingState
 from nodeagent.rank.store import AgentStore
+from nodeagent.rank.wake import HaltedError
 
 _FINAL_CHECKPOINT_LIMIT_S: Final = 120.0
 
@@ -153,8 +154,9 @@ class Training:
         while spec.num_iterations is None or self.committed < spec.num_iterations:
             is_last = self.iteration == spec.num_iterations
             vote, (_, is_stop_wanted) = self._iterate()
-            if is_stop_wanted or is_last or self.committed % spec.checkpoint_interval == 0:
-                self._save(vote)
+            is_final = is_stop_wanted or is_last
+            if is_final or self.committed % spec.checkpoint_interval == 0:
+                self._save(vote, is_final=is_final)
             if is_stop_wanted and not is_last:
                 self._finish_saving()
                 return "stopped"
@@ -218,9 +220,12 @@ class Training:
             )
         )
 
-    def _save(self, vote: VoteResult) -> None:
+    def _save(self, vote: VoteResult, *, is_final: bool) -> None:
         assert self._checkpoints is not None
         loop = self._loop
+        if is_final:
+            # One that is still being written would make the last one be skipped.
+            self._checkpoints.wait(_FINAL_CHECKPOINT_LIMIT_S)
         self._checkpoints.save(vote.iteration, vote.loss, loop.chunks[0], loop.optimizer)
 
     def _finish_saving(self) -> None:

@@ -60,6 +60,10 @@ class Connections:
             _abort_nccl(self.group)
 
 
+class HaltedError(Exception):
+    """The generation was told to halt; what follows is decided elsewhere."""
+
+
 class StuckWorkError(RuntimeError):
     """A collective does not end although its connections did. Its group can't be ended either.
 

@@ -555,6 +555,12 @@ class World:
         for node, peer in peers[:1]:
             self.after(2.0, partial(self._fail_collective, node, peer, rank.generation))
 
+    def fail_collective(self, task: str, global_rank: int) -> None:
+        """Have one rank report a failed collective that nothing explains."""
+        node, rank = self.rank(task, global_rank)
+        self.runs[rank.task, rank.generation].stall(self.now, self.random, [])
+        self._fail_collective(node, rank, rank.generation)
+
     def deafen(self, task: str, global_rank: int) -> int:
         """Have a rank hang: it goes on with nothing, and does not park. Return its pid."""
         _, rank = self.rank(task, global_rank)

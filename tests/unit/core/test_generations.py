@@ -3,7 +3,7 @@
 import pytest
 
 from controller.core.events import PlanApproved
-from controller.core.instructions import HaltRanks, StartRanks
+from controller.core.instructions import StartRanks
 from controller.core.machine import Machine
 from controller.core.phases import IncidentState, PlanState, TaskPhase
 from controller.core.policy import Policy
@@ -139,12 +139,8 @@ def test_a_rank_that_raised_is_replaced_and_the_others_go_on() -> None:
 def test_failed_collectives_without_a_cause_are_reattempted_with_the_same_processes() -> None:
     world = demo_world()
     before = pids(world)
-    node, rank = world.rank("gpt-a", 0)
-    world.runs[A, rank.generation].stall(world.now, world.random, [])
-    rank.is_parked = True
-    world._raise(node, rank, "RuntimeError", "reset by peer", is_own=False)
-    halts = [e for e in world.events if isinstance(e.body, HaltRanks)]
-    assert not halts
+    world.fail_collective("gpt-a", 0)
+    world.run(world.now + 1.0)
     assert task(world).phase is TaskPhase.RUNNING
     trained(world, 12)
     assert pids(world) == before
@@ -257,9 +253,8 @@ def test_while_a_plan_waits_the_task_goes_on_with_its_whole_replicas() -> None:
     assert task(world).layout == Layout(dp=2)
     assert pids(world) == before[:2]
     assert task(world).num_rerun_iterations == 0
-    incident = only_incident(world)
-    assert incident.state is IncidentState.DECIDED  # going on with less is no cure
-    assert incident.recovery_s is not None
+    assert only_incident(world).state is IncidentState.DECIDED  # going on with less is no cure
+    assert only_incident(world).recovery_s is not None
     [plan] = world.machine.state.plans
     assert plan.changes[A].workers_before == 4
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
@@ -267,7 +262,7 @@ def test_while_a_plan_waits_the_task_goes_on_with_its_whole_replicas() -> None:
     assert len(task(world).ranks) == 4
     assert pids(world)[:2] == before[:2]
     assert task(world, B).num_rerun_iterations == 0
-    assert incident.state is IncidentState.RESOLVED
+    assert only_incident(world).state is IncidentState.RESOLVED
 
 
 def test_a_fault_while_the_plan_waits_does_not_cost_another_replica() -> None:
