@@ -1,7 +1,7 @@
 """What must hold after every event, whatever happened. Checked in tests, simulation and drills."""
 
 from controller.core.phases import InvariantViolationError, NodeCondition, PlanState, TaskPhase
-from controller.core.state import ClusterState
+from controller.core.state import ClusterState, TaskState
 
 _WITHOUT_RANKS = frozenset(
     {TaskPhase.WAITING, TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.FINISHED}
@@ -13,7 +13,8 @@ def check_invariants(state: ClusterState) -> None:
 
     Raises:
         InvariantViolationError: Two tasks hold a worker, a rank lives or is to live on a lost node, a task
-            without ranks has some, or more than one plan is pending or under way.
+            without ranks has some, a generation takes up training from ranks that it does not have,
+            or more than one plan is pending or under way.
     """
     holder: dict[object, str] = {}
     for task in state.tasks.values():
@@ -31,6 +32,32 @@ def check_invariants(state: ClusterState) -> None:
             for worker in task.target.placement
         ):
             raise InvariantViolationError(f"{task.spec.task} is to run on a lost node")
+        _check_generation(task)
     for plan_state in (PlanState.PENDING, PlanState.APPROVED):
         if sum(plan.state is plan_state for plan in state.plans) > 1:
             raise InvariantViolationError(f"more than one plan is {plan_state}")
+
+
+def _check_generation(task: TaskState) -> None:
+    """Raise if what a task knows of its generation does not fit together.
+
+    Raises:
+        InvariantViolationError: The text says what.
+    """
+    name, resume = task.spec.task, task.resume
+    if (task.phase is TaskPhase.PARKING) != (task.parking is not None):
+        raise InvariantViolationError(f"{name} is {task.phase}, but parking: {task.parking}")
+    if any(generation >= task.generation for generation, _ in task.leaving):
+        raise InvariantViolationError(f"{name}: a process of the present generation is left out")
+    if not set(resume.kept) <= set(resume.state_from):
+        raise InvariantViolationError(f"{name}: sums are kept by a rank without the state")
+    if task.layout is None:
+        return
+    handing = {*resume.state_from, *(each.holder for each in (*resume.reduced, *resume.copies))}
+    for number in handing:
+        rank = task.ranks.get(number)
+        if rank is None or rank.continues is None:
+            raise InvariantViolationError(f"{name}: rank {number} hands out what it can't have")
+    computed = [each for share in resume.shares for each in share]
+    if len(computed) != len(set(computed)) or len(resume.shares) not in {0, task.layout.dp}:
+        raise InvariantViolationError(f"{name}: shares {resume.shares} do not divide the batch")

@@ -102,8 +102,9 @@ OPTIONS: Final = (
     Option(
         "tied embeddings",
         True,
-        "The same; both stages begin with equal copies without a collective if the model is built"
-        " as the built-in one is (`share_embeddings_and_output_weights` of `GPTModel`).",
+        "Their sum over the first and the last stage can be repeated from the reduced gradients. A"
+        " model must be built without Megatron's copying of the embeddings, a collective that"
+        " survivors do not join (`build_model` shows how).",
     ),
     Option(
         "dropout",

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import distributed
 from torch.distributed import ProcessGroup
 
 _LOOK_UP: Final = timedelta(seconds=0.1)
@@ -72,7 +73,7 @@ class StuckWorkError(RuntimeError):
     """
 
 
-def wait_unless_halted(work: Any, is_halted: Callable[[], bool]) -> None:
+def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) -> None:
     """Wait for a collective to end: for ever, or for a moment once the generation was halted.
 
     Raises:

@@ -144,7 +144,7 @@ def test_bad_data_file_is_one_clear_report(
 
 
 def test_layout_that_does_not_fit_is_refused(host: RankHost, training: TrainingSpec) -> None:
-    ranks = launches(training, Layout(dp=3), task="misfit")
+    ranks = launches(training, Layout(dp=5), task="misfit")
     host.start(ranks[:1])
     raised = host.wait_for_raise(ranks[0])
     assert raised.exception_type == "LaunchError"

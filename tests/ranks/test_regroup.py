@@ -42,7 +42,7 @@ def regroup(
     following = []
     for launch in ranks:
         number = launch.global_rank
-        ref = None if number == lost else RankRef(generation=1, global_rank=number)
+        ref = RankRef(generation=launch.generation, global_rank=number) if number != lost else None
         update = {"generation": 2, "resume": decision.resume, "continues": ref}
         following.append(launch.model_copy(update=update))
     for parked, launch in zip(ranks, following, strict=True):

@@ -19,12 +19,12 @@ def vote(iteration: int) -> VoteResult:
     )
 
 
-def at(committed: int = 4, **changes: object) -> Position:
+def at(committed: int = 4, /, **changes: object) -> Position:
     return Position(committed=committed, has_state=True, num_buckets=2).model_copy(update=changes)
 
 
 def counting(*counted: int, **changes: object) -> Position:
-    return at(phase="accumulate", counted=counted, **changes)
+    return at().model_copy(update={"phase": "accumulate", "counted": counted, **changes})
 
 
 def decided(
