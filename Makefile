@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help install dev demo test lint format measure clean
+.PHONY: help install dev demo test lint format measure compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -46,6 +46,9 @@ format: $(VENV)/.dev ## Format the code
 
 measure: $(VENV)/.dev ## Measure agent, start-up and recovery of the demo; prints JSON
 	@$(BIN)/python benchmarks/demo.py $(ARGS)
+
+compare: ## Compare recovery with the alternatives; hours (ARGS="--quick" for minutes)
+	@$(PYTHON) benchmarks/recovery.py $(ARGS)
 
 clean: ## Remove what installing and testing made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
