@@ -53,7 +53,9 @@ def _check_generation(task: TaskState) -> None:
         raise InvariantViolationError(f"{name}: sums are kept by a rank without the state")
     if task.layout is None:
         return
-    handing = {*resume.state_from, *(each.holder for each in (*resume.reduced, *resume.copies))}
+    handing = set(resume.state_from)
+    handing.update(bucket.holder for bucket in resume.reduced)
+    handing.update(copy.holder for copy in resume.copies)
     for number in handing:
         rank = task.ranks.get(number)
         if rank is None or rank.continues is None:

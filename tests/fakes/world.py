@@ -329,6 +329,8 @@ class World:
             for each in node.ranks.values()
         ):
             return
+        others = [each for each in node.ranks.values() if each.worker == worker]
+        assert all(each.task == task for each in others), "two tasks on one worker"
         rank = FakeRank(task, generation, number, worker, next(self._pids))
         node.ranks[rank.pid] = rank
         self.observe(node, RankStarted(**_who(rank), pid=rank.pid, warm=True, start_s=0.05))

@@ -65,7 +65,6 @@ def test_the_first_start_is_no_transition(world: World) -> None:
 
 
 def test_a_restart_tells_what_each_step_took(world: World) -> None:
-    killed_at = world.now
     world.kill_rank("gpt-a", 1)
     trained(world, 10)
     [facts] = told(world)
@@ -79,7 +78,7 @@ def test_a_restart_tells_what_each_step_took(world: World) -> None:
     assert transition.actual_s["state"] == pytest.approx(0.01)
     incident = world.machine.state.incidents[0]
     assert incident.recovery_s == pytest.approx(
-        transition.total_actual_s + (incident.detected_at - killed_at), abs=0.02
+        transition.total_actual_s + incident.detected_at - incident.fault_at
     )
 
 
