@@ -66,16 +66,17 @@ def test_both_faults_are_named_and_healed(main_job: DemoRun) -> None:
 
 def test_the_plan_divides_what_is_left(main_job: DemoRun) -> None:
     plans: Any = main_job.outcome["plans"]
-    [plan] = plans
+    # When the first task has finished, the other may grow into its workers for its last iterations.
+    plan, *later = plans
+    assert [one["assignments"] for one in later] in ([], [{"gpt-b": 4}])
     assert plan["state"] == "applied"
     assert plan["approved_by"] == "policy auto-heal"
     assert plan["assignments"] == {"gpt-a": 4, "gpt-b": 2}
     assert plan["waf_after"] < plan["waf_before"]
     tasks: Any = main_job.outcome["tasks"]
-    assert {task["name"]: task["layout"] for task in tasks} == {
-        "gpt-a": {"tp": 1, "pp": 1, "dp": 4},
-        "gpt-b": {"tp": 2, "pp": 1, "dp": 1},
-    }
+    layouts = {task["name"]: task["layout"] for task in tasks}
+    assert layouts["gpt-a"] == {"tp": 1, "pp": 1, "dp": 4}
+    assert layouts["gpt-b"] == {"tp": 2, "pp": 1, "dp": 2 if later else 1}
 
 
 def test_losses_equal_those_of_the_undisturbed_run(main_job: DemoRun, undisturbed: DemoRun) -> None:
@@ -92,17 +93,13 @@ def test_losses_equal_those_of_the_undisturbed_run(main_job: DemoRun, undisturbe
     assert seen > 48
 
 
-def test_iterations_run_again_are_marked_and_all_others_reported_once(main_job: DemoRun) -> None:
+def test_no_iteration_is_run_again_and_each_is_reported_once(main_job: DemoRun) -> None:
     for task in ("gpt-a", "gpt-b"):
         lines = [e for e in main_job.of_kind("iteration") if e["source"] == task]
         first = [e["iteration"] for e in lines if not e["is_rerun"]]
         assert first == list(range(1, 25))
-        for event in lines:
-            if event["is_rerun"]:
-                deviation = event["deviation"]
-                assert isinstance(deviation, float)
-                assert deviation < 1e-4
-    assert any(e["is_rerun"] for e in main_job.of_kind("iteration"))
+    # Survivors had the state of every iteration that was committed.
+    assert not any(e["is_rerun"] for e in main_job.of_kind("iteration"))
     assert not main_job.of_kind("loss_mismatch")
 
 
