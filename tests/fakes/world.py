@@ -217,9 +217,14 @@ class World:
             for rank in node.ranks.values()
         )
 
-    def _beat(self, node: FakeNode) -> None:
+    def beat(self, name: str) -> None:
+        """Let a node's agent give its sign of life now."""
+        node = self.nodes[NodeId(name)]
         if node.is_up and node.is_visible:
             self.post(HeartbeatReceived(node.name, 30_000_000, self._statuses(node)))
+
+    def _beat(self, node: FakeNode) -> None:
+        self.beat(node.name)
         self.after(HEARTBEAT_S, lambda: self._beat(node))
 
     def observe(self, node: FakeNode, observation: AnyObservation) -> None:

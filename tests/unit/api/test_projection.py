@@ -146,6 +146,14 @@ def test_a_killed_rank_is_an_incident_from_its_detection_to_its_cure() -> None:
     assert (incident.state_source, incident.recomputed_micro_batches) == ("peer", 0)
     assert incident.resume
     assert task_of(view, "gpt-b").num_rerun_iterations == 0
+    transition = task.transition
+    assert transition is not None
+    assert (transition.kind, transition.is_done) == ("restart", True)
+    assert [step.name for step in transition.steps] == [
+        "park", "start", "form", "state", "first iteration",
+    ]  # fmt: skip
+    assert transition.actual_s == pytest.approx(sum(s.actual_s or 0.0 for s in transition.steps))
+    assert task_of(view, "gpt-b").transition is None
 
 
 def test_a_task_between_two_generations_has_no_speed_and_no_flops() -> None:

@@ -162,6 +162,29 @@ def test_a_rank_that_does_not_park_hangs_and_is_replaced() -> None:
     assert any("hangs" in item.summary for item in only_incident(world).evidence)
 
 
+def test_a_heartbeat_that_crosses_the_start_ends_nobody_who_goes_on() -> None:
+    world = demo_world()
+    before = pids(world)
+    world.kill_rank("gpt-a", 1)
+    world.run_until(lambda: task(world).generation == 2)
+    for node in ("n1", "n2"):
+        world.beat(node)  # it lists the parked ranks under their old generation
+    trained(world, 12)
+    assert pids(world)[2:] == before[2:]
+    assert task(world).generation == 2
+
+
+def test_a_worker_is_free_when_the_process_that_was_left_out_is_gone() -> None:
+    world = demo_world()
+    world.lose_node("n2")
+    world.run_until(lambda: task(world, B).generation == 2)
+    assert len(task(world, B).leaving) == 2
+    assert task(world).phase is TaskPhase.PARKING
+    assert task(world).note == "waits for workers of gpt-b"
+    world.run_until(lambda: task(world).generation == 2)
+    assert not task(world, B).leaving
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_second_fault_while_ranks_park_costs_no_second_regroup(seed: int) -> None:
     world = demo_world(seed)
