@@ -148,7 +148,7 @@ def test_layout_that_does_not_fit_is_refused(host: RankHost, training: TrainingS
     host.start(ranks[:1])
     raised = host.wait_for_raise(ranks[0])
     assert raised.exception_type == "LaunchError"
-    assert "num_micro_batches 4 is not a multiple of dp 3" in raised.message
+    assert "num_micro_batches 4 is less than dp 5" in raised.message
 
 
 def test_runaway_learning_rate_is_reported_as_a_non_finite_loss(
