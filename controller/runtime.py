@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from controller.clock import Clock
+from controller.core.copies import copy_holders
 from controller.core.events import Event, EventBody, Observed, TimerFired
 from controller.core.instructions import (
     Announce,
@@ -113,6 +114,10 @@ class Runtime:
 
     def _launches(self, instruction: StartRanks) -> dict[NodeId, list[RankLaunch]]:
         by_node: dict[NodeId, list[RankLaunch]] = {}
+        training = self._training[instruction.task]
+        holders = copy_holders(
+            instruction.layout, instruction.placement, is_sharded=training.shard_optimizer
+        )
         for global_rank in instruction.global_ranks:
             worker = instruction.placement[global_rank]
             launch = RankLaunch(
@@ -122,9 +127,10 @@ class Runtime:
                 worker=worker.slot,
                 layout=instruction.layout,
                 backend=self._backend,
-                training=self._training[instruction.task],
+                training=training,
                 continues=instruction.continues.get(global_rank),
                 resume=instruction.resume,
+                copy_holders=holders if training.memory_interval else (),
             )
             by_node.setdefault(worker.node, []).append(launch)
         return by_node

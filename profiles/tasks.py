@@ -58,6 +58,8 @@ class TaskProfile(BaseModel):
         learning_rate: Adam's step size.
         checkpoint_interval: Iterations between two checkpoints.
         iteration_floor_s: Shortest time an iteration takes, seconds; slows toys down to be watched.
+        shard_optimizer: Whether each replica keeps a share of the optimizer state only.
+        memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
         throughput: T(t, x). All layouts share tp and pp.
     """
 
@@ -73,6 +75,8 @@ class TaskProfile(BaseModel):
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     checkpoint_interval: int = Field(default=5, gt=0)
     iteration_floor_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    shard_optimizer: bool = False
+    memory_interval: int = Field(default=1, ge=0)
     throughput: ThroughputTable
 
     @model_validator(mode="after")

@@ -67,13 +67,15 @@ def continue_parked(turn: Turn) -> None:
 
 
 def keeps_every_stage(task: TaskState, target: Target) -> bool:
-    """Whether living ranks that stay hold the state of every (tp, pp)."""
+    """Whether living ranks that stay hold the state of every (tp, pp), and all of it if sharded."""
     layout = task.layout
     if layout is None or not _is_same_model(layout, target.layout):
         return False
+    continues = _continues(task, target, task.living_ranks)
+    if task.spec.is_sharded:
+        return len(continues) == layout.num_workers
     staying = {
-        (target.layout.tp_rank(new), target.layout.pp_rank(new))
-        for new in _continues(task, target, task.living_ranks).values()
+        (target.layout.tp_rank(new), target.layout.pp_rank(new)) for new in continues.values()
     }
     return len(staying) == layout.tp * layout.pp
 
@@ -171,7 +173,7 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
         num_recomputed=decision.resume.num_recomputed, num_saved=decision.resume.num_saved,
     )  # fmt: skip
     _take_known_vote(turn, task, decision)
-    if decision.resume.source == "memory":
+    if any(shard.is_copy for shard in decision.resume.shards):
         task.tried.add("memory")
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
     _leave_out(turn, task, goal, continues)

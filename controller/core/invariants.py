@@ -55,7 +55,7 @@ def _check_generation(task: TaskState) -> None:
         return
     handing = set(resume.state_from)
     handing.update(bucket.holder for bucket in resume.reduced)
-    handing.update(copy.holder for copy in resume.copies)
+    handing.update(shard.holder for shard in resume.shards)
     for number in handing:
         rank = task.ranks.get(number)
         if rank is None or rank.continues is None:

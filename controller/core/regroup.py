@@ -13,6 +13,9 @@ rank of the new generation, follows one ``Resume`` for all of its ranks. The fir
 4. *Restore*: some shard of the state has no living copy. In-memory checkpoints serve where they are
    a cut complete for one iteration, else the disk. Nothing of the iteration is reused.
 
+A shard that no survivor has is taken from an in-memory checkpoint also on the first three rungs, if
+that is of the very iteration that the survivors are at.
+
 The function is total: whatever the positions say, each micro-batch of the iteration is counted
 exactly once, and what is handed out is handed out by a rank that said it has it.
 """
@@ -23,7 +26,7 @@ from typing import Final, Literal
 
 from controller.core.parked import Parked, Shard, Survivor, new_ranks, survivors_of
 from controller.core.partial_results import PartialResults
-from nodeagent.protocol.regroup import CopyHolder, Position, Resume, VoteResult
+from nodeagent.protocol.regroup import HeldCopy, Position, Resume, ShardHolder, VoteResult
 from profiles.layout import Layout
 
 Rung = Literal["commit", "reuse", "re-run", "restore"]
@@ -64,29 +67,80 @@ def decide(
     """
     survivors = survivors_of(parked, layout, continues)
     votes = known_votes(parked)
-    shards = _shards(parked, layout)
+    needed = _shards(parked, layout)
+    hands = {
+        new: parked.positions[old] for old, new in continues.items() if old in parked.positions
+    }
+    allows_copies = "memory" not in excluded and _is_same_model(parked.layout, layout)
+    cuts = _copies_by_level(hands) if allows_copies else {}
     for level in _levels(survivors, votes) if "peer" not in excluded else ():
         holders = _holders(survivors, level, votes.get(level))
-        if {survivor.shard for survivor in holders} >= shards:
+        missing = needed - {survivor.shard for survivor in holders}
+        copies = cuts.get((level, _num_shards(parked)), {})
+        if holders and missing <= set(copies):
+            sources = _Sources(parked, holders, {shard: copies[shard] for shard in missing})
             if any(_is_other_level(survivor, level) for survivor in survivors):
-                return _commit(survivors, holders, level, votes.get(level))
-            return _finish(parked, layout, holders, level, allows_reuse=allows_reuse)
-    cut = None
-    if "memory" not in excluded and (parked.layout.tp, parked.layout.pp) == (layout.tp, layout.pp):
-        hands = {
-            new: parked.positions[old] for old, new in continues.items() if old in parked.positions
-        }
-        cut = _complete_cut(hands, shards)
-    return _restore(parked, cut, _why_no_peer(survivors, shards))
+                return _commit(survivors, sources, level, votes.get(level))
+            return _finish(parked, layout, sources, level, allows_reuse=allows_reuse)
+    return _restore(parked, _newest_cut(cuts, layout), _why_no_peer(survivors, needed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """Where the state of an iteration is: in survivors, and, of some shards, in copies only."""
+
+    parked: Parked
+    holders: list[Survivor]
+    copies: dict[Shard, int]
+
+    def named_in(self, resume: Resume) -> Resume:
+        """Return ``resume`` that says where the state comes from."""
+        holder_of = dict(self.copies)
+        if self.parked.is_sharded:
+            holder_of |= {survivor.shard: survivor.new_rank for survivor in reversed(self.holders)}
+        return resume.model_copy(
+            update={
+                "source": "peer",
+                "state_from": new_ranks(self.holders),
+                "shards": _shard_holders(holder_of, self.copies),
+                "num_shards": _num_shards(self.parked),
+            }
+        )
+
+
+def _shard_holders(
+    holder_of: Mapping[Shard, int], copies: Collection[Shard]
+) -> tuple[ShardHolder, ...]:
+    return tuple(
+        ShardHolder(
+            tp_rank=shard[0],
+            pp_rank=shard[1],
+            dp_rank=shard[2],
+            holder=holder,
+            is_copy=shard in copies,
+        )
+        for shard, holder in sorted(holder_of.items())
+    )
+
+
+def _is_same_model(old: Layout, new: Layout) -> bool:
+    return (old.tp, old.pp) == (new.tp, new.pp)
+
+
+def _num_shards(parked: Parked) -> int:
+    return parked.layout.dp if parked.is_sharded else 1
 
 
 def _shards(parked: Parked, layout: Layout) -> set[Shard]:
-    num_parts = parked.layout.dp if parked.is_sharded else 1
+    return _all_shards(layout, _num_shards(parked))
+
+
+def _all_shards(layout: Layout, num_shards: int) -> set[Shard]:
     return {
-        (tp, pp, dp)
+        (tp, pp, number)
         for tp in range(layout.tp)
         for pp in range(layout.pp)
-        for dp in range(num_parts)
+        for number in range(num_shards)
     }
 
 
@@ -127,49 +181,42 @@ def _is_other_level(survivor: Survivor, level: int) -> bool:
 
 def _commit(
     survivors: Sequence[Survivor],
-    holders: Sequence[Survivor],
+    sources: _Sources,
     level: int,
     vote: VoteResult | None,
 ) -> Decision:
-    num_stepping = sum(survivor.position.committed == level - 1 for survivor in holders)
-    num_copying = len(survivors) - len(holders)
+    num_stepping = sum(each.position.committed == level - 1 for each in sources.holders)
+    num_copying = len(survivors) - len(sources.holders)
     steps = f"{num_stepping} of {len(survivors)} survivors step" if num_stepping else ""
     copies = f"{num_copying} get a copy of the state" if num_copying else ""
     resume = Resume(
-        source="peer",
-        committed=level - 1 if num_stepping else level,
-        state_from=new_ranks(holders),
-        vote=vote if num_stepping else None,
+        committed=level - 1 if num_stepping else level, vote=vote if num_stepping else None
     )
     what = ", ".join(filter(None, (steps, copies)))
+    resume = sources.named_in(resume)
     return Decision("commit", resume, f"commit: iteration {level} was voted; {what}")
 
 
 def _finish(
     parked: Parked,
     layout: Layout,
-    holders: Sequence[Survivor],
+    sources: _Sources,
     level: int,
     *,
     allows_reuse: bool,
 ) -> Decision:
     """Finish iteration ``level + 1``, from partial results where that can be."""
-    iteration = PartialResults(parked, layout, holders, level)
+    iteration = PartialResults(parked, layout, sources.holders, level)
     obstacle = iteration.obstacle() if allows_reuse else "partial results were tried before"
     if obstacle is None:
-        return Decision("reuse", *iteration.reuse())
-    resume = Resume(
-        source="peer",
-        committed=level,
-        state_from=new_ranks(holders),
-        num_recomputed=iteration.num_begun(range(parked.layout.dp)),
-    )
+        resume, reason = iteration.reuse()
+        return Decision("reuse", sources.named_in(resume), reason)
+    num_recomputed = iteration.num_begun(range(parked.layout.dp))
+    resume = sources.named_in(Resume(committed=level, num_recomputed=num_recomputed))
     return Decision("re-run", resume, f"re-run of iteration {level + 1}: {obstacle}")
 
 
-def _restore(
-    parked: Parked, cut: tuple[int, tuple[CopyHolder, ...]] | None, reason: str
-) -> Decision:
+def _restore(parked: Parked, cut: "_Cut | None", reason: str) -> Decision:
     """Take the state from in-memory checkpoints, or from the disk."""
     level = max((each.committed for each in parked.positions.values()), default=0)
     iteration = PartialResults(parked, parked.layout, (), level)
@@ -177,9 +224,14 @@ def _restore(
     if cut is None:
         resume = Resume(source="disk", num_recomputed=num_recomputed)
         return Decision("restore", resume, f"from disk: {reason}, and no copies in memory serve")
-    newest, copies = cut
-    resume = Resume(source="memory", committed=newest, copies=copies, num_recomputed=num_recomputed)
-    text = f"from memory: {reason}; the copies of iteration {newest} are complete"
+    resume = Resume(
+        source="memory",
+        committed=cut.iteration,
+        shards=_shard_holders(cut.holder_of, cut.holder_of),
+        num_shards=cut.num_shards,
+        num_recomputed=num_recomputed,
+    )
+    text = f"from memory: {reason}; the copies of iteration {cut.iteration} are complete"
     return Decision("restore", resume, text)
 
 
@@ -194,26 +246,39 @@ def _why_no_peer(survivors: Sequence[Survivor], shards: Collection[Shard]) -> st
     return f"no survivor has the state of tp rank {tp}, stage {pp}"
 
 
-def _complete_cut(
-    positions: Mapping[int, Position], shards: Collection[Shard]
-) -> tuple[int, tuple[CopyHolder, ...]] | None:
-    """Return the newest iteration of which every shard has a copy, and who hands each out.
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Copies of one iteration, one of every shard, with the rank that hands each out."""
 
-    Copies lie in the memory of nodes, so ranks of any place can hand them out; ``positions`` are by
-    new rank.
+    iteration: int
+    num_shards: int
+    holder_of: dict[Shard, int]
+
+
+def _copies_by_level(hands: Mapping[int, Position]) -> dict[tuple[int, int], dict[Shard, int]]:
+    """Return, by iteration and number of shards, who can hand out which shard.
+
+    Copies lie in the memory of nodes, so ranks of any place can hand them out; ``hands`` are by new
+    rank.
     """
-    holder: dict[int, dict[Shard, int]] = {}
-    for rank, position in sorted(positions.items()):
+    found: dict[tuple[int, int], dict[Shard, int]] = {}
+    for rank, position in sorted(hands.items()):
         for copy in position.copies:
-            shard = copy.tp_rank, copy.pp_rank, copy.dp_rank
-            if shard in shards:
-                holder.setdefault(copy.iteration, {}).setdefault(shard, rank)
-    complete = [iteration for iteration, found in holder.items() if len(found) == len(shards)]
-    if not complete:
-        return None
-    newest = max(complete)
-    copies = (
-        CopyHolder(tp_rank=tp, pp_rank=pp, dp_rank=dp, holder=rank)
-        for (tp, pp, dp), rank in sorted(holder[newest].items())
-    )
-    return newest, tuple(copies)
+            of_level = found.setdefault((copy.iteration, copy.num_shards), {})
+            of_level.setdefault(_shard_of(copy), rank)
+    return found
+
+
+def _shard_of(copy: HeldCopy) -> Shard:
+    return copy.tp_rank, copy.pp_rank, copy.dp_rank
+
+
+def _newest_cut(
+    copies: Mapping[tuple[int, int], Mapping[Shard, int]], layout: Layout
+) -> _Cut | None:
+    """Return the newest iteration of which every shard has a copy."""
+    for (iteration, num_shards), holder_of in sorted(copies.items(), reverse=True):
+        needed = _all_shards(layout, num_shards)
+        if needed <= set(holder_of):
+            return _Cut(iteration, num_shards, {shard: holder_of[shard] for shard in needed})
+    return None

@@ -250,6 +250,7 @@ def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         * profile.micro_batch_size,
         num_iterations=num_iterations,
         num_micro_batches=profile.num_micro_batches,
+        is_sharded=profile.shard_optimizer,
     )
 
 
@@ -265,4 +266,6 @@ def _training_spec(profile: TaskProfile, options: DemoOptions, checkpoints: Path
         seed=options.seed,
         num_iterations=options.num_iterations,
         iteration_floor_s=profile.iteration_floor_s,
+        shard_optimizer=profile.shard_optimizer,
+        memory_interval=profile.memory_interval,
     )

@@ -55,18 +55,20 @@ class VoteResult(_Record):
 
 
 class HeldCopy(_Record):
-    """An in-memory checkpoint of one shard that lies on the rank's node, complete and verified.
+    """An in-memory checkpoint of one shard that the rank's process holds, complete and verified.
 
     Attributes:
         tp_rank: Whose shard: position in the tensor-parallel group.
         pp_rank: Whose shard: pipeline stage.
         dp_rank: Whose shard of the optimizer state; 0 where that is not sharded.
+        num_shards: Shards of the optimizer state at this (tp, pp); 1 where that is not sharded.
         iteration: The state is that after this iteration.
     """
 
     tp_rank: int
     pp_rank: int
     dp_rank: int
+    num_shards: int = 1
     iteration: int
 
 
@@ -105,13 +107,14 @@ class ReducedBucket(_Record):
     holder: int
 
 
-class CopyHolder(_Record):
-    """Rank ``holder`` hands out the in-memory checkpoint of the shard (tp, pp, dp)."""
+class ShardHolder(_Record):
+    """Rank ``holder`` hands out the shard (tp, pp, dp): its own state, or an in-memory checkpoint."""
 
     tp_rank: int
     pp_rank: int
     dp_rank: int
     holder: int
+    is_copy: bool = True
 
 
 class Resume(_Record):
@@ -119,8 +122,9 @@ class Resume(_Record):
 
     Attributes:
         source: ``peer``: the ranks in ``state_from`` have the state in their processes and the
-            others get it from them. ``memory``: every rank gets it from ``copies``. ``disk``: all
-            load the newest usable checkpoint, and where there is none they begin from the seed.
+            others get it from them, and from ``shards``. ``memory``: every rank gets it from
+            ``shards``. ``disk``: all load the newest usable checkpoint, and where there is none
+            they begin from the seed.
         committed: The state is that after this iteration. With ``disk`` the ranks find out.
         state_from: Ranks whose processes have the state of ``committed``, or have already stepped
             with ``vote``.
@@ -129,7 +133,10 @@ class Resume(_Record):
         shares: Micro-batches of ``committed + 1`` that each replica (by dp rank) has still to
             compute; empty where the iteration begins afresh, with the layout's own shares.
         reduced: Buckets of ``committed + 1`` that are copied instead of reduced.
-        copies: Where each shard comes from, with ``memory``.
+        shards: Where each shard comes from. Unsharded state is named here only where it comes from
+            in-memory checkpoints. Those are of the iteration that the generation begins with:
+            ``vote.iteration`` where there is a vote, else ``committed``.
+        num_shards: Shards of the optimizer state at each (tp, pp) that ``shards`` speaks of.
         num_recomputed: Micro-batches that were computed before the fault and are computed again.
         num_saved: Micro-batches whose results were kept.
     """
@@ -141,7 +148,8 @@ class Resume(_Record):
     kept: tuple[int, ...] = ()
     shares: tuple[tuple[int, ...], ...] = ()
     reduced: tuple[ReducedBucket, ...] = ()
-    copies: tuple[CopyHolder, ...] = ()
+    shards: tuple[ShardHolder, ...] = ()
+    num_shards: int = 1
     num_recomputed: int = 0
     num_saved: int = 0
 

@@ -28,6 +28,9 @@ class TrainingSpec(BaseModel):
         iteration_floor_s: Shortest time an iteration takes, seconds. The demo slows its toy models
             down with it, so that an operator can follow; 0 trains at full speed.
         bucket_size: Elements of a gradient bucket, reduced as one; None takes Megatron's default.
+        shard_optimizer: Whether each replica keeps a share of the optimizer state only, as with
+            Megatron's distributed optimizer. The losses are the same.
+        memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +46,8 @@ class TrainingSpec(BaseModel):
     num_iterations: int | None = Field(default=None, gt=0)
     iteration_floor_s: float = Field(default=0.0, ge=0)
     bucket_size: int | None = Field(default=None, gt=0)
+    shard_optimizer: bool = False
+    memory_interval: int = Field(default=1, ge=0)
 
 
 class RankLaunch(BaseModel):
@@ -58,6 +63,8 @@ class RankLaunch(BaseModel):
         training: Settings of the task's training.
         continues: The parked rank whose process becomes this rank; None starts a process.
         resume: How the generation takes up training.
+        copy_holders: By global rank, the rank in whose memory the in-memory checkpoints of its
+            state lie; None for a rank whose state is not copied. Empty where no state is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -71,3 +78,4 @@ class RankLaunch(BaseModel):
     training: TrainingSpec
     continues: RankRef | None = None
     resume: Resume = Resume()
+    copy_holders: tuple[int | None, ...] = ()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from megatron.core.optimizer import MegatronOptimizer
 
 from nodeagent.protocol.training import TrainingSpec
 from nodeagent.rank.data import MicroBatches
@@ -12,6 +13,7 @@ from nodeagent.rank.gpt import build_model, build_optimizer
 from nodeagent.rank.loop import Loop, LossFunction
 from nodeagent.rank.parallel import Place, building_alone
 from nodeagent.rank.random_state import reseed
+from nodeagent.rank.sharded import ShardedOptimizer
 
 _MAX_GRAD_NORM = 1.0
 """The customary bound for GPT."""
@@ -21,7 +23,10 @@ def build_loop(spec: TrainingSpec, place: Place) -> Loop:
     """Return the program of this rank. The process groups must be formed."""
     with building_alone():
         model = build_model(spec.model, place, spec.seed, bucket_size=spec.bucket_size)
+        optimizer: MegatronOptimizer | ShardedOptimizer
         optimizer = build_optimizer(model, spec.learning_rate)
+        if spec.shard_optimizer:
+            optimizer = ShardedOptimizer(optimizer)
     return Loop(
         chunks=[model],
         optimizer=optimizer,

@@ -21,8 +21,9 @@ from nodeagent.rank.accumulate import Accumulation
 from nodeagent.rank.gradients import finalise_in_replica, squared_grad_norm
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.parallel import Place, data_parallel_group
 from nodeagent.rank.reduction import Reduction
+from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.wake import wait_unless_halted
 
 _NUM_TRIES: Final = 2
@@ -155,6 +156,15 @@ class Iterations:
         ledger.commit(vote)
         ledger.has_state = True
 
+    def share_parameters(self) -> None:
+        """With a sharded optimizer: get the parameters that other replicas have updated.
+
+        Raises:
+            RuntimeError: A peer was lost. The iteration is committed all the same.
+        """
+        if isinstance(self._loop.optimizer, ShardedOptimizer):
+            self._loop.optimizer.gather(data_parallel_group(), self._is_halted)
+
     def run(self, micro_batches: Sequence[int], *wishes: bool) -> tuple[VoteResult, list[bool]]:
         """Compute, vote and step; return the vote and the wishes that were granted.
 
@@ -168,6 +178,7 @@ class Iterations:
             vote, granted = self.vote(*wishes)
             if vote is not None:
                 self.step(vote)
+                self.share_parameters()
                 return vote, granted
             self.begin()
             micro_batches = self.own_share()

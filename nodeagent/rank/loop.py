@@ -12,6 +12,8 @@ import torch
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 
+from nodeagent.rank.sharded import ShardedOptimizer
+
 LossFunction = Callable[[torch.Tensor], tuple[Any, ...]]
 ForwardStep = Callable[[Iterator[Any], torch.nn.Module], tuple[torch.Tensor, LossFunction]]
 """Megatron's ``forward_step_func``: draws one micro-batch from the iterator, returns the model's output
@@ -25,7 +27,7 @@ class Loop:
 
     Attributes:
         chunks: The model, wrapped in Megatron's DDP; one chunk.
-        optimizer: Megatron's optimizer over the chunks.
+        optimizer: Megatron's optimizer over the chunks; wrapped, to shard its state.
         forward_step: As for Megatron's schedules.
         micro_batch: Returns micro-batch ``index`` of the global batch of ``iteration``; it must give
             the same one on every rank and every time. The iterator of ``forward_step`` yields it.
@@ -39,7 +41,7 @@ class Loop:
     """
 
     chunks: list[DistributedDataParallel]
-    optimizer: MegatronOptimizer
+    optimizer: MegatronOptimizer | ShardedOptimizer
     forward_step: ForwardStep
     micro_batch: Callable[[int, int], Any]
     num_micro_batches: int

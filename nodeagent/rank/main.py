@@ -119,12 +119,13 @@ class _Process:
             caller=f"{launch.global_rank}.{os.getpid()}",
             monotonic_s=_CLOCK.monotonic_s,
         )
-        self._begin_generation(launch, place, store).form()
+        groups = self._begin_generation(launch, place, store)
+        groups.form()
         if self._training is None:
             around = Surroundings(self._link, self._halted, _CLOCK.monotonic_s)
             self._training = Training(build_loop(launch.training, place), around)
         formed = _CLOCK.monotonic_s()
-        source = self._training.enter(launch, place, store)
+        source = self._training.enter(launch, place, groups, store)
         self._link.report(
             RankJoined(
                 task=launch.task,
@@ -147,6 +148,9 @@ class _Process:
 
     def _begin_generation(self, launch: RankLaunch, place: Place, store: AgentStore) -> Groups:
         if self._groups is not None:
+            self._groups.cut(with_inner=True)
+            if self._training is not None:
+                self._has_stuck_work |= self._training.leave()
             self._groups.leave(has_stuck_work=self._has_stuck_work)
             self._has_stuck_work = False
         with self._lock:
@@ -173,7 +177,7 @@ class _Process:
     def _park(self, launch: RankLaunch, error: Exception) -> None:
         """Tell where this rank stands. An exception after a halt is the echo of the halt."""
         self._has_stuck_work = isinstance(error, StuckWorkError)
-        position = self._training.position() if self._training is not None else None
+        position = self._training.position(launch) if self._training is not None else None
         is_asked_for = isinstance(error, PausedError) or self._halted.is_set()
         if is_asked_for and position is not None:
             self._link.report(

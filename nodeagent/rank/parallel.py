@@ -80,6 +80,15 @@ class Place:
         """Whether this stage computes the loss."""
         return self.pp_rank == self.layout.pp - 1
 
+    def ranks_at(self, tp_rank: int, pp_rank: int) -> list[int]:
+        """Return the global ranks at a place of the model: one per replica, in their order."""
+        layout = self.layout
+        return [
+            rank
+            for rank in range(layout.num_workers)
+            if (layout.tp_rank(rank), layout.pp_rank(rank)) == (tp_rank, pp_rank)
+        ]
+
     def sum_over_all(self, numbers: Sequence[float]) -> list[float]:
         """Return the element-wise sums of ``numbers`` over all ranks; all ranks must call it.
 
@@ -127,6 +136,19 @@ class Groups:
             )
         finally:
             state.create_group = _CREATE_GROUP
+
+    def form_for_copies(self) -> ProcessGroup:
+        """Make a group of all ranks for copies in host memory; all of them must call it.
+
+        Raises:
+            HaltedError: ``cut`` was called meanwhile.
+            RuntimeError: A peer was lost.
+        """
+        timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
+        make = distributed.new_group
+        group = self._make(self._spanning, lambda: make(backend="gloo", timeout=timeout))
+        assert group is not None
+        return group
 
     def cut(self, *, with_inner: bool) -> None:
         """Make collectives fail: those that connect replicas, or all of them.

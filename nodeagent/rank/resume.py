@@ -3,8 +3,10 @@
 Every rank got the same ``Resume`` and follows it in the same order, so that the collectives match:
 
 1. Whoever holds the result of the vote, or is told it, steps.
-2. Whoever lacks the state gets it from the first rank at its (tp, pp) that has it.
-3. Sums are kept or set to zero, and reduced buckets are copied from their holders.
+2. Shards that come from in-memory checkpoints, or go to another rank, go there (``shards``).
+3. Whoever lacks the state gets it from the first rank at its (tp, pp) that has it; with a sharded
+   optimizer all gather the parameters from the shards.
+4. Sums are kept or set to zero, and reduced buckets are copied from their holders.
 
 What is left of the iteration is returned. A fault in the middle leaves a ledger that is still true:
 the generation after this one decides anew.
@@ -16,7 +18,9 @@ from dataclasses import dataclass
 from nodeagent.protocol.regroup import Resume, StateSource
 from nodeagent.rank.iteration import Iterations
 from nodeagent.rank.ledger import Ledger
+from nodeagent.rank.memory import MemoryCheckpoints
 from nodeagent.rank.parallel import Place, data_parallel_group
+from nodeagent.rank.shards import spread_shards
 from nodeagent.rank.state import TrainingState, broadcast_state
 
 
@@ -39,9 +43,14 @@ class Resumed:
 
 
 def resume_from_peers(
-    resume: Resume, place: Place, iterations: Iterations, ledger: Ledger, state: TrainingState
+    resume: Resume,
+    place: Place,
+    iterations: Iterations,
+    ledger: Ledger,
+    state: TrainingState,
+    memory: MemoryCheckpoints,
 ) -> Resumed:
-    """Carry out a ``Resume`` whose source is ``peer``. All ranks of the generation must call it.
+    """Carry out a ``Resume`` from ``peer`` or ``memory``. All ranks of the generation must call it.
 
     Raises:
         ResumeError: The directive does not fit this rank.
@@ -51,8 +60,19 @@ def resume_from_peers(
     level = resume.committed if resume.vote is None else resume.vote.iteration
     if has_state:
         _come_to(level, resume, iterations, ledger)
-    _spread_state(resume, level, place, ledger, state)
-    source: StateSource = "own" if has_state else "peer"
+    else:
+        ledger.has_state = False
+    got_copy = spread_shards(resume, level, place, state, memory, ledger)
+    if state.sharded is None:
+        _spread_state(resume, place, state)
+    else:
+        iterations.share_parameters()
+    if has_state:
+        ledger.has_state = True
+    else:
+        ledger.adopt(level)
+    memory.forget(newer_than=level)
+    source: StateSource = "own" if has_state else "memory" if got_copy else "peer"
     if resume.vote is not None or not resume.shares:
         return Resumed(source, None)
     _gather_partial_results(resume, place, iterations, ledger)
@@ -66,26 +86,23 @@ def _come_to(level: int, resume: Resume, iterations: Iterations, ledger: Ledger)
         raise ResumeError(f"this rank has committed iteration {ledger.committed}, not {level}")
 
 
-def _spread_state(
-    resume: Resume, level: int, place: Place, ledger: Ledger, state: TrainingState
-) -> None:
+def _spread_state(resume: Resume, place: Place, state: TrainingState) -> None:
     """Copy the state inside each data-parallel group where one of its ranks lacks it."""
-    layout = place.layout
-    peers = [
-        rank
-        for rank in range(layout.num_workers)
-        if (layout.tp_rank(rank), layout.pp_rank(rank)) == (place.tp_rank, place.pp_rank)
-    ]
+    peers = place.ranks_at(place.tp_rank, place.pp_rank)
     sources = [rank for rank in peers if rank in resume.state_from]
+    if not sources and _is_restored(resume, place):
+        # The first of them got it from a copy.
+        sources = peers[:1]
     if not sources:
         raise ResumeError(f"no rank has the state of tp {place.tp_rank} pp {place.pp_rank}")
-    if len(sources) == len(peers):
-        return
-    if place.global_rank not in sources:
-        ledger.has_state = False
-    broadcast_state(state, data_parallel_group(), sources[0])
-    if place.global_rank not in sources:
-        ledger.adopt(level)
+    if len(sources) < len(peers):
+        broadcast_state(state, data_parallel_group(), sources[0])
+
+
+def _is_restored(resume: Resume, place: Place) -> bool:
+    return any(
+        (shard.tp_rank, shard.pp_rank) == (place.tp_rank, place.pp_rank) for shard in resume.shards
+    )
 
 
 def _gather_partial_results(

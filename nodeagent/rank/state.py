@@ -1,8 +1,9 @@
 """The state of a rank: parameters, optimizer state, and the numbers that belong to them.
 
-``tensors`` lists every tensor in an order that depends on model and optimizer alone, so that two
-ranks at the same place of the model can exchange theirs without a word about names. Adam makes its
-moments in its first step; a rank that is to receive them before has them made (``materialise``).
+``tensors`` lists every tensor of the rank's shard in an order that depends on model and optimizer
+alone, so that two ranks at the same place of the model can exchange theirs without a word about
+names. Where the optimizer is not sharded the shard is the whole state of the rank's part of the
+model. Adam makes its moments in its first step; a rank that is to receive them before has them made.
 
 What is not here: gradients (``reduction``), the position in the data (``ledger``), and random
 numbers, which are drawn anew for every micro-batch.
@@ -17,12 +18,15 @@ from megatron.core.optimizer import MegatronOptimizer
 from torch import distributed
 from torch.distributed import ProcessGroup
 
+from nodeagent.rank.optimizers import MOMENTS, adams_of, new_adam_state, parameters_of
+from nodeagent.rank.packed import Extent, Packed, extents_of, num_packed_bytes, packed_over
+from nodeagent.rank.parallel import Place
+from nodeagent.rank.sharded import ShardedOptimizer
+
 _CHUNK_BYTES: Final = 64 * 1024 * 1024
-_MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
-
-class UnsupportedOptimizerError(Exception):
-    """The optimizer keeps state that can't be handed to another process."""
+WHOLE: Final = (0, 1)
+"""The partition of state that is not sharded."""
 
 
 class TrainingState:
@@ -30,44 +34,37 @@ class TrainingState:
 
     Args:
         chunks: The model.
-        optimizer: Megatron's optimizer over it, or a chain of them.
+        optimizer: The optimizer over it.
 
     Raises:
         UnsupportedOptimizerError: On construction; the text names the optimizer.
     """
 
-    def __init__(self, chunks: list[DistributedDataParallel], optimizer: MegatronOptimizer) -> None:
+    def __init__(
+        self,
+        chunks: list[DistributedDataParallel],
+        optimizer: MegatronOptimizer | ShardedOptimizer,
+    ) -> None:
         self._chunks = chunks
-        self._inner = list(_inner_optimizers(optimizer))
-        for inner in self._inner:
-            if not isinstance(inner, (torch.optim.Adam, torch.optim.AdamW)):
-                name = type(inner).__name__
-                raise UnsupportedOptimizerError(f"state of {name} can't be handed over in process")
+        self.sharded = optimizer if isinstance(optimizer, ShardedOptimizer) else None
+        """The optimizer, if its state is sharded."""
+        self._adams = adams_of(
+            optimizer.inner if isinstance(optimizer, ShardedOptimizer) else optimizer
+        )
 
-    def materialise(self) -> None:
-        """Make the optimizer's state if it has none yet: that of no step taken."""
-        for inner in self._inner:
-            for parameter in _optimized(inner):
-                state: dict[str, torch.Tensor] = inner.state[parameter]
-                if not state:
-                    state["step"] = torch.zeros((), dtype=torch.float32)
-                    state.update({name: torch.zeros_like(parameter) for name in _MOMENTS})
+    @property
+    def partition(self) -> tuple[int, int]:
+        """Which shard this rank has, and of how many."""
+        return WHOLE if self.sharded is None else self.sharded.partition
+
+    def enter(self, place: Place) -> None:
+        """Keep the shard of this place. If it is another one than before, its state is empty."""
+        if self.sharded is not None:
+            self.sharded.enter(place.dp_rank, place.layout.dp)
 
     def tensors(self) -> list[torch.Tensor]:
         """Return all tensors, each once; the optimizer's state is made if it has none yet."""
-        self.materialise()
-        found: dict[int, torch.Tensor] = {}
-        for chunk in self._chunks:
-            for tensor in [*chunk.module.parameters(), *chunk.module.buffers()]:
-                found[id(tensor)] = tensor.detach()
-        for inner in self._inner:
-            for parameter in _optimized(inner):
-                # Mixed precision: the optimizer's own copy in float32.
-                found.setdefault(id(parameter), parameter.detach())
-                for name in ("step", *_MOMENTS):
-                    tensor = inner.state[parameter][name]
-                    found[id(tensor)] = tensor
-        return list(found.values())
+        return self._whole_tensors() if self.sharded is None else self.sharded.tensors()
 
     def numbers(self) -> list[float]:
         """Return the numbers in the optimizer's parameter groups, for instance learning rates."""
@@ -78,11 +75,66 @@ class TrainingState:
         for (group, key), number in zip(self._numeric_entries(), numbers, strict=True):
             group[key] = type(group[key])(number)
 
+    # --- packed --------------------------------------------------------------------------------
+
+    def sources(self) -> list[torch.Tensor]:
+        """Return what ``packed`` holds, in its order: tensors, and the numbers as one more."""
+        return [*self.tensors(), torch.tensor(self.numbers(), dtype=torch.float64)]
+
+    def num_bytes(self, dp_rank: int, num_shards: int) -> int:
+        """Return the bytes of a packed shard."""
+        return num_packed_bytes(self._extents(dp_rank, num_shards))
+
+    def packed_over(self, data: torch.Tensor, dp_rank: int, num_shards: int) -> Packed:
+        """Return the tensors of a packed shard in ``data``."""
+        return packed_over(data, self._extents(dp_rank, num_shards))
+
+    def packed(self) -> torch.Tensor:
+        """Return this rank's shard as bytes in host memory."""
+        data = torch.empty(self.num_bytes(*self.partition), dtype=torch.uint8)
+        targets = self.packed_over(data, *self.partition).tensors
+        for source, target in zip(self.sources(), targets, strict=True):
+            target.copy_(source.reshape(-1))
+        return data
+
+    def take(self, data: torch.Tensor, dp_rank: int, num_shards: int) -> None:
+        """Replace what a packed shard holds of this rank's."""
+        *tensors, numbers = self.packed_over(data, dp_rank, num_shards).tensors
+        if self.sharded is not None:
+            self.sharded.take(tensors, dp_rank, num_shards)
+        else:
+            for own, theirs in zip(self.tensors(), tensors, strict=True):
+                own.copy_(theirs.view(own.shape))
+        self.set_numbers(numbers.tolist())
+
+    def _extents(self, dp_rank: int, num_shards: int) -> list[Extent]:
+        if self.sharded is None:
+            extents = extents_of(self._whole_tensors())
+        else:
+            extents = self.sharded.extents(dp_rank, num_shards)
+        return [*extents, Extent(torch.float64, len(self.numbers()))]
+
+    def _whole_tensors(self) -> list[torch.Tensor]:
+        found: dict[int, torch.Tensor] = {}
+        for chunk in self._chunks:
+            for tensor in [*chunk.module.parameters(), *chunk.module.buffers()]:
+                found[id(tensor)] = tensor.detach()
+        for adam in self._adams:
+            for parameter in parameters_of(adam):
+                # Mixed precision: the optimizer's own copy in float32.
+                found.setdefault(id(parameter), parameter.detach())
+                state: dict[str, torch.Tensor] = adam.state[parameter]
+                if not state:
+                    state.update(new_adam_state(parameter))
+                for name in ("step", *MOMENTS):
+                    found[id(state[name])] = state[name]
+        return list(found.values())
+
     def _numeric_entries(self) -> list[tuple[dict[str, Any], str]]:
         return [
             (group, key)
-            for inner in self._inner
-            for group in inner.param_groups
+            for adam in self._adams
+            for group in adam.param_groups
             for key, value in sorted(group.items())
             if isinstance(value, (int, float)) and not isinstance(value, bool)
         ]
@@ -137,14 +189,3 @@ def _chunks(tensors: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
                 chunk, num_bytes = [], 0
         if chunk:
             yield chunk
-
-
-def _inner_optimizers(optimizer: MegatronOptimizer) -> Iterator[torch.optim.Optimizer]:
-    for one in getattr(optimizer, "chained_optimizers", [optimizer]):
-        if not getattr(one, "is_stub_optimizer", False):
-            yield one.optimizer
-
-
-def _optimized(inner: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    for group in inner.param_groups:
-        yield from group["params"]

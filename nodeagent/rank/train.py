@@ -19,7 +19,8 @@ from nodeagent.rank.checkpoint import Checkpoints
 from nodeagent.rank.iteration import Iterations
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
-from nodeagent.rank.parallel import Place, data_parallel_group
+from nodeagent.rank.memory import MemoryCheckpoints
+from nodeagent.rank.parallel import Groups, Place, data_parallel_group
 from nodeagent.rank.rebind import groups_by_role, rebind
 from nodeagent.rank.resume import resume_from_peers
 from nodeagent.rank.state import TrainingState
@@ -85,7 +86,9 @@ class Training:
             loop, self._ledger, self._at_boundary, surroundings.halted.is_set
         )
         self._state = TrainingState(loop.chunks, loop.optimizer)
-        self._groups = groups_by_role()
+        self._memory = MemoryCheckpoints(self._state)
+        self._group_by_role = groups_by_role()
+        self._groups: Groups | None = None
         self._launch: RankLaunch | None = None
         self._checkpoints: Checkpoints | None = None
         self._to_compute: Sequence[int] | None = None
@@ -107,36 +110,50 @@ class Training:
         """The newest iteration whose update this rank has applied."""
         return self._ledger.committed
 
-    def position(self) -> Position:
-        """Return where this rank stands. Call it while nothing runs."""
-        return self._ledger.position(len(self._iterations.reduction.names))
+    def position(self, launch: RankLaunch) -> Position:
+        """Return where this rank of ``launch`` stands. Call it while nothing runs."""
+        position = self._ledger.position(len(self._iterations.reduction.names), self._memory.held())
+        shard = launch.layout.dp_rank(launch.global_rank), launch.layout.dp
+        if self._state.sharded is not None and self._state.partition != shard:
+            # It was to become another rank, and has its old shard still.
+            return position.model_copy(update={"has_state": False})
+        return position
 
-    def enter(self, launch: RankLaunch, place: Place, store: AgentStore) -> StateSource:
+    def leave(self) -> bool:
+        """End the generation, whose connections are cut; return whether some work never ends."""
+        return self._memory.leave()
+
+    def enter(
+        self, launch: RankLaunch, place: Place, groups: Groups, store: AgentStore
+    ) -> StateSource:
         """Join a generation whose groups are formed; return where the state came from.
 
         Raises:
             RuntimeError: A peer was lost meanwhile.
         """
         self._launch = launch
-        groups = groups_by_role()
-        if groups is not self._groups:
-            rebind(self._loop.chunks, self._loop.optimizer, self._groups, groups)
-            self._groups = groups
+        self._groups = groups
+        by_role = groups_by_role()
+        rebind(self._loop.chunks, self._loop.optimizer, self._group_by_role, by_role)
+        self._group_by_role = by_role
         self._iterations.enter(place, data_parallel_group())
+        self._memory.enter(launch, place)
         if self._checkpoints is not None:
             self._checkpoints.abandon()
         self._checkpoints = Checkpoints(launch, place)
-        if launch.resume.source == "peer":
+        if launch.resume.source != "disk":
             resumed = resume_from_peers(
-                launch.resume, place, self._iterations, self._ledger, self._state
+                launch.resume, place, self._iterations, self._ledger, self._state, self._memory
             )
             self._to_compute = resumed.micro_batches
             return resumed.source
+        self._state.enter(place)
         return self._load(store)
 
     def _load(self, store: AgentStore) -> StateSource:
         assert self._checkpoints is not None
         self._ledger.has_state = False
+        self._memory.forget()
         self._to_compute = None
         iteration = self._checkpoints.load(self._loop.chunks[0], self._loop.optimizer, store)
         self._ledger.adopt(iteration)
@@ -153,8 +170,10 @@ class Training:
         spec = self.launch.training
         while spec.num_iterations is None or self.committed < spec.num_iterations:
             is_last = self.iteration == spec.num_iterations
-            vote, (_, is_stop_wanted) = self._iterate()
+            vote, (_, is_stop_wanted, is_copying) = self._iterate()
             is_final = is_stop_wanted or is_last
+            if not is_final and not is_copying:
+                self._copy(vote.iteration)
             if is_final or self.committed % spec.checkpoint_interval == 0:
                 self._save(vote, is_final=is_final)
             if is_stop_wanted and not is_last:
@@ -174,7 +193,10 @@ class Training:
         micro_batches, self._to_compute = self._to_compute, None
         self._paced_at = began
         vote, granted = self._iterations.run(
-            micro_batches, control.is_pause_requested, control.is_stop_requested
+            micro_batches,
+            control.is_pause_requested,
+            control.is_stop_requested,
+            self._memory.is_busy,
         )
         self._announce(vote, self._around.monotonic_s() - began, is_fresh=is_fresh)
         self._report_saved()
@@ -219,6 +241,18 @@ class Training:
                 num_saved=launch.resume.num_saved if is_resumed else 0,
             )
         )
+
+    def _copy(self, iteration: int) -> None:
+        """Begin an in-memory checkpoint, if one is due."""
+        interval = self.launch.training.memory_interval
+        if not interval or iteration % interval:
+            return
+        if self._memory.needs_group:
+            assert self._groups is not None
+            # Not while the generation forms: nobody waits for the first copy.
+            self._memory.connect(self._groups.form_for_copies())
+        if self._memory.is_wanted:
+            self._memory.take(iteration)
 
     def _save(self, vote: VoteResult, *, is_final: bool) -> None:
         assert self._checkpoints is not None

@@ -154,9 +154,9 @@ class Run:
         if resume.source == "peer":
             return self._copy_from_peers()
         if resume.source == "memory":
-            shards = {(copy.tp_rank, copy.pp_rank) for copy in resume.copies}
+            shards = {(copy.tp_rank, copy.pp_rank) for copy in resume.shards}
             assert len(shards) == self.layout.tp * self.layout.pp, "an incomplete cut"
-            for copy in resume.copies:
+            for copy in resume.shards:
                 held = {(c.tp_rank, c.pp_rank, c.iteration) for c in self.ranks[copy.holder].copies}
                 assert (copy.tp_rank, copy.pp_rank, resume.committed) in held
         level = resume.committed if resume.source == "memory" else checkpoint
@@ -178,9 +178,13 @@ class Run:
             sources[number] = "own"
         for number, rank in self.ranks.items():
             if number not in sources:
-                assert any(self._cell(number) == self._cell(other) for other in resume.state_from)
+                has_peer = any(self._cell(number) == self._cell(one) for one in resume.state_from)
+                has_copy = self._cell(number) in {
+                    (one.tp_rank, one.pp_rank) for one in resume.shards
+                }
+                assert has_peer or has_copy
                 rank.adopt(level)
-                sources[number] = "peer"
+                sources[number] = "peer" if has_peer else "memory"
         return sources
 
     def _cell(self, number: int) -> tuple[int, int]:

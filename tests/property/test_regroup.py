@@ -28,6 +28,7 @@ copies = st.lists(
         tp_rank=st.integers(0, 1),
         pp_rank=st.integers(0, 1),
         dp_rank=st.integers(0, 2),
+        num_shards=st.integers(1, 3),
         iteration=st.integers(1, 3),
     ),
     max_size=6,
@@ -147,7 +148,10 @@ def test_whoever_hands_something_out_has_it_and_goes_on(
         assert position.committed == resume.committed or has_stepped
     if resume.source == "peer":
         cells = {(layout.tp_rank(new), layout.pp_rank(new)) for new in resume.state_from}
+        cells |= {(shard.tp_rank, shard.pp_rank) for shard in resume.shards}
         assert len(cells) == layout.tp * layout.pp
+    if parked.is_sharded and resume.source == "peer":
+        assert len(resume.shards) == layout.tp * layout.pp * parked.layout.dp
     for bucket in resume.reduced:
         holder = parked.positions[old_of[bucket.holder]]
         assert bucket.bucket in holder.reduced
@@ -155,12 +159,19 @@ def test_whoever_hands_something_out_has_it_and_goes_on(
             layout.tp_rank(bucket.holder),
             layout.pp_rank(bucket.holder),
         )
-    for copy in resume.copies:
-        held = {
-            (each.tp_rank, each.pp_rank, each.dp_rank, each.iteration)
-            for each in parked.positions[old_of[copy.holder]].copies
-        }
-        assert (copy.tp_rank, copy.pp_rank, copy.dp_rank, resume.committed) in held
+    level = resume.vote.iteration if resume.vote else resume.committed
+    for shard in resume.shards:
+        place = (shard.tp_rank, shard.pp_rank, shard.dp_rank)
+        if shard.is_copy:
+            assert (*place, resume.num_shards, level) in {
+                (copy.tp_rank, copy.pp_rank, copy.dp_rank, copy.num_shards, copy.iteration)
+                for copy in parked.positions[old_of[shard.holder]].copies
+            }
+        else:
+            old = old_of[shard.holder]
+            assert shard.holder in resume.state_from
+            places = parked.layout.tp_rank(old), parked.layout.pp_rank(old)
+            assert place == (*places, parked.layout.dp_rank(old))
     for new in resume.kept:
         assert new in resume.state_from
         assert not parked.positions[old_of[new]].is_torn

@@ -259,6 +259,7 @@ async def test_a_start_is_one_command_per_node_with_the_ranks_of_that_node(
             training=TRAINING[B],
             continues=goes_on if global_rank == 1 else None,
             resume=resume,
+            copy_holders=(3, 2, None, None),
         )
 
     # Rank 3 runs already, so it is not asked for.

@@ -2,9 +2,6 @@
 
 This is all of a checkpoint that blocks training. The memory is used again by the next copy, so a
 copy must not be taken before the last one is written.
-
-On a GPU the copies go into pinned memory on a stream of their own; the stream of the training waits
-for them on the device, and the host goes on at once. That path has not been run yet.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from nodeagent.rank.checkpoint.whole import Block
+from nodeagent.rank.host_copy import HostCopier
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,31 +31,17 @@ class HostMemory:
 
     def __init__(self) -> None:
         self._tensors: dict[tuple[str, torch.Size], torch.Tensor] = {}
-        self._stream: torch.cuda.Stream | None = None
+        self._copier = HostCopier()
 
     def take(self, blocks: Iterable[Block]) -> Snapshot:
         """Copy the blocks that are saved here."""
         own = [block for block in blocks if block.is_saved_here]
-        is_on_gpu = any(block.tensor.is_cuda for block in own)
-        if not is_on_gpu:
-            return Snapshot(self._copied(own), _do_nothing)
-        training = torch.cuda.current_stream()
-        if self._stream is None:
-            self._stream = _stream()
-        self._stream.wait_stream(training)
-        with torch.cuda.stream(self._stream):
-            copies = self._copied(own)
-        # The next update of the parameters must not overtake the copies.
-        training.wait_stream(self._stream)
-        copied = _event()
-        copied.record(self._stream)
-        return Snapshot(copies, copied.synchronize)
+        memory = [self._memory_for(block) for block in own]
+        wait = self._copier.copy([block.tensor for block in own], memory)
+        copies = [replace(block, tensor=copy) for block, copy in zip(own, memory, strict=True)]
+        return Snapshot(tuple(copies), wait)
 
-    def _copied(self, blocks: list[Block]) -> tuple[Block, ...]:
-        with torch.no_grad():
-            return tuple(self._copy(block) for block in blocks)
-
-    def _copy(self, block: Block) -> Block:
+    def _memory_for(self, block: Block) -> torch.Tensor:
         place = (block.key, block.offsets)
         memory = self._tensors.get(place)
         source = block.tensor
@@ -65,19 +49,4 @@ class HostMemory:
             # A tensor of its own per block: DCP would clone a view of something larger once more.
             memory = torch.empty(source.size(), dtype=source.dtype, pin_memory=source.is_cuda)
             self._tensors[place] = memory
-        memory.copy_(source, non_blocking=source.is_cuda)
-        return replace(block, tensor=memory)
-
-
-def _stream() -> torch.cuda.Stream:
-    make: Callable[[], torch.cuda.Stream] = torch.cuda.Stream
-    return make()
-
-
-def _event() -> torch.cuda.Event:
-    make: Callable[[], torch.cuda.Event] = torch.cuda.Event
-    return make()
-
-
-def _do_nothing() -> None:
-    """There is nothing to wait for where the copy was synchronous."""
+        return memory

@@ -194,22 +194,29 @@ def copies(iteration: int, *stages: int) -> tuple[HeldCopy, ...]:
 def test_without_a_living_copy_of_a_stage_a_complete_cut_in_memory_serves() -> None:
     old = Layout(pp=2, dp=2)
     positions = {
-        0: at(copies=copies(4, 1) + copies(3, 1)),
-        1: at(copies=copies(3, 0)),
+        0: at(5, copies=copies(4, 1) + copies(3, 1)),
+        1: at(5, copies=copies(3, 0)),
     }
     decision = decided(positions, old)
     assert (decision.rung, decision.resume.source) == ("restore", "memory")
     assert decision.resume.committed == 3
-    assert [(c.pp_rank, c.holder) for c in decision.resume.copies] == [(0, 1), (1, 0)]
+    assert [(c.pp_rank, c.holder) for c in decision.resume.shards] == [(0, 1), (1, 0)]
     assert (decision.resume.kept, decision.resume.shares, decision.resume.reduced) == ((), (), ())
     assert decided(positions, old, excluded=("memory",)).resume.source == "disk"
 
 
 def test_an_incomplete_cut_sends_everybody_to_the_disk() -> None:
-    positions = {0: at(copies=copies(4, 1)), 1: at(copies=copies(3, 0))}
+    positions = {0: at(5, copies=copies(4, 1)), 1: at(5, copies=copies(3, 0))}
     decision = decided(positions, Layout(pp=2, dp=2))
     assert decision.resume.source == "disk"
     assert "stage 1" in decision.reason
+
+
+def test_survivors_stay_where_they_are_beside_a_copy_of_the_same_iteration() -> None:
+    positions = {0: at(4, copies=copies(4, 1) + copies(3, 1)), 1: at(4, copies=copies(3, 0))}
+    resume = decided(positions, Layout(pp=2, dp=2)).resume
+    assert (resume.source, resume.committed, resume.state_from) == ("peer", 4, (0, 1))
+    assert [(one.pp_rank, one.holder, one.is_copy) for one in resume.shards] == [(1, 0, True)]
 
 
 def test_nobody_left_means_the_disk() -> None:
@@ -236,6 +243,29 @@ def test_a_sharded_state_needs_every_replica() -> None:
     assert decided(whole, is_sharded=True).resume.source == "peer"
     del whole[1]
     assert decided(whole, is_sharded=True).resume.source == "disk"
+
+
+def test_a_lost_shard_comes_from_its_copy_and_the_others_from_their_owners() -> None:
+    copy = HeldCopy(tp_rank=0, pp_rank=0, dp_rank=1, num_shards=3, iteration=4)
+    positions = {0: counting(0, copies=(copy,)), 2: counting(4)}
+    decision = decided(positions, is_sharded=True)
+    assert decision.rung == "reuse"
+    shards = decision.resume.shards
+    assert [(one.dp_rank, one.holder, one.is_copy) for one in shards] == [
+        (0, 0, False),
+        (1, 0, True),
+        (2, 2, False),
+    ]
+    assert decision.resume.num_shards == 3
+
+
+def test_copies_of_another_number_of_shards_are_a_cut_of_their_own() -> None:
+    copies_of_two = tuple(
+        HeldCopy(tp_rank=0, pp_rank=0, dp_rank=number, num_shards=2, iteration=3)
+        for number in range(2)
+    )
+    resume = decided({0: at(0, has_state=False, copies=copies_of_two)}, is_sharded=True).resume
+    assert (resume.source, resume.num_shards, len(resume.shards)) == ("memory", 2, 2)
 
 
 def test_a_new_rank_without_its_state_yet_hands_nothing_out() -> None:

@@ -1,0 +1,247 @@
+"""In-memory checkpoints: a copy of this rank's shard here, and one in the memory of another rank.
+
+At an iteration boundary the shard is copied; while training goes on the copy travels to its holder,
+over connections of its own. A new copy is begun only when all ranks have sent and received the last
+one, which they tell each other in the vote. Every shard has two places, of which the older is
+overwritten, so at any moment one iteration is complete in all of them: the older, or both.
+
+Copies outlive generations with the process that holds them. What can be handed out is stated with
+the rank's position (``held``); the controller's core chooses a cut that is complete.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import torch
+from torch import distributed
+from torch.distributed import ProcessGroup
+
+from nodeagent.protocol.regroup import HeldCopy
+from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank.host_copy import HostCopier
+from nodeagent.rank.packed import checksum
+from nodeagent.rank.parallel import Place
+from nodeagent.rank.state import TrainingState
+
+logger = logging.getLogger(__name__)
+
+_END_LIMIT_S: Final = 0.3
+_HEADER_TAG: Final = 1
+_DATA_TAG: Final = 2
+
+
+class ShardKey(NamedTuple):
+    """A shard: whose it is, and of how many at its (tp, pp)."""
+
+    tp_rank: int
+    pp_rank: int
+    dp_rank: int
+    num_shards: int
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A place for a copy. Iteration 0: there is none, or it is being overwritten."""
+
+    iteration: int = 0
+    data: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
+
+
+class _Transfer(NamedTuple):
+    """What one boundary has to send and to receive."""
+
+    iteration: int
+    own: _Copy | None
+    wait_until_copied: Callable[[], None]
+
+
+class MemoryCheckpoints:
+    """The in-memory checkpoints that one process makes and holds, over all its generations."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self._copier = HostCopier()
+        self._places: dict[ShardKey, list[_Copy]] = {}
+        self._lock = threading.Lock()
+        self._rank = 0
+        self._device = torch.device("cpu")
+        self._holder: int | None = None
+        self._owners: list[tuple[int, ShardKey]] = []
+        self._key = ShardKey(0, 0, 0, 1)
+        self._transfers: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._num_open = 0
+        self._num_taken = 0
+        self.is_wanted = False
+        """Whether copies are made in this generation."""
+
+    # --- generations ---------------------------------------------------------------------------
+
+    def enter(self, launch: RankLaunch, place: Place) -> None:
+        """Take up a new generation; the copies of the old ones stay."""
+        self._rank = place.global_rank
+        self._device = place.device
+        holders = launch.copy_holders
+        self.is_wanted = any(holder is not None for holder in holders)
+        self._holder = holders[self._rank] if holders else None
+        self._owners = [
+            (owner, self._key_of(place, owner))
+            for owner, holder in enumerate(holders)
+            if holder == self._rank
+        ]
+        self._key = self._key_of(place, self._rank)
+        cells = {(key.tp_rank, key.pp_rank) for key in self._places}
+        if any(tp >= place.layout.tp or pp >= place.layout.pp for tp, pp in cells):
+            self.forget()
+
+    def _key_of(self, place: Place, rank: int) -> ShardKey:
+        layout, is_sharded = place.layout, self._state.sharded is not None
+        return ShardKey(
+            layout.tp_rank(rank),
+            layout.pp_rank(rank),
+            layout.dp_rank(rank) if is_sharded else 0,
+            layout.dp if is_sharded else 1,
+        )
+
+    @property
+    def needs_group(self) -> bool:
+        """Whether the generation makes copies and has no connections for them yet."""
+        return self.is_wanted and self._thread is None
+
+    def connect(self, group: ProcessGroup) -> None:
+        """Make copies from now on, which travel over ``group``: all ranks, in host memory."""
+        self._transfers = queue.SimpleQueue()
+        self._num_open = self._num_taken = 0
+        self._thread = threading.Thread(
+            target=self._run, args=(group, self._transfers), name="memory checkpoints", daemon=True
+        )
+        self._thread.start()
+
+    def leave(self) -> bool:
+        """End the generation, whose connections are cut; return whether a transfer never ends."""
+        if self._thread is None:
+            return False
+        self._transfers.put(None)
+        self._thread.join(_END_LIMIT_S)
+        is_stuck = self._thread.is_alive()
+        self._thread = None
+        if is_stuck:
+            with self._lock:
+                for copies in self._places.values():
+                    copies[:] = [copy if copy.iteration else _Copy() for copy in copies]
+        return is_stuck
+
+    # --- copies --------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the last copies are still on their way, or the connections are lost."""
+        with self._lock:
+            return self._num_open > 0
+
+    def take(self, iteration: int) -> None:
+        """Begin the copies of the state after ``iteration``. All ranks call it; none is busy."""
+        if self._num_taken:
+            # Complete everywhere by now: what is left of other partitions serves no more.
+            self._keep_only({self._key, *(key for _, key in self._owners)})
+        self._num_taken += 1
+        if self._holder is not None:
+            own = self._place_for(self._key, self._state.num_bytes(*self._state.partition))
+            targets = self._state.packed_over(own.data, *self._state.partition).tensors
+            sources = [source.reshape(-1) for source in self._state.sources()]
+            self._begin(_Transfer(iteration, own, self._copier.copy(sources, targets)))
+        elif self._owners:
+            self._begin(_Transfer(iteration, None, lambda: None))
+
+    def _begin(self, transfer: _Transfer) -> None:
+        with self._lock:
+            self._num_open += 1
+        self._transfers.put(transfer)
+
+    def held(self) -> tuple[HeldCopy, ...]:
+        """Return what this process can hand out: complete copies of its own shard and others'."""
+        with self._lock:
+            return tuple(
+                HeldCopy(**key._asdict(), iteration=copy.iteration)
+                for key, copies in self._places.items()
+                for copy in copies
+                if copy.iteration
+            )
+
+    def data_of(self, key: ShardKey, iteration: int) -> torch.Tensor | None:
+        """Return the packed shard of a copy; None if it is not here."""
+        with self._lock:
+            return next(
+                (copy.data for copy in self._places.get(key, ()) if copy.iteration == iteration),
+                None,
+            )
+
+    def forget(self, *, newer_than: int = 0) -> None:
+        """Drop the copies of iterations after ``newer_than``: training has taken another way."""
+        with self._lock:
+            for copies in self._places.values():
+                copies[:] = [copy if copy.iteration <= newer_than else _Copy() for copy in copies]
+
+    def _keep_only(self, keys: set[ShardKey]) -> None:
+        with self._lock:
+            self._places = {key: copies for key, copies in self._places.items() if key in keys}
+
+    def _place_for(self, key: ShardKey, num_bytes: int) -> _Copy:
+        """Return the place of the older copy of a shard, marked as not complete."""
+        with self._lock:
+            copies = self._places.setdefault(key, [_Copy(), _Copy()])
+            older = min(copies, key=lambda copy: copy.iteration)
+            older.iteration = 0
+            if older.data.numel() != num_bytes:
+                older.data = torch.empty(
+                    num_bytes, dtype=torch.uint8, pin_memory=self._device.type == "cuda"
+                )
+            return older
+
+    def _complete(self, copy: _Copy, iteration: int) -> None:
+        with self._lock:
+            copy.iteration = iteration
+
+    # --- the thread ----------------------------------------------------------------------------
+
+    def _run(self, group: ProcessGroup, transfers: "queue.SimpleQueue[_Transfer | None]") -> None:
+        while (transfer := transfers.get()) is not None:
+            try:
+                self._carry_out(transfer, group)
+            except (RuntimeError, ValueError) as error:
+                # A peer is gone; that the generation is over, others tell.
+                logger.info("in-memory checkpoints end: %s", str(error).splitlines()[0])
+                return
+            with self._lock:
+                self._num_open -= 1
+
+    def _carry_out(self, transfer: _Transfer, group: ProcessGroup) -> None:
+        works = []
+        if transfer.own is not None and self._holder is not None:
+            transfer.wait_until_copied()
+            self._complete(transfer.own, transfer.iteration)
+            data = transfer.own.data
+            header = torch.tensor([transfer.iteration, data.numel(), checksum(data)])
+            works = [
+                distributed.isend(header, self._holder, group=group, tag=_HEADER_TAG),
+                distributed.isend(data, self._holder, group=group, tag=_DATA_TAG),
+            ]
+        for owner, key in self._owners:
+            self._receive(owner, key, group)
+        for work in works:
+            assert work is not None
+            work.wait()
+
+    def _receive(self, owner: int, key: ShardKey, group: ProcessGroup) -> None:
+        header = torch.zeros(3, dtype=torch.int64)
+        distributed.recv(header, owner, group=group, tag=_HEADER_TAG)
+        iteration, num_bytes, expected = header.tolist()
+        copy = self._place_for(key, num_bytes)
+        distributed.recv(copy.data, owner, group=group, tag=_DATA_TAG)
+        if checksum(copy.data) != expected:
+            raise ValueError(f"the copy of rank {owner} was damaged on its way")
+        self._complete(copy, iteration)

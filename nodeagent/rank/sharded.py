@@ -1,0 +1,235 @@
+"""Adam whose state is sharded over the data-parallel ranks, as Megatron's distributed optimizer does.
+
+Megatron's own refuses CPU tensors. Every replica reduces the whole gradient, as without sharding;
+then each rank updates its runs, about 1/dp of the elements of every parameter, and the ranks gather
+the updated parameters. Adam works element by element, so the result is that of the unsharded
+optimizer to the last bit.
+
+Since every rank has the whole reduced gradient, an iteration is finished from partial results as
+without sharding. What one rank alone has are the moments of its runs: its *shard*.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from megatron.core.dist_checkpointing.mapping import ShardedTensor
+from megatron.core.optimizer import MegatronOptimizer
+from torch import distributed
+from torch.distributed import ProcessGroup
+
+from nodeagent.rank.checkpoint.manifest import CheckpointError
+from nodeagent.rank.checkpoint.whole import FlatSlice, Tree
+from nodeagent.rank.optimizers import MOMENTS, adams_of, new_adam_state
+from nodeagent.rank.packed import Extent
+from nodeagent.rank.wake import wait_unless_halted
+
+_GATHERED_AT_ONCE: Final = 16 * 1024 * 1024
+"""Elements; bounds the memory that gathering needs."""
+
+
+class ShardedOptimizer:
+    """Stands in for a ``MegatronOptimizer`` and keeps one rank's shard of its state.
+
+    Args:
+        optimizer: Megatron's optimizer over float32 parameters. Its own state stays empty; learning
+            rates and the like are set in its ``param_groups``, as usual.
+
+    Raises:
+        UnsupportedOptimizerError: It is not Adam.
+    """
+
+    def __init__(self, optimizer: MegatronOptimizer) -> None:
+        self.inner = optimizer
+        (self._whole,) = adams_of(optimizer)
+        self._parameters = [one for group in self._whole.param_groups for one in group["params"]]
+        self._runs: list[torch.nn.Parameter] = []
+        self._adam: torch.optim.Optimizer | None = None
+        self.partition = (0, 0)
+        """Which shard this is, and of how many; (0, 0) before ``enter``."""
+
+    # --- as MegatronOptimizer ------------------------------------------------------------------
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Megatron's parameter groups, over whole parameters."""
+        return self._whole.param_groups
+
+    @property
+    def chained_optimizers(self) -> list["ShardedOptimizer"]:
+        """The optimizers that have the state."""
+        return [self]
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        """Adam's state of the runs."""
+        return self._sharded.state
+
+    def zero_grad(self) -> None:
+        """Let go of the gradients that ``prepare_grads`` took."""
+        self._whole.zero_grad()
+        self._sharded.zero_grad()
+
+    def prepare_grads(self) -> bool:
+        """Hand the gradients of its runs to Adam; never finds an infinity."""
+        dp_rank, dp = self.partition
+        for parameter, run in zip(self._parameters, self._runs, strict=True):
+            begin, end = run_of(parameter.numel(), dp_rank, dp)
+            whole: Any = parameter
+            run.grad = whole.main_grad.view(-1)[begin:end]
+        return False
+
+    def step_with_ready_grads(self) -> bool:
+        """Update this rank's runs. The other runs are stale until ``gather``."""
+        for group, whole in zip(self._sharded.param_groups, self._whole.param_groups, strict=True):
+            group.update({key: value for key, value in whole.items() if key != "params"})
+        self._sharded.step()
+        return True
+
+    def sharded_state_dict(
+        self, model: Tree, *, is_loading: bool, metadata: dict[str, Any] | None = None
+    ) -> Tree:
+        """Return Megatron's description of the state, with this rank's runs as leaves."""
+        if is_loading:
+            self.materialise()
+        # Megatron describes whole parameters; stand-ins of their shape take no memory.
+        for parameter, run in zip(self._parameters, self._runs, strict=True):
+            if self.state.get(run):
+                stand_in = torch.zeros((), device=parameter.device).expand(parameter.shape)
+                self._whole.state[parameter] = {
+                    "step": self.state[run]["step"],
+                    **dict.fromkeys(MOMENTS, stand_in),
+                }
+        try:
+            tree = self.inner.sharded_state_dict(model, is_loading=False, metadata=metadata)
+        finally:
+            self._whole.state.clear()
+        for number, leaves in tree["state"].items():
+            if number != "common_step":
+                tree["state"][number] = {
+                    name: self._slice(int(number), name, leaf) for name, leaf in leaves.items()
+                }
+        return tree
+
+    def load_state_dict(self, tree: Tree) -> None:
+        """Take over what is not in tensors of the model's shape; the runs are filled in place."""
+        step = tree["state"].get("common_step")
+        for run in self._runs if step is not None else ():
+            self.state[run]["step"] = step.detach().clone()
+        self.inner.load_state_dict({**tree, "state": {}})
+
+    # --- the shard -----------------------------------------------------------------------------
+
+    def enter(self, dp_rank: int, dp: int) -> None:
+        """Keep shard ``dp_rank`` of ``dp`` from now on. If it is another one, its state is empty."""
+        if self.partition == (dp_rank, dp):
+            return
+        self.partition = (dp_rank, dp)
+        run_by_parameter: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+        for parameter in self._parameters:
+            begin, end = run_of(parameter.numel(), dp_rank, dp)
+            # A view: the update changes the model's parameter.
+            run = torch.nn.Parameter(parameter.detach().view(-1)[begin:end])
+            run_by_parameter[parameter] = run
+        self._runs = list(run_by_parameter.values())
+        groups = [
+            {**group, "params": [run_by_parameter[one] for one in group["params"]]}
+            for group in self._whole.param_groups
+        ]
+        make: Callable[..., torch.optim.Optimizer] = type(self._whole)
+        self._adam = make(groups)
+
+    def materialise(self) -> None:
+        """Make Adam's state if there is none yet: that of no step taken."""
+        for run in self._runs:
+            if not self.state.get(run):
+                self.state[run].update(new_adam_state(run))
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the tensors of the shard, in the order of ``extents``."""
+        self.materialise()
+        return [
+            tensor
+            for run in self._runs
+            for tensor in (run.detach(), *(self.state[run][name] for name in ("step", *MOMENTS)))
+        ]
+
+    def extents(self, dp_rank: int, dp: int) -> list[Extent]:
+        """Return what the tensors of any rank's shard take up."""
+        found: list[Extent] = []
+        for parameter in self._parameters:
+            begin, end = run_of(parameter.numel(), dp_rank, dp)
+            run = Extent(parameter.dtype, end - begin)
+            found.extend([run, Extent(torch.float32, 1), run, run])
+        return found
+
+    def take(self, tensors: Sequence[torch.Tensor], dp_rank: int, dp: int) -> None:
+        """Copy what belongs to this rank out of the tensors of shard ``dp_rank`` of ``dp``."""
+        own = self.tensors()
+        for number, parameter in enumerate(self._parameters):
+            begin, end = run_of(parameter.numel(), *self.partition)
+            their_begin, their_end = run_of(parameter.numel(), dp_rank, dp)
+            first, last = max(begin, their_begin), min(end, their_end)
+            theirs, mine = (each[4 * number : 4 * number + 4] for each in (tensors, own))
+            mine[1].copy_(theirs[1].view(()))  # the step; alike in all shards
+            if first < last:
+                for name in (0, 2, 3):
+                    run = theirs[name][first - their_begin : last - their_begin]
+                    mine[name][first - begin : last - begin].copy_(run)
+
+    def gather(self, group: ProcessGroup, is_halted: Callable[[], bool]) -> None:
+        """Give all ranks of the data-parallel ``group`` each other's runs of the parameters.
+
+        Raises:
+            RuntimeError: A peer was lost. Parameters may be of two iterations; the shards are not.
+        """
+        dp_rank, dp = self.partition
+        if dp == 1:
+            return
+        for parameters in self._portions():
+            runs = [[_run(parameter, rank, dp) for parameter in parameters] for rank in range(dp)]
+            size = max(sum(map(len, each)) for each in runs)
+            own = torch.cat(runs[dp_rank])
+            gathered = [own.new_empty(size) for _ in range(dp)]
+            padded = torch.nn.functional.pad(own, (0, size - len(own)))
+            work = distributed.all_gather(gathered, padded, group=group, async_op=True)
+            assert work is not None
+            wait_unless_halted(work, is_halted)
+            for theirs, values in zip(runs, gathered, strict=True):
+                offset = 0
+                for run in theirs:
+                    run.copy_(values[offset : offset + len(run)])
+                    offset += len(run)
+
+    @property
+    def _sharded(self) -> torch.optim.Optimizer:
+        assert self._adam is not None, "enter() comes first"
+        return self._adam
+
+    def _slice(self, number: int, name: str, leaf: object) -> FlatSlice:
+        if not isinstance(leaf, ShardedTensor):
+            raise CheckpointError(f"sharded {name} of a parameter that Megatron rearranges")
+        key = leaf.key.removeprefix(f"optimizer.state.{name}.")
+        begin, _ = run_of(self._parameters[number].numel(), *self.partition)
+        data = self.state[self._runs[number]][name]
+        return FlatSlice(replace(leaf, key=key), name, begin, data)
+
+    def _portions(self) -> Iterator[list[torch.nn.Parameter]]:
+        portion: list[torch.nn.Parameter] = []
+        for parameter in self._parameters:
+            if portion and sum(map(torch.numel, portion)) + parameter.numel() > _GATHERED_AT_ONCE:
+                yield portion
+                portion = []
+            portion.append(parameter)
+        yield portion
+
+
+def run_of(num_elements: int, dp_rank: int, dp: int) -> tuple[int, int]:
+    """Return first and last + 1 of the elements of a parameter that shard ``dp_rank`` has."""
+    return num_elements * dp_rank // dp, num_elements * (dp_rank + 1) // dp
+
+
+def _run(parameter: torch.Tensor, dp_rank: int, dp: int) -> torch.Tensor:
+    begin, end = run_of(parameter.numel(), dp_rank, dp)
+    return parameter.detach().view(-1)[begin:end]

@@ -1,0 +1,83 @@
+"""Bringing shards of the state to the ranks that need them, at the start of a generation.
+
+A shard comes from a rank that has it as its own state, or as an in-memory checkpoint. Of unsharded
+state only copies are brought, to the first rank of each (tp, pp); the others get it from there. A
+shard of a sharded optimizer goes to the rank with its number, or, where the generation has another
+number of replicas, to all ranks at its (tp, pp), each of which takes what it keeps.
+"""
+
+import torch
+from torch import distributed
+
+from nodeagent.protocol.regroup import Resume, ShardHolder
+from nodeagent.rank.ledger import Ledger
+from nodeagent.rank.memory import MemoryCheckpoints, ShardKey
+from nodeagent.rank.parallel import Place
+from nodeagent.rank.state import TrainingState
+
+
+class MissingShardError(Exception):
+    """This rank is told to hand out a shard that it does not have."""
+
+
+def spread_shards(
+    resume: Resume,
+    level: int,
+    place: Place,
+    state: TrainingState,
+    memory: MemoryCheckpoints,
+    ledger: Ledger,
+) -> bool:
+    """Send and receive the shards of iteration ``level``. All ranks of the generation must call it.
+
+    Returns:
+        Whether this rank's state, or a part of it, came from an in-memory checkpoint.
+
+    Raises:
+        MissingShardError: The directive does not fit this rank.
+        RuntimeError: A peer was lost meanwhile.
+    """
+    is_divided_anew = resume.num_shards != place.layout.dp
+    own = None
+    if state.sharded is not None and state.partition != (place.dp_rank, place.layout.dp):
+        own = state.packed() if ledger.has_state else None
+        # From here on what this rank has is in ``own`` alone.
+        ledger.has_state = False
+        got_copy = False
+    got_copy = False
+    for shard in resume.shards:
+        key = ShardKey(shard.tp_rank, shard.pp_rank, shard.dp_rank, resume.num_shards)
+        data = None
+        targets = _targets(shard, place, state, is_divided_anew=is_divided_anew)
+        if shard.holder == place.global_rank and targets:
+            if shard.is_copy:
+                data = memory.data_of(key, level)
+            else:
+                data = state.packed() if own is None else own
+            if data is None:
+                raise MissingShardError(f"no copy of {key} of iteration {level}")
+            for target in targets:
+                if target != place.global_rank:
+                    distributed.send(data.to(place.device), target)
+        if place.global_rank in targets:
+            if data is None:
+                num_bytes = state.num_bytes(key.dp_rank, key.num_shards)
+                received = torch.empty(num_bytes, dtype=torch.uint8, device=place.device)
+                distributed.recv(received, shard.holder)
+                data = received.cpu()
+            state.take(data, key.dp_rank, key.num_shards)
+            got_copy |= shard.is_copy
+    return got_copy
+
+
+def _targets(
+    shard: ShardHolder, place: Place, state: TrainingState, *, is_divided_anew: bool
+) -> list[int]:
+    peers = place.ranks_at(shard.tp_rank, shard.pp_rank)
+    if state.sharded is None:
+        return peers[:1]
+    if is_divided_anew:
+        return peers
+    owner = peers[shard.dp_rank]
+    is_in_place = owner == shard.holder and not shard.is_copy
+    return [] if is_in_place else [owner]
