@@ -97,12 +97,12 @@ class Iterations:
         self.reduction.restore()
         finalise_in_replica(self._loop.chunks)
 
-    def vote(self, *wishes: bool) -> tuple[VoteResult | None, list[bool]]:
+    def vote(self, *wishes: Callable[[], bool]) -> tuple[VoteResult | None, list[bool]]:
         """Agree with all ranks on the iteration; None if loss or gradient are not finite.
 
         Args:
-            wishes: Any rank's wish is everybody's in the second value returned; the first of them
-                is the wish to pause.
+            wishes: Asked now. Any rank's wish is everybody's in the second value returned; the
+                first of them is the wish to pause.
 
         Raises:
             RuntimeError: A peer was lost. Some ranks may have the result, others not.
@@ -113,7 +113,15 @@ class Iterations:
         speaks = place.is_last_stage and place.tp_rank == 0 and place.dp_rank == 0
         loss, num_tokens = self.reduction.losses() if speaks else (0.0, 0.0)
         norm = sum(squared_grad_norm(chunk, place) for chunk in self._loop.chunks)
-        sums = self._sum_over_all([loss, num_tokens, norm, float(iteration), *map(float, wishes)])
+        sums = self._sum_over_all(
+            [
+                loss,
+                num_tokens,
+                norm,
+                float(iteration),
+                *(float(is_wanted()) for is_wanted in wishes),
+            ]
+        )
         loss_sum, num_tokens, squared_norm, iterations = sums[:4]
         if iterations != iteration * place.layout.num_workers:
             raise VoteError(f"not all ranks run iteration {iteration}")
@@ -165,7 +173,9 @@ class Iterations:
         if isinstance(self._loop.optimizer, ShardedOptimizer):
             self._loop.optimizer.gather(data_parallel_group(), self._is_halted)
 
-    def run(self, micro_batches: Sequence[int], *wishes: bool) -> tuple[VoteResult, list[bool]]:
+    def run(
+        self, micro_batches: Sequence[int], *wishes: Callable[[], bool]
+    ) -> tuple[VoteResult, list[bool]]:
         """Compute, vote and step; return the vote and the wishes that were granted.
 
         A vote that is not finite commits nothing: the iteration is run once more, whole.

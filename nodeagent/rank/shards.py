@@ -43,7 +43,7 @@ def spread_shards(
         own = state.packed() if ledger.has_state else None
         # From here on what this rank has is in ``own`` alone.
         ledger.has_state = False
-        got_copy = False
+        state.enter(place)
     got_copy = False
     for shard in resume.shards:
         key = ShardKey(shard.tp_rank, shard.pp_rank, shard.dp_rank, resume.num_shards)

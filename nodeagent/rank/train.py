@@ -194,9 +194,9 @@ class Training:
         self._paced_at = began
         vote, granted = self._iterations.run(
             micro_batches,
-            control.is_pause_requested,
-            control.is_stop_requested,
-            self._memory.is_busy,
+            lambda: control.is_pause_requested,
+            lambda: control.is_stop_requested,
+            lambda: self._memory.is_busy,
         )
         self._announce(vote, self._around.monotonic_s() - began, is_fresh=is_fresh)
         self._report_saved()

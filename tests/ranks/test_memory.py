@@ -1,0 +1,153 @@
+"""State that no survivor has comes back from the memory of another rank, and nothing starts anew."""
+
+import os
+import signal
+
+import pytest
+
+from controller.core.copies import copy_holders
+from controller.core.parked import Parked
+from controller.core.placement import Worker
+from controller.core.regroup import Decision, decide
+from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.regroup import Position, RankRef
+from nodeagent.protocol.training import RankLaunch, TrainingSpec
+from profiles.layout import Layout
+from tests.fakes.rank_host import RankHost, launches
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def long(training: TrainingSpec) -> TrainingSpec:
+    """Eight iterations, slow enough to be interrupted, without a checkpoint on disk in time."""
+    return training.model_copy(
+        update={
+            "num_micro_batches": 12,
+            "bucket_size": 2000,
+            "checkpoint_interval": 1000,
+            "num_iterations": 8,
+            "iteration_floor_s": 0.12,
+        }
+    )
+
+
+def with_copies(ranks: list[RankLaunch]) -> list[RankLaunch]:
+    """Return the launches of a generation whose ranks lie on a node each."""
+    layout, training = ranks[0].layout, ranks[0].training
+    placement = [Worker(NodeId(f"n{number}"), 0) for number in range(layout.num_workers)]
+    holders = copy_holders(layout, placement, is_sharded=training.shard_optimizer)
+    return [launch.model_copy(update={"copy_holders": holders}) for launch in ranks]
+
+
+def reference(
+    host: RankHost, training: TrainingSpec, layout: Layout, task: str
+) -> dict[int, float]:
+    """Return the losses of a run without a fault, and without copies."""
+    update = {
+        "checkpoint_dir": f"{training.checkpoint_dir}-reference",
+        "iteration_floor_s": 0.0,
+        "memory_interval": 0,
+    }
+    ranks = launches(training.model_copy(update=update), layout, task=task)
+    return host.run(ranks).loss_by_iteration
+
+
+def lose(
+    host: RankHost, ranks: list[RankLaunch], pids: dict[int, int], lost: set[int], after: int
+) -> dict[int, Position]:
+    """Kill ranks once iteration ``after`` was committed; return where the others stand."""
+    record = host.record(ranks[0])
+    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= after)
+    for number in lost:
+        os.kill(pids[number], signal.SIGKILL)
+    survivors = [launch for launch in ranks if launch.global_rank not in lost]
+    host.halt(survivors, sorted(lost))
+    return {launch.global_rank: host.wait_for_position(launch) for launch in survivors}
+
+
+def go_on(
+    host: RankHost,
+    ranks: list[RankLaunch],
+    continues: dict[int, int],
+    layout: Layout,
+    decision: Decision,
+) -> dict[int, float]:
+    """Train in the next generation to the end; return its losses."""
+    old_of = {new: old for old, new in continues.items()}
+    fresh = launches(ranks[0].training, layout, task=ranks[0].task, generation=2)
+    following = []
+    for launch in with_copies(fresh):
+        old = old_of.get(launch.global_rank)
+        ref = None if old is None else RankRef(generation=ranks[old].generation, global_rank=old)
+        following.append(launch.model_copy(update={"continues": ref, "resume": decision.resume}))
+    for launch in following:
+        if launch.continues is None:
+            host.start([launch])
+        else:
+            host.join(ranks[launch.continues.global_rank], launch)
+    for launch in following:
+        born = launch if launch.continues is None else ranks[launch.continues.global_rank]
+        assert host.wait_for_exit(born, 60)["exit_code"] == 0, decision.reason
+    return host.record(following[0]).loss_by_iteration
+
+
+@pytest.mark.parametrize(
+    ("layout", "is_sharded", "lost"),
+    [
+        (Layout(pp=2), False, {1}),
+        (Layout(pp=2, dp=2), False, {2, 3}),
+        (Layout(dp=2), True, {0}),
+        (Layout(dp=3), True, {1}),
+        (Layout(tp=2, dp=2), True, {3}),
+    ],
+    ids=str,
+)
+def test_the_last_copy_of_a_shard_in_a_process_is_not_the_last_one(
+    host: RankHost, long: TrainingSpec, layout: Layout, is_sharded: bool, lost: set[int]
+) -> None:
+    spec = long.model_copy(update={"shard_optimizer": is_sharded})
+    task = f"memory-{layout.tp}-{layout.pp}-{layout.dp}-{is_sharded}".lower()
+    expected = reference(host, spec, layout, f"{task}-whole")
+    ranks = with_copies(launches(spec, layout, task=task))
+    pids = host.start(ranks)
+
+    positions = lose(host, ranks, pids, lost, after=3)
+    continues = {number: number for number in positions}
+    parked = Parked(layout, spec.num_micro_batches, positions, is_sharded=is_sharded)
+    decision = decide(parked, layout, continues)
+    assert any(shard.is_copy for shard in decision.resume.shards), decision.reason
+    losses = go_on(host, ranks, continues, layout, decision)
+
+    # At most the iteration whose copy was on its way is run again.
+    newest = max(host.record(ranks[0]).loss_by_iteration)
+    assert min(losses) >= newest
+    before = host.record(ranks[0]).loss_by_iteration
+    assert {**before, **losses} == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_sharded_state_is_divided_anew_over_fewer_replicas(
+    host: RankHost, long: TrainingSpec
+) -> None:
+    spec = long.model_copy(update={"shard_optimizer": True})
+    old, new = Layout(dp=3), Layout(dp=2)
+    expected = reference(host, spec, old, "anew-whole")
+    ranks = with_copies(launches(spec, old, task="anew"))
+    pids = host.start(ranks)
+
+    positions = lose(host, ranks, pids, {1}, after=3)
+    continues = {0: 0, 2: 1}
+    parked = Parked(old, spec.num_micro_batches, positions, is_sharded=True)
+    decision = decide(parked, new, continues)
+    losses = go_on(host, ranks, continues, new, decision)
+    before = host.record(ranks[0]).loss_by_iteration
+    assert {**before, **losses} == pytest.approx(expected, rel=1e-5)
+
+
+def test_sharding_changes_no_loss(host: RankHost, long: TrainingSpec) -> None:
+    layout = Layout(dp=3)
+    plain = reference(host, long, layout, "unsharded")
+    sharded = long.model_copy(
+        update={"shard_optimizer": True, "checkpoint_dir": f"{long.checkpoint_dir}-sharded"}
+    )
+    assert reference(host, sharded, layout, "sharded") == plain
