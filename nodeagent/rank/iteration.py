@@ -45,6 +45,7 @@ class Iterations:
         ledger: What is done of the running iteration.
         at_boundary: Called before each micro-batch with its index; raises to interrupt.
         is_halted: Whether the generation was halted.
+        examine: Called with each vote before it counts; raises to refuse it, on all ranks alike.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class Iterations:
         ledger: Ledger,
         at_boundary: Callable[[int], None],
         is_halted: Callable[[], bool] = lambda: False,
+        examine: Callable[[VoteResult], None] = lambda _: None,
     ) -> None:
         self._loop = loop
         self._ledger = ledger
         self._accumulation = Accumulation(loop, ledger, at_boundary)
         self.reduction = Reduction(loop.chunks, ledger, is_halted)
         self._is_halted = is_halted
+        self._examine = examine
         self._place: Place | None = None
 
     @property
@@ -136,6 +139,7 @@ class Iterations:
             num_tokens=num_tokens,
             is_pause_wanted=bool(granted and granted[0]),
         )
+        self._examine(result)
         self._ledger.vote = result
         return result, granted
 

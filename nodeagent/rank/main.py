@@ -121,7 +121,8 @@ class _Process:
         )
         groups = self._begin_generation(launch, place, store)
         groups.form()
-        if self._training is None:
+        if self._training is None or launch.resume.source == "disk":
+            # What a process has of before is nothing to begin from: there may be no checkpoint.
             around = Surroundings(self._link, self._halted, _CLOCK.monotonic_s)
             self._training = Training(build_loop(launch.training, place), around)
         formed = _CLOCK.monotonic_s()
@@ -176,6 +177,9 @@ class _Process:
 
     def _park(self, launch: RankLaunch, error: Exception) -> None:
         """Tell where this rank stands. An exception after a halt is the echo of the halt."""
+        if self._groups is not None and not isinstance(error, PausedError):
+            # Ranks of the same replica may wait for this one, and a replica that is whole is not cut.
+            self._groups.cut(with_inner=True)
         self._has_stuck_work = isinstance(error, StuckWorkError)
         position = self._training.position(launch) if self._training is not None else None
         is_asked_for = isinstance(error, PausedError) or self._halted.is_set()

@@ -29,6 +29,9 @@ from nodeagent.rank.wake import HaltedError
 
 _FINAL_CHECKPOINT_LIMIT_S: Final = 120.0
 
+_LOSS_TOLERANCE: Final = 0.01
+"""Relative difference to the recorded loss that rounding explains in any layout and precision."""
+
 
 class DrillError(Exception):
     """Raised on an operator's request, to rehearse an exception in a rank."""
@@ -36,6 +39,10 @@ class DrillError(Exception):
 
 class PausedError(Exception):
     """All ranks agreed to pause at the end of an iteration."""
+
+
+class SuspectStateError(Exception):
+    """The losses are not those that the same iterations had before: the state is not what it was."""
 
 
 class Control(Protocol):
@@ -83,7 +90,7 @@ class Training:
         self._control = surroundings.control
         self._ledger = Ledger()
         self._iterations = Iterations(
-            loop, self._ledger, self._at_boundary, surroundings.halted.is_set
+            loop, self._ledger, self._at_boundary, surroundings.halted.is_set, self._examine
         )
         self._state = TrainingState(loop.chunks, loop.optimizer)
         self._memory = MemoryCheckpoints(self._state)
@@ -121,6 +128,8 @@ class Training:
 
     def leave(self) -> bool:
         """End the generation, whose connections are cut; return whether some work never ends."""
+        if self._checkpoints is not None:
+            self._checkpoints.abandon()
         return self._memory.leave()
 
     def enter(
@@ -138,14 +147,17 @@ class Training:
         self._group_by_role = by_role
         self._iterations.enter(place, data_parallel_group())
         self._memory.enter(launch, place)
-        if self._checkpoints is not None:
-            self._checkpoints.abandon()
-        self._checkpoints = Checkpoints(launch, place)
+        if self._checkpoints is None:
+            self._checkpoints = Checkpoints(launch, place)
+        else:
+            self._checkpoints.rejoin(launch, place)
         if launch.resume.source != "disk":
             resumed = resume_from_peers(
                 launch.resume, place, self._iterations, self._ledger, self._state, self._memory
             )
             self._to_compute = resumed.micro_batches
+            if any(shard.is_copy for shard in launch.resume.shards):
+                self._checkpoints.recall(self._ledger.committed, store)
             return resumed.source
         self._state.enter(place)
         return self._load(store)
@@ -221,10 +233,27 @@ class Training:
             self._around.halted.wait(max(0.0, floor_s - elapsed_s))
             self._paced_at = self._around.monotonic_s()
 
+    def _examine(self, vote: VoteResult) -> None:
+        """Compare with what the iteration's loss was when it ran before, if it did.
+
+        Raises:
+            SuspectStateError: It is another one. What the state was loaded from is out of use.
+        """
+        assert self._checkpoints is not None
+        expected = self._checkpoints.expected_loss(vote.iteration)
+        if expected is None or abs(vote.loss - expected) <= _LOSS_TOLERANCE * abs(expected):
+            return
+        self._ledger.has_state = False
+        reason = f"iteration {vote.iteration}: loss {vote.loss:.6g}, and {expected:.6g} before"
+        self._checkpoints.distrust(reason)
+        raise SuspectStateError(reason)
+
     def _announce(self, vote: VoteResult, duration_s: float, *, is_fresh: bool) -> None:
         self._control.pulse(vote.iteration, duration_s)
         if self._iterations.place.global_rank != 0:
             return
+        assert self._checkpoints is not None
+        self._checkpoints.note_loss(vote.iteration, vote.loss)
         launch, spec = self.launch, self.launch.training
         is_resumed = vote.iteration == launch.resume.committed + 1 and not is_fresh
         self._control.report(

@@ -1,5 +1,6 @@
 """The checkpoints of one task, as one rank sees them: save, load, compare, distrust."""
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 NUM_KEPT: Final = 3
 GIVE_UP_S: Final = 600.0
+_LOSSES_KEY: Final = "checkpoint/losses"
 _CLOCK: Final = SystemClock()
 
 Model: TypeAlias = DistributedDataParallel | Sequence[DistributedDataParallel]
@@ -69,6 +71,8 @@ class Checkpoints:
         self._losses = RecordedLosses(path, settings_digest(training))
         self._loader = Loader(self._directory, place, training, self._losses)
         self._loaded: Loaded | None = None
+        self._expected: dict[int, float] = {}
+        self._can_note = True
         self._saver = self._new_saver()
 
     def _new_saver(self) -> Saver:
@@ -159,19 +163,37 @@ class Checkpoints:
                 checkpoint is of another model, seed or format, or the directory can't be read.
         """
         self._loaded = self._loader.load(_chunks(model), optimizer, store)
+        self._expected = self._loaded.losses if self._loaded is not None else {}
         return self._loaded.iteration if self._loaded is not None else 0
+
+    def recall(self, iteration: int, store: Exchange) -> None:
+        """Expect the recorded losses of the iterations after ``iteration``, as after a load.
+
+        For state that came from elsewhere. All ranks call it.
+        """
+        if self._place.global_rank == 0:
+            store.set(_LOSSES_KEY, json.dumps(self._losses.after(iteration)))
+        recorded = json.loads(store.get(_LOSSES_KEY))
+        self._expected = {int(number): loss for number, loss in recorded.items()}
 
     def note_loss(self, iteration: int, loss: float) -> None:
         """Record the loss of a committed iteration; does nothing but on global rank 0."""
-        if self._place.global_rank == 0:
-            self._saver.call(lambda: self._losses.append(iteration, loss))
+        if self._place.global_rank == 0 and self._can_note:
+            self._saver.call(lambda: self._append_loss(iteration, loss))
+
+    def _append_loss(self, iteration: int, loss: float) -> None:
+        try:
+            self._losses.append(iteration, loss)
+        except OSError as error:
+            self._can_note = False
+            logger.warning("losses are not recorded any more: %s", error)
 
     def expected_loss(self, iteration: int) -> float | None:
-        """Return the recorded loss of one of the first iterations after the load, if there is one.
+        """Return the recorded loss of one of the first iterations after a load, if there is one.
 
         The same on all ranks.
         """
-        return self._loaded.losses.get(iteration) if self._loaded is not None else None
+        return self._expected.get(iteration)
 
     def distrust(self, reason: str) -> None:
         """Quarantine the checkpoint that was loaded, and what was saved since.
@@ -180,7 +202,7 @@ class Checkpoints:
         directory can't be changed. Where it returns 0 the model still has the distrusted state and
         has to be made anew.
         """
-        loaded, self._loaded = self._loaded, None
+        loaded, self._loaded, self._expected = self._loaded, None, {}
         self._retire_saver()
         self._saver = self._new_saver()
         if loaded is None or self._place.global_rank != 0:

@@ -34,6 +34,7 @@ class RecordedLosses:
         if not math.isfinite(loss):
             return
         line = {"iteration": iteration, "loss": loss, "settings": self.settings}
+        self.directory.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -23,7 +23,15 @@ METADATA: Final = ".metadata"
 """DCP's own description of a checkpoint."""
 
 _WITHOUT_EFFECT_ON_LOSSES: Final = frozenset(
-    {"checkpoint_dir", "checkpoint_interval", "num_iterations", "iteration_floor_s"}
+    {
+        "bucket_size",
+        "checkpoint_dir",
+        "checkpoint_interval",
+        "iteration_floor_s",
+        "memory_interval",
+        "num_iterations",
+        "shard_optimizer",
+    }
 )
 
 

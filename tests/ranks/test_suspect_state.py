@@ -1,0 +1,106 @@
+"""Losses tell when a checkpoint that looks intact holds another state; the next older one is used."""
+
+import json
+import os
+import shutil
+import signal
+import zlib
+from pathlib import Path
+
+import pytest
+
+from nodeagent.protocol.ids import Generation
+from nodeagent.protocol.regroup import RankRef
+from nodeagent.protocol.training import RankLaunch, TrainingSpec
+from profiles.layout import Layout
+from tests.fakes.rank_host import RankHost, launches
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+
+
+def pass_off_as(older: Path, newer: Path, iteration: int) -> None:
+    """Put the checkpoint ``older`` in the place of ``newer``, with all checksums in order."""
+    shutil.rmtree(newer)
+    shutil.copytree(older, newer)
+    manifest = json.loads((newer / "manifest.json").read_text()) | {"iteration": iteration}
+    content = json.dumps(manifest).encode()
+    (newer / "manifest.json").write_bytes(content)
+    (newer / "manifest.crc32").write_text(f"{zlib.crc32(content):08x}")
+
+
+def again(ranks: list[RankLaunch], generation: int) -> list[RankLaunch]:
+    """Return the next generation in the same processes, from the disk."""
+    return [
+        launch.model_copy(
+            update={
+                "generation": Generation(generation),
+                "continues": RankRef(generation=launch.generation, global_rank=launch.global_rank),
+            }
+        )
+        for launch in ranks
+    ]
+
+
+def test_a_wrong_checkpoint_is_found_by_its_losses_and_quarantined(
+    host: RankHost, training: TrainingSpec
+) -> None:
+    spec = training.model_copy(
+        update={"num_iterations": 12, "iteration_floor_s": 0.1, "learning_rate": 0.01}
+    )
+    directory = Path(spec.checkpoint_dir)
+    first = launches(spec, Layout(dp=2), task="suspect")
+    pids = host.start(first)
+    record = host.record(first[0])
+    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 9)
+    for launch in first:
+        os.kill(pids[launch.global_rank], signal.SIGKILL)
+        host.wait_for_exit(launch)
+    before = record.loss_by_iteration
+    for newer in directory.glob("iter_0000009"):
+        shutil.rmtree(newer)
+    pass_off_as(directory / "iter_0000003", directory / "iter_0000006", 6)
+
+    second = launches(spec, Layout(dp=2), task="suspect", generation=2)
+    host.start(second)
+    for launch in second:
+        raised = host.wait_for_raise(launch)
+        assert raised.exception_type == "SuspectStateError"
+        assert "iteration 7" in raised.message
+        assert raised.position is not None
+        assert not raised.position.has_state
+    assert list(directory.glob("*iter_0000006*distrusted*"))
+
+    third = again(second, 3)
+    for parked, launch in zip(second, third, strict=True):
+        host.join(parked, launch)
+    for launch in second:
+        assert host.wait_for_exit(launch, 60)["exit_code"] == 0
+    joined = host.record(third[0]).of_kind("rank_joined")
+    assert [(one.source, one.iteration) for one in joined] == [("disk", 3)]
+    losses = host.record(third[0]).loss_by_iteration
+    common = before.keys() & losses.keys()
+    assert len(common) >= 4
+    assert {i: losses[i] for i in common} == {i: before[i] for i in common}
+
+
+def test_without_a_usable_checkpoint_a_process_begins_from_the_seed(
+    host: RankHost, training: TrainingSpec
+) -> None:
+    spec = training.model_copy(update={"num_iterations": 4, "checkpoint_interval": 1000})
+    slow = spec.model_copy(update={"iteration_floor_s": 0.3})
+    first = launches(slow, Layout(dp=2), task="afresh")
+    host.start(first)
+    record = host.record(first[0])
+    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 2)
+    host.halt(first, [])
+    for launch in first:
+        assert host.wait_for_position(launch).committed >= 2
+    second = again(first, 2)
+    for parked, launch in zip(first, second, strict=True):
+        host.join(parked, launch)
+    for launch in first:
+        assert host.wait_for_exit(launch, 60)["exit_code"] == 0
+    losses = host.record(second[0]).loss_by_iteration
+    before = record.loss_by_iteration
+    assert sorted(losses) == [1, 2, 3, 4]
+    assert {i: losses[i] for i in before} == before
