@@ -85,12 +85,12 @@ def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) ->
         try:
             work.wait(_LOOK_UP)
         except RuntimeError:
-            # Either this look took too long, or the collective itself failed.
-            if work.is_completed():
-                raise
-            num_looks += is_halted()
-        else:
-            return
+            if not work.is_completed():
+                num_looks += is_halted()
+                continue
+            # It failed, or ended in the very moment in which this look gave up.
+            work.wait()
+        return
     raise StuckWorkError("gloo: a collective did not end after the generation was halted")
 
 
