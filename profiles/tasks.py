@@ -60,7 +60,7 @@ class TaskProfile(BaseModel):
         iteration_floor_s: Shortest time an iteration takes, seconds; slows toys down to be watched.
         shard_optimizer: Whether each replica keeps a share of the optimizer state only.
         memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
-        throughput: T(t, x). All layouts share tp and pp.
+        throughput: T(t, x), with a layout for each size; tp and pp may differ.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,13 +85,6 @@ class TaskProfile(BaseModel):
         self._check_sizes()
         for point in points:
             self._check_layout(point)
-        first = points[0].layout
-        for point in points:
-            if (point.layout.tp, point.layout.pp) != (first.tp, first.pp):
-                raise ValueError(
-                    f"throughput: layouts {first} and {point.layout} differ in tp or pp: checkpoints"
-                    " restore with another data-parallel size only, so all need the same tp and pp"
-                )
         return self
 
     def _check_sizes(self) -> None:

@@ -101,6 +101,11 @@ def _goal(turn: Turn, task: TaskState) -> Target | None:
     assert parking is not None
     if target is None:
         return _interim(turn, task)
+    if task.layout is not None and not _is_same_model(task.layout, target.layout):
+        # What is left first goes on as it is: it saves its state before it is divided anew.
+        interim = _interim(turn, task)
+        if interim is not None:
+            return interim
     task.note = obstacle(turn, task, target) or ""
     if not task.note:
         return target
@@ -186,17 +191,25 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
 
 
 def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[int, int]:
-    """Return the new global rank of each of these ranks that stays at its worker and (tp, pp)."""
+    """Return the new global rank of each of these ranks that stays at its worker and (tp, pp).
+
+    With another tp or pp nobody's state is of use, and every process that stays goes on.
+    """
     old, new = task.layout, target.layout
-    if old is None or not _is_same_model(old, new):
+    if old is None:
         return {}
+    is_same = _is_same_model(old, new)
     places = {worker: number for number, worker in enumerate(target.placement)}
     continues: dict[int, int] = {}
     for number in ranks:
         place = places.get(task.ranks[number].worker)
         if place is None:
             continue
-        if (old.tp_rank(number), old.pp_rank(number)) == (new.tp_rank(place), new.pp_rank(place)):
+        is_at_its_place = (old.tp_rank(number), old.pp_rank(number)) == (
+            new.tp_rank(place),
+            new.pp_rank(place),
+        )
+        if is_at_its_place or not is_same:
             continues[number] = place
     return continues
 

@@ -82,7 +82,10 @@ def decide(
             if any(_is_other_level(survivor, level) for survivor in survivors):
                 return _commit(survivors, sources, level, votes.get(level))
             return _finish(parked, layout, sources, level, allows_reuse=allows_reuse)
-    return _restore(parked, _newest_cut(cuts, layout), _why_no_peer(survivors, needed))
+    reason = "tp or pp change"
+    if _is_same_model(parked.layout, layout):
+        reason = _why_no_peer(survivors, needed)
+    return _restore(parked, _newest_cut(cuts, layout), reason)
 
 
 @dataclass(frozen=True, slots=True)

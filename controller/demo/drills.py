@@ -21,13 +21,13 @@ DRILLS: Final[Sequence[DrillView]] = (
         kind="kill-rank",
         title="Kill a rank",
         target="rank",
-        expectation="SEV2 exited_abnormally: the task restarts from its newest checkpoint",
+        expectation="SEV2 exited_abnormally: a new process takes the rank, its peers go on",
     ),
     DrillView(
         kind="exception",
         title="Raise an exception in a rank",
         target="rank",
-        expectation="SEV2 other_software_error: the task restarts from its newest checkpoint",
+        expectation="SEV2 other_software_error: a new process takes the rank, its peers go on",
     ),
     DrillView(
         kind="lose-node",

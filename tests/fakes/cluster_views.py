@@ -30,7 +30,7 @@ DRILLS = [
         kind="kill-rank",
         title="Kill the process of one rank",
         target="rank",
-        expectation="The agent reports the exit, the task restarts from its newest checkpoint.",
+        expectation="The agent reports the exit, a new process takes its place.",
     ),
     DrillView(
         kind="exception",

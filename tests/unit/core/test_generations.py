@@ -397,3 +397,18 @@ def test_partial_results_are_not_tried_for_ever() -> None:
     assert len(reuses) == 3
     assert reuses[-1] in {"re-run", "commit"}
     trained(world, 12)
+
+
+def test_after_a_fault_the_layout_changes_only_once_what_is_left_has_saved_its_state() -> None:
+    layouts = [Layout(dp=2), Layout(tp=2, dp=2)]
+    machine = machine_of(layouts, num_nodes=2, workers=4, slots=2)
+    world = World(machine, num_iterations=10**6)
+    trained(world, 7)
+    world.lose_node("n2")
+    world.run_until(lambda: bool(machine.state.plans))
+    [plan] = machine.state.plans
+    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    world.run_until(lambda: task(world).layout == Layout(dp=2))
+    trained(world, 16)
+    assert task(world).num_rerun_iterations == 0
+    assert newest_start(world).resume.source == "disk"

@@ -89,8 +89,8 @@ MISTAKES = {
         "weight = 1.5\nzzz = 1",
         (
             "task 'gpt': unknown key zzz; known: checkpoint_interval, iteration_floor_s,"
-            " learning_rate, micro_batch_size, min_workers, model, name, num_micro_batches,"
-            " throughput, weight, workers"
+            " learning_rate, memory_interval, micro_batch_size, min_workers, model, name,"
+            " num_micro_batches, shard_optimizer, throughput, weight, workers"
         ),
     ),
     "missing key": ("min_workers = 2\n", "", "task 'gpt': min_workers is missing"),
@@ -162,14 +162,6 @@ MISTAKES = {
         (
             "task 'gpt': num_micro_batches = 13: must be a multiple of dp 2, the layout of 4 workers;"
             " 2 suits all sizes"
-        ),
-    ),
-    "tp differs": (
-        "{ workers = 2, flops_per_s = 1.0e9, layout = { tp = 2, pp = 1, dp = 1 } }",
-        "{ workers = 2, flops_per_s = 1.0e9, layout = { tp = 1, pp = 1, dp = 2 } }",
-        (
-            "task 'gpt': throughput: layouts tp1 pp1 dp2 and tp2 pp1 dp2 differ in tp or pp:"
-            " checkpoints restore with another data-parallel size only, so all need the same tp and pp"
         ),
     ),
     "initial size not listed": (
