@@ -47,9 +47,33 @@ class Bucket:
     sums: torch.Tensor
     staging: torch.Tensor
     parameters: frozenset[torch.nn.Parameter] = frozenset()
-    expected: Counter[torch.nn.Parameter] = field(default_factory=Counter)
-    seen: Counter[torch.nn.Parameter] = field(default_factory=Counter)
     work: Any = None
+    _expected: Counter[torch.nn.Parameter] = field(default_factory=Counter)
+    _seen: Counter[torch.nn.Parameter] = field(default_factory=Counter)
+    _num_deviating: int = 0
+    """Parameters that were seen more or less often than expected."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the backward pass has passed all parameters as often as the one before it."""
+        # Until one whole backward pass was seen, nobody knows when a bucket is complete.
+        return bool(self._expected) and self._num_deviating == 0
+
+    def expect(self) -> None:
+        """A backward pass begins."""
+        self._seen.clear()
+        self._num_deviating = len(self._expected)
+
+    def note(self, parameter: torch.nn.Parameter) -> None:
+        """The backward pass has passed ``parameter``."""
+        expected, seen = self._expected[parameter], self._seen[parameter]
+        self._seen[parameter] = seen + 1
+        self._num_deviating += (seen + 1 != expected) - (seen != expected)
+
+    def learn(self) -> None:
+        """What the backward pass has passed by now is what the next one will."""
+        self._expected = Counter(self._seen)
+        self._num_deviating = 0
 
 
 class _Hooked:
@@ -112,24 +136,23 @@ class Reduction:
         self._is_armed = False
         for bucket in self._all:
             bucket.work = None
-            bucket.seen.clear()
+            bucket.expect()
 
     def arm(self) -> None:
         """The backward pass of the last micro-batch may come: start buckets as they get ready."""
         self._is_armed = True
         self._num_started = 0
         for bucket in self._all:
-            bucket.seen.clear()
+            bucket.expect()
 
     def note_ready(self, bucket: Bucket, parameter: torch.nn.Parameter) -> None:
         """Take in that a gradient is complete, and start what can be started."""
-        bucket.seen[parameter] += 1
+        bucket.note(parameter)
         if not self._is_armed:
             return
         while self._num_started < len(self._buckets):
             following = self._buckets[self._num_started]
-            # Until one whole backward pass was seen, nobody knows when a bucket is complete.
-            if not following.expected or following.seen != following.expected:
+            if not following.is_ready:
                 return
             self._start(following)
             self._num_started += 1
@@ -144,7 +167,7 @@ class Reduction:
             self._start(bucket)
         if self._is_armed:
             for bucket in self._buckets:
-                bucket.expected = Counter(bucket.seen)
+                bucket.learn()
         self._is_armed = False
         self._losses.sums.copy_(torch.tensor(self._ledger.loss_sums(), dtype=torch.float64))
         self._start(self._losses)
