@@ -146,6 +146,14 @@ class ShardedOptimizer:
             if not self.state.get(run):
                 self.state[run].update(new_adam_state(run))
 
+    def shard_of(
+        self, parameter: torch.nn.Parameter
+    ) -> tuple[tuple[int, int], dict[str, torch.Tensor]]:
+        """Return the run of a parameter that this rank keeps, and Adam's state of it."""
+        number = next(i for i, one in enumerate(self._parameters) if one is parameter)
+        state: dict[str, torch.Tensor] = self.state.get(self._runs[number], {})
+        return run_of(parameter.numel(), *self.partition), state
+
     def tensors(self) -> list[torch.Tensor]:
         """Return the tensors of the shard, in the order of ``extents``."""
         self.materialise()
@@ -211,9 +219,8 @@ class ShardedOptimizer:
         if not isinstance(leaf, ShardedTensor):
             raise CheckpointError(f"sharded {name} of a parameter that Megatron rearranges")
         key = leaf.key.removeprefix(f"optimizer.state.{name}.")
-        begin, _ = run_of(self._parameters[number].numel(), *self.partition)
-        data = self.state[self._runs[number]][name]
-        return FlatSlice(replace(leaf, key=key), name, begin, data)
+        (begin, _), state = self.shard_of(self._parameters[number])
+        return FlatSlice(replace(leaf, key=key), name, begin, state[name])
 
     def _portions(self) -> Iterator[list[torch.nn.Parameter]]:
         portion: list[torch.nn.Parameter] = []

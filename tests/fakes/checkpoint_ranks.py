@@ -14,21 +14,19 @@ import resource
 import signal
 import sys
 import traceback
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch  # noqa: TID253
-from megatron.core.dist_checkpointing.mapping import ShardedTensor  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.checkpoint import Checkpoints
-from nodeagent.rank.checkpoint.whole import FlatSlice
 from nodeagent.rank.gpt import build_model, build_optimizer
-from nodeagent.rank.parallel import Groups, Place
+from nodeagent.rank.parallel import Groups, Place, data_parallel_group
+from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.shim import prepare_device
 from tests.fakes.checkpoint_cases import Case, Found, Outcome, Step
 
@@ -36,42 +34,6 @@ _FILE_EVENTS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdi
 _WAIT_S = 30.0
 Untyped = Any
 """Megatron's optimizers and state dicts."""
-
-
-class _ShardedOptimizer:
-    """Megatron's optimizer, of whose state a rank saves and loads its data-parallel share alone."""
-
-    def __init__(self, inner: Untyped, place: Place) -> None:
-        self._inner = inner
-        self._place = place
-
-    def __getattr__(self, name: str) -> Untyped:
-        return getattr(self._inner, name)
-
-    def sharded_state_dict(self, model: Untyped, **options: Untyped) -> Untyped:
-        tree = self._inner.sharded_state_dict(model, **options)
-        for number, state in tree["state"].items():
-            if number != "common_step":
-                tree["state"][number] = {
-                    name: self._share(sharded, name) for name, sharded in state.items()
-                }
-        return tree
-
-    def _share(self, sharded: ShardedTensor, name: str) -> FlatSlice:
-        assert sharded.data is not None
-        begin, end = self.run_of(sharded.data)
-        parameter = replace(sharded, key=sharded.key.removeprefix(f"optimizer.state.{name}."))
-        return FlatSlice(parameter, name, begin, sharded.data.view(-1)[begin:end])
-
-    def load_state_dict(self, tree: Untyped) -> None:
-        for one in self._inner.chained_optimizers:
-            for state in one.optimizer.state.values():
-                state["step"] = tree["state"]["common_step"].clone()
-
-    def run_of(self, tensor: torch.Tensor) -> tuple[int, int]:
-        """Return the elements of this rank, uneven and without regard to rows."""
-        dp_rank, dp = self._place.dp_rank, self._place.layout.dp
-        return tensor.numel() * dp_rank // dp, tensor.numel() * (dp_rank + 1) // dp
 
 
 class _Rank:
@@ -90,7 +52,8 @@ class _Rank:
         self._model: Any = build_model(case.training.model, self._place, case.training.seed)
         self._optimizer: Any = build_optimizer(self._model, case.learning_rate)
         if case.is_sharded:
-            self._optimizer = _ShardedOptimizer(self._optimizer, self._place)
+            self._optimizer = ShardedOptimizer(self._optimizer)
+            self._optimizer.enter(self._place.dp_rank, self._place.layout.dp)
         self._checkpoints = Checkpoints(
             self._launch(), self._place, num_kept=case.num_kept, give_up_s=case.give_up_s
         )
@@ -151,7 +114,12 @@ class _Rank:
         for parameter in self._model.parameters():
             values = parameter.detach()
             parameter.main_grad.copy_((values * 1000 + self.iteration).sin() + values)
-        self._optimizer.step()
+        if not self._case.is_sharded:
+            self._optimizer.step()
+            return
+        self._optimizer.prepare_grads()
+        self._optimizer.step_with_ready_grads()
+        self._optimizer.gather(data_parallel_group(), lambda: False)
 
     def _begin(self) -> None:
         self._checkpoints.save(self.iteration, _loss(self.iteration), self._model, self._optimizer)
@@ -165,7 +133,6 @@ class _Rank:
     def _dump(self, name: str) -> None:
         layout, place = self._case.layout, self._place
         first_layer = place.pp_rank * (self._case.training.model.num_layers // layout.pp)
-        inner = [one.optimizer for one in self._optimizer.chained_optimizers]
         arrays: dict[str, Any] = {}
         for local_name, parameter in self._model.module.named_parameters():
             parts = local_name.split(".")
@@ -173,23 +140,24 @@ class _Rank:
                 parts[2] = str(int(parts[2]) + first_layer)
             is_split = getattr(parameter, "tensor_model_parallel", False) and layout.tp > 1
             dimension = parameter.partition_dim if is_split else -1
-            state: dict[str, Any] = next(
-                (one.state[parameter] for one in inner if parameter in one.state), {}
-            )
-            for kind, tensor in {"parameter": parameter.detach(), **state}.items():
+            for kind, tensor in {"parameter": parameter.detach(), **self._state(parameter)}.items():
                 split = dimension if tensor.dim() else -1
-                is_shared = kind.startswith("exp_avg") and self._case.is_sharded
-                array = self._own_run(tensor) if is_shared else tensor
-                arrays[f"{'.'.join(parts)}:{kind}/{split}"] = array.numpy()
+                arrays[f"{'.'.join(parts)}:{kind}/{split}"] = tensor.numpy()
         path = self._out_dir / f"{name}.{place.global_rank}.{place.tp_rank}.npz"
         with path.open("wb") as file:
             np.savez(file, **arrays)
 
-    def _own_run(self, tensor: torch.Tensor) -> torch.Tensor:
-        begin, end = self._optimizer.run_of(tensor)
-        own = torch.full_like(tensor, math.nan)
-        own.view(-1)[begin:end] = tensor.view(-1)[begin:end]
-        return own
+    def _state(self, parameter: Untyped) -> dict[str, Any]:
+        """Return Adam's state of a parameter; NaN where another rank has it."""
+        if not self._case.is_sharded:
+            inner = [one.optimizer for one in self._optimizer.chained_optimizers]
+            return next((one.state[parameter] for one in inner if parameter in one.state), {})
+        (begin, end), state = self._optimizer.shard_of(parameter)
+        whole: dict[str, Any] = {"step": state["step"]} if state else {}
+        for name in ("exp_avg", "exp_avg_sq") if state else ():
+            whole[name] = torch.full_like(parameter, math.nan)
+            whole[name].view(-1)[begin:end] = state[name]
+        return whole
 
 
 def _loss(iteration: int) -> float:
