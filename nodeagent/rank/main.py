@@ -23,11 +23,12 @@ from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
 from nodeagent.protocol.training import RankLaunch
-from nodeagent.rank.builtin import build_loop
 from nodeagent.rank.faults import describe
 from nodeagent.rank.link import ControlLink
+from nodeagent.rank.loop import Context
 from nodeagent.rank.parallel import Groups, Place
 from nodeagent.rank.process import set_process_name
+from nodeagent.rank.program import build_loop, restart_reasons
 from nodeagent.rank.shim import prepare_device
 from nodeagent.rank.store import AgentStore
 from nodeagent.rank.train import PausedError, Surroundings, Training
@@ -40,7 +41,10 @@ _STORED_TIMEOUT_S: Final = 30.0
 
 
 class LaunchError(ValueError):
-    """The launch contradicts itself: the layout fits neither the model nor the global batch."""
+    """The launch contradicts itself: the layout fits neither the model nor the global batch.
+
+    Or it wants a process to go on that can't.
+    """
 
 
 def run_rank(state_dir: Path, launch: RankLaunch) -> int:
@@ -72,6 +76,7 @@ class _Process:
         self._link = ControlLink(self._socket_path, hello, _CLOCK.wall_s, self._interrupt)
         self._device: torch.device | None = None
         self._training: Training | None = None
+        self._unsupported: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self._generation = launch.generation
         self._halted = threading.Event()
@@ -109,6 +114,8 @@ class _Process:
     def _train(self, launch: RankLaunch) -> RankDone:
         began = _CLOCK.monotonic_s()
         _check(launch)
+        if self._training is not None and self._unsupported:
+            raise LaunchError(f"this process can't go on: {'; '.join(self._unsupported)}")
         if self._device is None:
             self._device = prepare_device(launch.backend, launch.worker, launch.training.seed)
         place = Place(launch.global_rank, launch.layout, self._device)
@@ -122,7 +129,9 @@ class _Process:
         self._begin_generation(launch, place, store).form()
         if self._training is None:
             around = Surroundings(self._link, self._halted, _CLOCK.monotonic_s)
-            self._training = Training(build_loop(launch.training, place), around)
+            loop = build_loop(Context(launch.training, place))
+            self._unsupported = restart_reasons(loop)
+            self._training = Training(loop, around)
         formed = _CLOCK.monotonic_s()
         source = self._training.enter(launch, place, store)
         self._link.report(
@@ -134,6 +143,7 @@ class _Process:
                 source=source,
                 form_s=formed - began,
                 state_s=_CLOCK.monotonic_s() - formed,
+                unsupported=self._unsupported,
             )
         )
         reason = self._training.run()
@@ -208,7 +218,7 @@ def _check(launch: RankLaunch) -> None:
     layout, training = launch.layout, launch.training
     if launch.global_rank >= layout.num_workers:
         raise LaunchError(f"rank {launch.global_rank} of a world of {layout.num_workers}")
-    misfit = training.model.misfit(layout)
+    misfit = training.model.misfit(layout) if training.program is None else None
     if misfit is not None:
         raise LaunchError(misfit)
     if training.num_micro_batches < layout.dp:

@@ -1,7 +1,7 @@
 """The check of a job against ``option_table``: does it recover in process?
 
-An option that is not known to is refused by name when a job starts, and the job's faults are handled
-by restarting its processes instead.
+An option that is not known to is named when a job starts, and the job's faults are handled by
+starting its processes anew. With some options the loop can't train at all; these jobs are refused.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,15 @@ class Unsupported:
     Attributes:
         name: The setting with its value, as written in Megatron's configuration.
         reason: What stands in the way, and what to set instead where there is something.
+        can_train: Whether the job trains with it, and only its recovery takes new processes.
     """
 
     name: str
     reason: str
+    can_train: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
 
 
 def unsupported(
@@ -48,7 +53,7 @@ def unsupported(
         "optimizer": optimizer_config,
     }
     found = [
-        Unsupported(f"{setting.name} = {value!r}", option.reason)
+        Unsupported(f"{setting.name} = {value!r}", option.reason, option.can_train)
         for option in OPTIONS
         for setting in option.settings
         # What this version of Megatron does not have can't be used.
@@ -67,13 +72,14 @@ def _is_te(module: torch.nn.Module) -> bool:
 
 
 def markdown_table() -> str:
-    """Return the table for ``docs/in-process-support.md``, options that recover first."""
+    """Return the table for ``docs/in-process-support.md``, options that recover first, refused ones last."""
     rows = [
         "| option | in process | settings | |",
         "|---|---|---|---|",
     ]
-    for option in sorted(OPTIONS, key=lambda option: not option.is_in_process):
+    for option in sorted(OPTIONS, key=lambda each: (not each.is_in_process, not each.can_train)):
         names = dict.fromkeys(f"`{setting.name}`" for setting in option.settings)
-        verdict = "yes" if option.is_in_process else "no: restart"
+        restart = "no: restart" if option.can_train else "no: refused"
+        verdict = "yes" if option.is_in_process else restart
         rows.append(f"| {option.title} | {verdict} | {', '.join(names)} | {option.reason} |")
     return "\n".join(rows) + "\n"
