@@ -41,10 +41,11 @@ _STORED_TIMEOUT_S: Final = 30.0
 
 
 class LaunchError(ValueError):
-    """The launch contradicts itself: the layout fits neither the model nor the global batch.
+    """The launch contradicts itself: the layout fits neither the model nor the global batch."""
 
-    Or it wants a process to go on that can't.
-    """
+
+class OutlivedError(Exception):
+    """This process can't go on in another generation: its loop does not recover in process."""
 
 
 def run_rank(state_dir: Path, launch: RankLaunch) -> int:
@@ -115,7 +116,7 @@ class _Process:
         began = _CLOCK.monotonic_s()
         _check(launch)
         if self._training is not None and self._unsupported:
-            raise LaunchError(f"this process can't go on: {'; '.join(self._unsupported)}")
+            raise OutlivedError("; ".join(self._unsupported))
         if self._device is None:
             self._device = prepare_device(launch.backend, launch.worker, launch.training.seed)
         place = Place(launch.global_rank, launch.layout, self._device)
@@ -184,7 +185,9 @@ class _Process:
         """Tell where this rank stands. An exception after a halt is the echo of the halt."""
         self._has_stuck_work = isinstance(error, StuckWorkError)
         position = self._training.position() if self._training is not None else None
-        is_asked_for = isinstance(error, PausedError) or self._halted.is_set()
+        # A generation that was refused before it began was not halted: the halt was of the one before.
+        is_halted = self._halted.is_set() and launch.generation == self._generation
+        is_asked_for = isinstance(error, PausedError) or is_halted
         if is_asked_for and position is not None:
             self._link.report(
                 RankHalted(

@@ -185,7 +185,8 @@ OPTIONS: Final = (
     Option(
         "bfloat16",
         False,
-        "not tested; parameters and their float32 copies would have to stay in step",
+        "not tested, since Megatron's optimizer for it refuses CPU tensors; parameters and their"
+        " float32 copies would have to stay in step",
         (
             _model("bf16"),
             _optimizer("bf16"),
