@@ -211,8 +211,8 @@ def _parked(task: TaskState) -> Parked:
 def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> Decision:
     if task.unsupported:
         decision = decide(_parked(task), goal.layout, {}, excluded=("peer", "memory"))
-        reason = f"restart from disk: not in process with {'; '.join(task.unsupported)}"
-        return replace(decision, reason=reason)
+        names = ", ".join(each.partition(": ")[0] for each in task.unsupported)
+        return replace(decision, reason=f"restart from disk: not in process with {names}")
     return decide(
         _parked(task),
         goal.layout,

@@ -123,7 +123,7 @@ def _take_unsupported(turn: Turn, task: TaskState, joined: RankJoined) -> None:
         "warning", "unsupported", task.spec.task,
         "does not recover in process, its faults start all its processes anew from disk: "
         + "; ".join(new),
-        unsupported=tuple(new),
+        unsupported="; ".join(new),
     )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ the same error again, so nothing is gained by another try, and the controller ma
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -23,14 +22,10 @@ from megatron.core.utils import get_model_config
 from nodeagent.rank import builtin
 from nodeagent.rank.loop import Context, Loop
 from nodeagent.rank.parallel import NotAloneError, building_alone
-from nodeagent.rank.support import Unsupported, unsupported
+from nodeagent.rank.support import Unsupported, as_chosen, unsupported
 from profiles.program import Program
 
 BuildLoop = Callable[[Context], Loop]
-
-_FIXED_BUCKET_SIZE: Final = 40_000_000
-_PER_REPLICA: Final = 1_000_000
-"""Megatron's default for the elements of a bucket: so many per replica, and at least the former."""
 
 _BUILT_IN: Final = "the built-in program"
 
@@ -80,10 +75,7 @@ def restart_reasons(loop: Loop) -> tuple[str, ...]:
 def _unsupported(loop: Loop) -> list[Unsupported]:
     chunk: Any = loop.chunks[0]
     optimizer: Any = loop.optimizer
-    ddp_config = chunk.ddp_config
-    # Megatron fills in a bucket size that was left to it, and lets it grow with the replicas.
-    if _FIXED_BUCKET_SIZE < (ddp_config.bucket_size or 0) == _PER_REPLICA * chunk.dp_group.size():
-        ddp_config = replace(ddp_config, bucket_size=None)
+    ddp_config = as_chosen(chunk.ddp_config, chunk.dp_group.size())
     return unsupported(get_model_config(chunk), ddp_config, optimizer.config, [chunk.module])
 
 

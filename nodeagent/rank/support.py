@@ -5,7 +5,8 @@ starting its processes anew. With some options the loop can't train at all; thes
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 from megatron.core.distributed import DistributedDataParallelConfig
@@ -13,6 +14,11 @@ from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from nodeagent.rank.option_table import OPTIONS, TRANSFORMER_ENGINE, Holder
+
+
+_ELEMENTS_PER_REPLICA: Final = 1_000_000
+_FEWEST_ELEMENTS: Final = 40_000_000
+"""Megatron's own bucket size: so many elements for every replica, but no fewer than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,19 @@ def unsupported(
     }
     reason = TRANSFORMER_ENGINE.reason
     return [*found, *(Unsupported(name, reason) for name in sorted(names))]
+
+
+def as_chosen(
+    ddp_config: DistributedDataParallelConfig, num_replicas: int
+) -> DistributedDataParallelConfig:
+    """Return a wrapper's settings with None for a bucket size that Megatron filled in by itself.
+
+    Only where that depends on the number of replicas; with few it is a constant, as good as any.
+    """
+    own = _ELEMENTS_PER_REPLICA * num_replicas
+    if own <= _FEWEST_ELEMENTS or ddp_config.bucket_size != own:
+        return ddp_config
+    return replace(ddp_config, bucket_size=None)
 
 
 def _is_te(module: torch.nn.Module) -> bool:

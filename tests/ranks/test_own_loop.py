@@ -23,8 +23,8 @@ EXAMPLE = Program(
 )
 
 
-def spec_of(training: TrainingSpec, program: Program = EXAMPLE, **update: object) -> TrainingSpec:
-    return training.model_copy(update={"program": program, "learning_rate": 3e-3} | update)
+def spec_of(training: TrainingSpec, program: Program = EXAMPLE) -> TrainingSpec:
+    return training.model_copy(update={"program": program, "learning_rate": 3e-3})
 
 
 HEAD = f"""\
@@ -64,9 +64,11 @@ def beside(spec: TrainingSpec, name: str) -> TrainingSpec:
 
 @pytest.fixture
 def spec(training: TrainingSpec) -> TrainingSpec:
-    update = {"num_micro_batches": 12, "micro_batch_size": 2, "checkpoint_interval": 1000}
     dropout = training.model.model_copy(update={"hidden_dropout": 0.1, "attention_dropout": 0.1})
-    return spec_of(training, model=dropout, **update)
+    batch = {"num_micro_batches": 12, "micro_batch_size": 2}
+    return spec_of(training).model_copy(
+        update={"model": dropout, "checkpoint_interval": 1000, **batch}
+    )
 
 
 def kill(host: RankHost, ranks: list[RankLaunch], pids: dict[int, int], lost: int) -> None:
@@ -91,7 +93,7 @@ def test_the_model_learns_and_says_that_it_recovers_in_process(
 def test_it_runs_on_every_layout_and_replicas_change_nothing(
     host: RankHost, training: TrainingSpec, layout: Layout
 ) -> None:
-    spec = spec_of(training, num_micro_batches=12)
+    spec = spec_of(training).model_copy(update={"num_micro_batches": 12})
     name = f"own-{layout.tp}-{layout.pp}-{layout.dp}"
     losses = host.run(launches(spec, layout, task=name)).loss_by_iteration
     alone = launches(beside(spec, "one"), Layout(layout.tp, layout.pp), task=f"{name}-one")

@@ -1,8 +1,8 @@
 """Waiting for a collective that may never end tells its end from the end of patience."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
 
 import pytest
 
@@ -32,15 +32,19 @@ class LateWork:
         return self._is_over
 
 
+Wait = Callable[[LateWork, Callable[[], bool]], None]
+
+
 @pytest.fixture
-def wake() -> Any:
-    return import_module("nodeagent.rank.wake")
+def wait() -> Wait:
+    wait_unless_halted: Wait = import_module("nodeagent.rank.wake").wait_unless_halted
+    return wait_unless_halted
 
 
-def test_a_collective_that_ends_while_the_look_does_has_not_failed(wake: Any) -> None:
-    wake.wait_unless_halted(LateWork(None), lambda: False)
+def test_a_collective_that_ends_while_the_look_does_has_not_failed(wait: Wait) -> None:
+    wait(LateWork(None), lambda: False)
 
 
-def test_a_collective_that_fails_while_the_look_ends_says_why(wake: Any) -> None:
+def test_a_collective_that_fails_while_the_look_ends_says_why(wait: Wait) -> None:
     with pytest.raises(RuntimeError, match="Connection closed by peer"):
-        wake.wait_unless_halted(LateWork("Connection closed by peer"), lambda: False)
+        wait(LateWork("Connection closed by peer"), lambda: False)

@@ -68,7 +68,7 @@ def test_a_killed_rank_takes_new_processes_for_all_and_the_state_from_disk(world
     assert task(world).generation == 2
     incident = only_incident(world)
     assert (incident.action, incident.state) == ("restart", IncidentState.RESOLVED)
-    assert REASON in incident.resume
+    assert incident.resume == "restart from disk: not in process with bf16 = True"
     assert incident.state_source == "disk"
     assert incident.saved_micro_batches == 0
     # The newest checkpoint is that of iteration 5.
