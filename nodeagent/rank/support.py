@@ -15,7 +15,6 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 
 from nodeagent.rank.option_table import OPTIONS, TRANSFORMER_ENGINE, Holder
 
-
 _ELEMENTS_PER_REPLICA: Final = 1_000_000
 _FEWEST_ELEMENTS: Final = 40_000_000
 """Megatron's own bucket size: so many elements for every replica, but no fewer than these."""

@@ -65,7 +65,7 @@ def beside(spec: TrainingSpec, name: str) -> TrainingSpec:
 @pytest.fixture
 def spec(training: TrainingSpec) -> TrainingSpec:
     dropout = training.model.model_copy(update={"hidden_dropout": 0.1, "attention_dropout": 0.1})
-    batch = {"num_micro_batches": 12, "micro_batch_size": 2}
+    batch = {"num_micro_batches": 12, "micro_batch_size": 2, "num_iterations": 10}
     return spec_of(training).model_copy(
         update={"model": dropout, "checkpoint_interval": 1000, **batch}
     )
@@ -84,7 +84,7 @@ def test_the_model_learns_and_says_that_it_recovers_in_process(
 ) -> None:
     ranks = launches(spec, Layout(), task="own-learns")
     losses = host.run(ranks).loss_by_iteration
-    assert losses[6] < losses[1]
+    assert losses[10] < losses[1]
     [joined] = host.record(ranks[0]).of_kind("rank_joined")
     assert joined.unsupported == ()
 
@@ -160,7 +160,7 @@ def test_an_option_that_does_not_recover_is_named_and_gets_new_processes_from_di
 
     joined = [host.record(launch).of_kind("rank_joined")[0] for launch in following]
     assert [one.source for one in joined] == ["disk", "disk"]
-    assert list(losses) == list(range(joined[0].iteration + 1, 7))
+    assert list(losses) == list(range(joined[0].iteration + 1, 11))
     assert joined[0].iteration >= 1
     losses |= host.record(ranks[0]).loss_by_iteration
     assert losses == pytest.approx(expected.loss_by_iteration, rel=1e-5)
