@@ -22,6 +22,7 @@ from pydantic_core import ErrorDetails
 
 from profiles.layout import Layout
 from profiles.model import ModelShape
+from profiles.program import Program
 from profiles.throughput import ThroughputPoint, ThroughputTable
 
 _UNKNOWN_KEY: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
@@ -52,7 +53,8 @@ class TaskProfile(BaseModel):
         weight: Priority w(t): multiplies the throughput in the WAF.
         workers: Size at the start; a listed one.
         min_workers: Smallest size that is of use; a listed one.
-        model: Shape of the model.
+        model: Shape of the model. FLOPs are counted by it also where the program is one's own.
+        program: Training program; None for the built-in GPT. It says itself which layouts it can do.
         num_micro_batches: Micro-batches of the global batch; a multiple of every layout's dp.
         micro_batch_size: Samples of one micro-batch.
         learning_rate: Adam's step size.
@@ -70,6 +72,7 @@ class TaskProfile(BaseModel):
     workers: int = Field(gt=0)
     min_workers: int = Field(gt=0)
     model: ModelShape
+    program: Program | None = None
     num_micro_batches: int = Field(gt=0)
     micro_batch_size: int = Field(default=1, gt=0)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
@@ -98,7 +101,8 @@ class TaskProfile(BaseModel):
             )
 
     def _check_layout(self, point: ThroughputPoint) -> None:
-        if misfit := self.model.misfit(point.layout):
+        misfit = self.model.misfit(point.layout) if self.program is None else None
+        if misfit:
             raise ValueError(
                 f"throughput: layout {point.layout} does not fit the model: {misfit};"
                 f" {self._allowed_layouts()}"
@@ -124,6 +128,8 @@ def default_task_profiles() -> list[TaskProfile]:
 def load_task_profiles(path: Path) -> list[TaskProfile]:
     """Read the task profiles in the TOML file ``path``, in their order; at least one.
 
+    Directories of programs are relative to the file's.
+
     Raises:
         ProfileError: The file can't be read, is empty or not TOML, or a profile in it is wrong.
     """
@@ -132,7 +138,17 @@ def load_task_profiles(path: Path) -> list[TaskProfile]:
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ProfileError(f"{path}: {reason}; name a TOML file with task profiles") from error
-    return _parse(content, str(path))
+    return [_anchored(profile, path.parent) for profile in _parse(content, str(path))]
+
+
+def _anchored(profile: TaskProfile, folder: Path) -> TaskProfile:
+    """Return the profile with the directory of its program, relative to ``folder``, made absolute."""
+    program = profile.program
+    if program is None or not program.directory:
+        return profile
+    directory = str((folder / program.directory).resolve())
+    anchored = program.model_copy(update={"directory": directory})
+    return profile.model_copy(update={"program": anchored})
 
 
 def _parse(content: bytes, source: str) -> list[TaskProfile]:
@@ -208,6 +224,7 @@ def _unknown_key(location: tuple[int | str, ...]) -> str:
     known: dict[str, list[str]] = {
         "": sorted(TaskProfile.model_fields),
         "model": sorted(ModelShape.model_fields),
+        "program": sorted(Program.model_fields),
         "throughput": sorted(ThroughputTable.model_fields),
         "points": sorted(ThroughputPoint.model_fields),
         "layout": sorted(Layout.__dataclass_fields__),

@@ -103,6 +103,7 @@ def _task(task: TaskState, max_losses: int | None) -> TaskView:
         flops_per_s=flops_per_s,
         losses={iteration: task.losses[iteration] for iteration in newest},
         num_rerun_iterations=task.num_rerun_iterations,
+        unsupported=list(task.unsupported),
         transition=_transition(task.transition) if task.transition else None,
     )
 

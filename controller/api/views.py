@@ -114,6 +114,8 @@ class TaskView(View):
     losses: dict[int, float] = {}
     """Loss by iteration: all of them in the final report, the newest 120 in the stream."""
     num_rerun_iterations: int = 0
+    unsupported: list[str] = []
+    """Settings that do not recover in process, with the reasons; its faults take new processes."""
     transition: TransitionView | None = None
     """The present transition, or the newest; None before there was one."""
 

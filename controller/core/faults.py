@@ -22,7 +22,14 @@ from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
 _SOURCE_PLACE: Final = re.compile(r"^\[[^]\s]+:\d+\] ")
 """Where in its own C++ source a library raised: long, and of no use to operators."""
 
-EvidenceKind = Literal["exit", "exception", "collective", "launch", "overdue", "hang", "contact"]
+EvidenceKind = Literal[
+    "exit", "exception", "refusal", "collective", "launch", "overdue", "hang", "contact"
+]
+
+_REFUSALS: Final = frozenset({"LaunchError", "ProgramError"})
+"""Exceptions by which a rank refuses the task's settings: they come again at every start."""
+
+_MAX_SUMMARY_CHARS: Final = 400
 
 SEV1: Final = "SEV1"
 SEV2: Final = "SEV2"
@@ -66,6 +73,11 @@ class Diagnosis:
     root: Evidence
     reason: str
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the task's settings are at fault, so that another try ends the same."""
+        return self.root.kind == "refusal"
+
 
 def evidence_of(
     observation: RankExited | RankRaised | LaunchFailed,
@@ -82,8 +94,10 @@ def evidence_of(
         case RankExited():
             kind, summary = "exit", f"{who} {_ending(observation)}"
         case RankRaised():
-            kind = "collective" if observation.is_in_collective else "exception"
-            first_line = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])[:200]
+            kind = _kind_of(observation)
+            first_line = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])[
+                :_MAX_SUMMARY_CHARS
+            ]
             summary = f"{who} raised {observation.exception_type}: {first_line}"
         case LaunchFailed():
             kind, summary = "launch", f"{who} could not be started: {observation.reason}"
@@ -100,6 +114,12 @@ def evidence_of(
     )
 
 
+def _kind_of(raised: RankRaised) -> EvidenceKind:
+    if raised.is_in_collective:
+        return "collective"
+    return "refusal" if raised.exception_type in _REFUSALS else "exception"
+
+
 def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
     """Name the fault that ``evidence`` speaks for, or return None where it shows only symptoms."""
     conclusive = [item for item in evidence if item.is_conclusive]
@@ -109,7 +129,7 @@ def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
     own_exceptions = [
         item
         for item in conclusive
-        if item.kind == "exception" and item.global_rank == root.global_rank
+        if item.kind in {"exception", "refusal"} and item.global_rank == root.global_rank
     ]
     return _name(own_exceptions[0] if own_exceptions else root, num_symptoms=len(evidence) - 1)
 
@@ -137,6 +157,7 @@ def _name(root: Evidence, *, num_symptoms: int) -> Diagnosis:
 _STATUS_BY_KIND: Final[Mapping[EvidenceKind, tuple[str, str]]] = {
     "exit": ("exited_abnormally", "process supervision"),
     "exception": ("other_software_error", "exception propagation"),
+    "refusal": ("other_software_error", "exception propagation"),
     "collective": ("other_software_error", "exception propagation"),
     "launch": ("other_software_error", "process supervision"),
     "overdue": ("task_hang", "online statistical monitoring"),

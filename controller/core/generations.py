@@ -6,10 +6,12 @@ name, goes on at once: where it is to be, or, while that is not decided or not f
 replicas that it has left. How the iteration is finished is decided in ``controller.core.regroup``.
 
 A task whose next layout has another tp or pp, or that would leave no rank of some stage behind,
-stops with a checkpoint instead and starts from it (``controller.core.lifecycle``).
+stops with a checkpoint instead and starts from it (``controller.core.lifecycle``). So does one that
+can't recover in process; after a fault all its processes are started anew, from disk.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from controller.core.arrangement import keep_replicas, whole_replicas
 from controller.core.incidents import name_cause, note_resume
@@ -69,7 +71,7 @@ def continue_parked(turn: Turn) -> None:
 def keeps_every_stage(task: TaskState, target: Target) -> bool:
     """Whether living ranks that stay hold the state of every (tp, pp), and all of it if sharded."""
     layout = task.layout
-    if layout is None or not _is_same_model(layout, target.layout):
+    if layout is None or task.unsupported or not _is_same_model(layout, target.layout):
         return False
     continues = _continues(task, target, task.living_ranks)
     if task.spec.is_sharded:
@@ -169,7 +171,7 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
         for number, rank in task.ranks.items()
         if rank.can_go_on and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
     }
-    continues = _continues(task, goal, fit)
+    continues = _continues(task, goal, () if task.unsupported else fit)
     decision = _decide(task, goal, continues)
     note_resume(turn, task, decision)
     turn.tell(
@@ -222,6 +224,10 @@ def _parked(task: TaskState) -> Parked:
 
 
 def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> Decision:
+    if task.unsupported:
+        decision = decide(_parked(task), goal.layout, {}, excluded=("peer", "memory"))
+        names = ", ".join(each.partition(": ")[0] for each in task.unsupported)
+        return replace(decision, reason=f"restart from disk: not in process with {names}")
     return decide(
         _parked(task),
         goal.layout,

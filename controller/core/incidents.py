@@ -152,10 +152,12 @@ def _recover(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnos
         incident.become(IncidentState.ACTING)
         return
     task.num_recoveries += 1
-    if task.num_recoveries > turn.policy.max_recoveries:
+    if diagnosis.is_refusal or task.num_recoveries > turn.policy.max_recoveries:
         _hold_task(turn, task, incident, diagnosis)
         return
-    needs_process = any(rank.is_broken or not rank.is_alive for rank in task.ranks.values())
+    needs_process = bool(task.unsupported) or any(
+        rank.is_broken or not rank.is_alive for rank in task.ranks.values()
+    )
     name_fault(turn, incident, diagnosis, "restart" if needs_process else "reattempt")
     incident.become(IncidentState.ACTING)
     if task.can_regroup:
@@ -169,7 +171,9 @@ def _hold_task(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagn
     name_fault(turn, incident, diagnosis, "none")
     incident.become(IncidentState.HELD)
     text = (
-        f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"
+        "the task's settings are refused, and would be again: the task is held; mend them"
+        if diagnosis.is_refusal
+        else f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"
         " propose a plan to try again"
     )
     task.target = task.interim = None

@@ -67,6 +67,7 @@ def observe(turn: Turn, event: Observed) -> None:
             take_position(task, observation.global_rank, observation.position)
         case RankJoined():
             rank.joined = observation
+            _take_unsupported(turn, task, observation)
             _take_joined(turn, task)
         case LaunchFailed():
             rank.is_broken = True
@@ -110,6 +111,20 @@ def _take_fault(
     if task.can_regroup or task.phase is TaskPhase.STOPPING:
         take_evidence(turn, task, evidence)
         judge_nodes_of(turn, task)
+
+
+def _take_unsupported(turn: Turn, task: TaskState, joined: RankJoined) -> None:
+    """Tell operators once what the task does not recover from in process, and remember it."""
+    new = [each for each in joined.unsupported if each not in task.unsupported]
+    if not new:
+        return
+    task.unsupported = (*task.unsupported, *new)
+    turn.tell(
+        "warning", "unsupported", task.spec.task,
+        "does not recover in process, its faults start all its processes anew from disk: "
+        + "; ".join(new),
+        unsupported="; ".join(new),
+    )  # fmt: skip
 
 
 def _take_joined(turn: Turn, task: TaskState) -> None:

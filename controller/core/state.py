@@ -181,6 +181,8 @@ class TaskState:
     parking: Parking | None = None
     resume: Resume = field(default_factory=Resume)
     """How the present generation took up training."""
+    unsupported: tuple[str, ...] = ()
+    """What its ranks said does not recover in process; then none of its processes goes on."""
     tried: set[Literal["memory"]] = field(default_factory=set)
     """Sources of state that have led to no committed iteration yet."""
     leaving: dict[tuple[Generation, int], Worker] = field(default_factory=dict)

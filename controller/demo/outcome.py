@@ -35,6 +35,7 @@ def _task(task: TaskView) -> dict[str, JsonValue]:
         "layout": {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp} if layout else None,
         "iterations": task.iteration,
         "rerun_iterations": task.num_rerun_iterations,
+        "unsupported": list(task.unsupported),
         "losses": {str(iteration): losses[str(iteration)] for iteration in sorted(task.losses)},
     }
 

@@ -257,6 +257,7 @@ def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
 def _training_spec(profile: TaskProfile, options: DemoOptions, checkpoints: Path) -> TrainingSpec:
     return TrainingSpec(
         model=profile.model,
+        program=profile.program,
         data_path=options.data_path,
         checkpoint_dir=str(checkpoints / profile.name),
         checkpoint_interval=profile.checkpoint_interval,

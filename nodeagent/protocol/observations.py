@@ -81,6 +81,8 @@ class RankJoined(Observation):
         source: Where its state came from.
         form_s: Seconds to leave the old process groups and form the new ones.
         state_s: Seconds to get the state and the partial results of the iteration.
+        unsupported: Settings of the task that do not recover in process, each with the reason; its
+            faults are handled by new processes. Empty where it recovers, and from older ranks.
     """
 
     kind: Literal["rank_joined"] = "rank_joined"
@@ -88,6 +90,7 @@ class RankJoined(Observation):
     source: StateSource
     form_s: float
     state_s: float
+    unsupported: tuple[str, ...] = ()
 
 
 class LaunchFailed(Observation):

@@ -8,6 +8,7 @@ from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.regroup import RankRef, Resume
 from profiles.layout import Layout
 from profiles.model import ModelShape
+from profiles.program import Program
 
 
 class TrainingSpec(BaseModel):
@@ -17,6 +18,7 @@ class TrainingSpec(BaseModel):
 
     Attributes:
         model: Shape of the model.
+        program: Training program; None for the built-in GPT.
         data_path: Text file that is read as bytes; empty means the reference text of CPython.
         checkpoint_dir: Directory of the task's checkpoints, shared by all nodes.
         checkpoint_interval: Iterations between two checkpoints.
@@ -36,6 +38,7 @@ class TrainingSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: ModelShape
+    program: Program | None = None
     data_path: str = ""
     checkpoint_dir: str
     checkpoint_interval: int = Field(default=5, gt=0)

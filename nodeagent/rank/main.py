@@ -13,21 +13,26 @@ import sys
 import threading
 import traceback
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import torch
+from megatron.core.optimizer import MegatronOptimizer
 
 from nodeagent.clock import SystemClock
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
 from nodeagent.protocol.training import RankLaunch
-from nodeagent.rank.builtin import build_loop
 from nodeagent.rank.faults import describe
 from nodeagent.rank.link import ControlLink
+from nodeagent.rank.loop import Context, Loop
+from nodeagent.rank.optimizers import UnsupportedOptimizerError
 from nodeagent.rank.parallel import Groups, Place
 from nodeagent.rank.process import set_process_name
+from nodeagent.rank.program import build_loop, restart_reasons
+from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.shim import prepare_device
 from nodeagent.rank.store import AgentStore
 from nodeagent.rank.train import PausedError, Surroundings, Training
@@ -41,6 +46,10 @@ _STORED_TIMEOUT_S: Final = 30.0
 
 class LaunchError(ValueError):
     """The launch contradicts itself: the layout fits neither the model nor the global batch."""
+
+
+class OutlivedError(Exception):
+    """This process can't go on in another generation: its loop does not recover in process."""
 
 
 def run_rank(state_dir: Path, launch: RankLaunch) -> int:
@@ -72,6 +81,7 @@ class _Process:
         self._link = ControlLink(self._socket_path, hello, _CLOCK.wall_s, self._interrupt)
         self._device: torch.device | None = None
         self._training: Training | None = None
+        self._unsupported: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self._generation = launch.generation
         self._newest_halt = Generation(0)
@@ -110,6 +120,8 @@ class _Process:
     def _train(self, launch: RankLaunch) -> RankDone:
         began = _CLOCK.monotonic_s()
         _check(launch)
+        if self._training is not None and self._unsupported:
+            raise OutlivedError("; ".join(self._unsupported))
         if self._device is None:
             self._device = prepare_device(launch.backend, launch.worker, launch.training.seed)
         place = Place(launch.global_rank, launch.layout, self._device)
@@ -125,7 +137,11 @@ class _Process:
         if self._training is None or launch.resume.source == "disk":
             # What a process has of before is nothing to begin from: there may be no checkpoint.
             around = Surroundings(self._link, self._halted, _CLOCK.monotonic_s)
-            self._training = Training(build_loop(launch.training, place), around)
+            loop = build_loop(Context(launch.training, place))
+            self._unsupported = restart_reasons(loop)
+            if launch.training.shard_optimizer:
+                loop = _with_sharded_optimizer(loop)
+            self._training = Training(loop, around)
         formed = _CLOCK.monotonic_s()
         source = self._training.enter(launch, place, groups, store)
         self._link.report(
@@ -137,6 +153,7 @@ class _Process:
                 source=source,
                 form_s=formed - began,
                 state_s=_CLOCK.monotonic_s() - formed,
+                unsupported=self._unsupported,
             )
         )
         reason = self._training.run()
@@ -190,7 +207,9 @@ class _Process:
         """
         self._has_stuck_work = isinstance(error, StuckWorkError)
         position = self._training.position(launch) if self._training is not None else None
-        is_asked_for = isinstance(error, PausedError) or self._halted.is_set()
+        # A generation that was refused before it began was not halted: the halt was of the one before.
+        is_halted = self._halted.is_set() and launch.generation == self._generation
+        is_asked_for = isinstance(error, PausedError) or is_halted
         if is_asked_for and position is not None:
             self._link.report(
                 RankHalted(
@@ -222,11 +241,19 @@ def _settle(launch: RankLaunch) -> None:
     torch.set_num_threads(1)
 
 
+def _with_sharded_optimizer(loop: Loop) -> Loop:
+    assert isinstance(loop.optimizer, MegatronOptimizer)
+    try:
+        return replace(loop, optimizer=ShardedOptimizer(loop.optimizer))
+    except UnsupportedOptimizerError as error:
+        raise LaunchError(f"shard_optimizer: {error}; set it to false") from error
+
+
 def _check(launch: RankLaunch) -> None:
     layout, training = launch.layout, launch.training
     if launch.global_rank >= layout.num_workers:
         raise LaunchError(f"rank {launch.global_rank} of a world of {layout.num_workers}")
-    misfit = training.model.misfit(layout)
+    misfit = training.model.misfit(layout) if training.program is None else None
     if misfit is not None:
         raise LaunchError(misfit)
     if training.num_micro_batches < layout.dp:

@@ -1,7 +1,9 @@
 """Which options of Megatron recover in process: the table.
 
 *In process* stands only beside options whose results are tested to be those of the fault-free run;
-everything else says what stands in the way, be it only that nobody has tested it.
+everything else says what stands in the way, be it only that nobody has tested it. Of the rest those
+are refused with which the loop would compute something else than Megatron's own does, because it
+reduces, scales and steps by itself, or could not run at all.
 
 Options that change nothing but what one forward pass computes (activation functions, normalisation,
 positions, grouped queries, sizes of layers) are not listed: a micro-batch stays a function of the
@@ -42,12 +44,14 @@ class Option:
         is_in_process: Whether it recovers in process.
         reason: What is tested, or what stands in the way.
         settings: Fields that turn it on. Of an option that recovers they are named only.
+        can_train: Whether the loop trains with it as Megatron does.
     """
 
     title: str
     is_in_process: bool
     reason: str
     settings: tuple[Setting, ...] = field(default=())
+    can_train: bool = True
 
 
 def _model(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> Setting:
@@ -149,6 +153,7 @@ OPTIONS: Final = (
         "gradients must be plain sums, divided once by what was counted; set"
         " calculate_per_token_loss, and leave average_in_collective off",
         (_model("calculate_per_token_loss", _is_on), _ddp("average_in_collective")),
+        can_train=False,
     ),
     Option(
         "functions that drive the reduction",
@@ -160,6 +165,7 @@ OPTIONS: Final = (
             _model("param_sync_func"),
             _model("grad_scale_func"),
         ),
+        can_train=False,
     ),
     Option(
         "clipping and counting in the optimizer",
@@ -167,17 +173,20 @@ OPTIONS: Final = (
         "they are collectives inside the step, which a fault would leave half done; set clip_grad"
         " to 0 and the loop's max_grad_norm instead",
         (_optimizer("clip_grad"), _optimizer("log_num_zeros_in_grad")),
+        can_train=False,
     ),
     Option(
         "optimizers other than Adam",
         False,
-        "their state is not handed over between processes",
+        "their state can't be handed over between processes; set optimizer to adam",
         (_optimizer("optimizer", lambda value: value == "adam"),),
+        can_train=False,
     ),
     Option(
         "bfloat16",
         False,
-        "not tested; parameters and their float32 copies would have to stay in step",
+        "not tested, since Megatron's optimizer for it refuses CPU tensors; parameters and their"
+        " float32 copies would have to stay in step",
         (
             _model("bf16"),
             _optimizer("bf16"),
@@ -190,6 +199,7 @@ OPTIONS: Final = (
         False,
         "the scale is state of its own, and its search for infinities is a vote besides ours",
         (_model("fp16"), _optimizer("fp16"), _optimizer("loss_scale")),
+        can_train=False,
     ),
     Option(
         "fp8, fp4 and other quantised training",
@@ -208,7 +218,7 @@ OPTIONS: Final = (
     Option(
         "Megatron's distributed optimizer",
         False,
-        "it refuses CPU tensors and is not tested; its shards are nobody else's",
+        "its shards are tied to Megatron's own reduction: set `shard_optimizer` of the task instead",
         (
             _ddp("use_distributed_optimizer"),
             _optimizer("use_distributed_optimizer"),
@@ -219,6 +229,7 @@ OPTIONS: Final = (
             _ddp("reduce_scatter_with_fp32_accumulation"),
             _optimizer("use_precision_aware_optimizer"),
         ),
+        can_train=False,
     ),
     Option(
         "fully sharded data parallelism",
@@ -229,12 +240,14 @@ OPTIONS: Final = (
             _ddp("use_custom_fsdp"),
             _ddp("data_parallel_sharding_strategy", lambda value: value == "no_shard"),
         ),
+        can_train=False,
     ),
     Option(
         "virtual pipeline stages",
         False,
         "a stage has several chunks of the model, and a micro-batch passes each on its own",
         (_model("virtual_pipeline_model_parallel_size", _is_at_most_one),),
+        can_train=False,
     ),
     Option(
         "context parallelism",
@@ -245,6 +258,7 @@ OPTIONS: Final = (
             _model("hierarchical_context_parallel_sizes"),
             _model("hybrid_context_parallel"),
         ),
+        can_train=False,
     ),
     Option(
         "mixture of experts, expert parallelism",
@@ -255,6 +269,7 @@ OPTIONS: Final = (
             _model("expert_model_parallel_size", _is_at_most_one),
             _model("overlap_moe_expert_parallel_comm"),
         ),
+        can_train=False,
     ),
     Option(
         "multi-token prediction",
@@ -297,15 +312,21 @@ OPTIONS: Final = (
         ),
     ),
     Option(
-        "weight gradients outside of the hooks",
+        "weight gradients added by the backward kernels",
         False,
         "not tested; they reach the sums when our bookkeeping does not expect it",
+        (_model("gradient_accumulation_fusion"),),
+    ),
+    Option(
+        "weight gradients after the backward pass",
+        False,
+        "they reach the sums after the loop has begun to reduce them",
         (
-            _model("gradient_accumulation_fusion"),
             _model("delay_wgrad_compute"),
             _ddp("delay_wgrad_compute"),
             _model("defer_embedding_wgrad_compute"),
         ),
+        can_train=False,
     ),
     Option(
         "offloading to host memory",
@@ -320,8 +341,9 @@ OPTIONS: Final = (
     Option(
         "query-key clipping",
         False,
-        "it changes parameters outside of the optimizer's step",
+        "it changes parameters after the optimizer's step, which the loop does not do",
         (_model("qk_clip"),),
+        can_train=False,
     ),
     TRANSFORMER_ENGINE,
 )

@@ -16,12 +16,18 @@ from typing import Any, Final
 import torch
 from megatron.core.dist_checkpointing.mapping import ShardedTensor
 from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.optimizer.optimizer import FP32Optimizer
 from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.checkpoint.manifest import CheckpointError
 from nodeagent.rank.checkpoint.whole import FlatSlice, Tree
-from nodeagent.rank.optimizers import MOMENTS, adams_of, new_adam_state
+from nodeagent.rank.optimizers import (
+    MOMENTS,
+    UnsupportedOptimizerError,
+    adams_of,
+    new_adam_state,
+)
 from nodeagent.rank.packed import Extent
 from nodeagent.rank.wake import wait_unless_halted
 
@@ -37,11 +43,15 @@ class ShardedOptimizer:
             rates and the like are set in its ``param_groups``, as usual.
 
     Raises:
-        UnsupportedOptimizerError: It is not Adam.
+        UnsupportedOptimizerError: It is not one Adam over the model's own parameters in float32.
     """
 
     def __init__(self, optimizer: MegatronOptimizer) -> None:
         self.inner = optimizer
+        parts = getattr(optimizer, "chained_optimizers", [optimizer])
+        if len(parts) != 1 or not isinstance(parts[0], FP32Optimizer):
+            kinds = ", ".join(type(part).__name__ for part in parts)
+            raise UnsupportedOptimizerError(f"only FP32Optimizer is sharded, not {kinds}")
         (self._whole,) = adams_of(optimizer)
         self._parameters = [one for group in self._whole.param_groups for one in group["params"]]
         self._runs: list[torch.nn.Parameter] = []

@@ -1,11 +1,12 @@
 """The check of a job against ``option_table``: does it recover in process?
 
-An option that is not known to is refused by name when a job starts, and the job's faults are handled
-by restarting its processes instead.
+An option that is not known to is named when a job starts, and the job's faults are handled by
+starting its processes anew. With some options the loop can't train at all; these jobs are refused.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 from megatron.core.distributed import DistributedDataParallelConfig
@@ -13,6 +14,10 @@ from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from nodeagent.rank.option_table import OPTIONS, TRANSFORMER_ENGINE, Holder
+
+_ELEMENTS_PER_REPLICA: Final = 1_000_000
+_FEWEST_ELEMENTS: Final = 40_000_000
+"""Megatron's own bucket size: so many elements for every replica, but no fewer than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +27,15 @@ class Unsupported:
     Attributes:
         name: The setting with its value, as written in Megatron's configuration.
         reason: What stands in the way, and what to set instead where there is something.
+        can_train: Whether the job trains with it, and only its recovery takes new processes.
     """
 
     name: str
     reason: str
+    can_train: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
 
 
 def unsupported(
@@ -48,7 +58,7 @@ def unsupported(
         "optimizer": optimizer_config,
     }
     found = [
-        Unsupported(f"{setting.name} = {value!r}", option.reason)
+        Unsupported(f"{setting.name} = {value!r}", option.reason, option.can_train)
         for option in OPTIONS
         for setting in option.settings
         # What this version of Megatron does not have can't be used.
@@ -62,18 +72,32 @@ def unsupported(
     return [*found, *(Unsupported(name, reason) for name in sorted(names))]
 
 
+def as_chosen(
+    ddp_config: DistributedDataParallelConfig, num_replicas: int
+) -> DistributedDataParallelConfig:
+    """Return a wrapper's settings with None for a bucket size that Megatron filled in by itself.
+
+    Only where that depends on the number of replicas; with few it is a constant, as good as any.
+    """
+    own = _ELEMENTS_PER_REPLICA * num_replicas
+    if own <= _FEWEST_ELEMENTS or ddp_config.bucket_size != own:
+        return ddp_config
+    return replace(ddp_config, bucket_size=None)
+
+
 def _is_te(module: torch.nn.Module) -> bool:
     return any(kind.__module__.startswith("transformer_engine") for kind in type(module).__mro__)
 
 
 def markdown_table() -> str:
-    """Return the table for ``docs/in-process-support.md``, options that recover first."""
+    """Return the table for ``docs/in-process-support.md``, options that recover first, refused ones last."""
     rows = [
         "| option | in process | settings | |",
         "|---|---|---|---|",
     ]
-    for option in sorted(OPTIONS, key=lambda option: not option.is_in_process):
+    for option in sorted(OPTIONS, key=lambda each: (not each.is_in_process, not each.can_train)):
         names = dict.fromkeys(f"`{setting.name}`" for setting in option.settings)
-        verdict = "yes" if option.is_in_process else "no: restart"
+        restart = "no: restart" if option.can_train else "no: refused"
+        verdict = "yes" if option.is_in_process else restart
         rows.append(f"| {option.title} | {verdict} | {', '.join(names)} | {option.reason} |")
     return "\n".join(rows) + "\n"

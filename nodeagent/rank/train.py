@@ -254,7 +254,7 @@ class Training:
             return
         assert self._checkpoints is not None
         self._checkpoints.note_loss(vote.iteration, vote.loss)
-        launch, spec = self.launch, self.launch.training
+        launch, loop = self.launch, self._loop
         is_resumed = vote.iteration == launch.resume.committed + 1 and not is_fresh
         self._control.report(
             IterationCommitted(
@@ -264,7 +264,7 @@ class Training:
                 iteration=vote.iteration,
                 loss=vote.loss,
                 duration_s=duration_s,
-                num_tokens=spec.num_micro_batches * spec.micro_batch_size * spec.model.seq_length,
+                num_tokens=loop.num_micro_batches * loop.micro_batch_size * loop.seq_length,
                 grad_norm=vote.grad_norm,
                 num_recomputed=launch.resume.num_recomputed if is_resumed else 0,
                 num_saved=launch.resume.num_saved if is_resumed else 0,

@@ -114,6 +114,8 @@ class World:
         self.tasks = {name: FakeTask() for name in machine.state.tasks}
         self.runs: dict[tuple[TaskId, Generation], Run] = {}
         self.starts: list[tuple[float, StartRanks]] = []
+        self.unsupported: dict[TaskId, tuple[str, ...]] = {}
+        """What the ranks of a task say does not recover in process."""
         self.deaf: set[int] = set()
         """Processes that hang: they do not park."""
         self._queue: list[tuple[float, float, int, Callable[[], None]]] = []
@@ -272,6 +274,9 @@ class World:
         assert start.generation == 1 or old, "a generation was left out"
         number_by_worker = {worker: number for number, worker in enumerate(start.placement)}
         for node, rank in self._ranks(start.task, Generation(start.generation - 1)):
+            if start.task in self.unsupported:
+                assert not start.continues
+                continue
             number = number_by_worker.get(Worker(node.name, rank.worker))
             ref = RankRef(generation=rank.generation, global_rank=rank.global_rank)
             if number is not None and start.continues.get(number) == ref:
@@ -362,7 +367,7 @@ class World:
         for number, rank in sorted(run.ranks.items()):
             joined = RankJoined(
                 **_who(rank), iteration=rank.iteration, source=sources[number], form_s=FORM_S,
-                state_s=0.01,
+                state_s=0.01, unsupported=self.unsupported.get(run.task, ()),
             )  # fmt: skip
             self.observe(self._node_of(rank), joined)
         self._begin_iteration(run)
@@ -533,7 +538,7 @@ class World:
         node, rank = self.rank(task, global_rank)
         self.end_rank(node, rank, number=9)
 
-    def raise_in_rank(self, task: str, global_rank: int) -> None:
+    def raise_in_rank(self, task: str, global_rank: int, kind: str = "ValueError") -> None:
         """Have a rank raise an exception of its own; it then waits for the verdict."""
         node, rank = self.rank(task, global_rank)
         if rank.is_parked:
@@ -541,7 +546,7 @@ class World:
         self.fail_peers(rank)
         rank.is_parked = True
         rank.is_faulty = True
-        self._raise(node, rank, "ValueError", "bad batch", is_own=True)
+        self._raise(node, rank, kind, "bad batch", is_own=True)
 
     def vanish(self, name: str) -> None:
         """Let the ranks of a node be gone without a word, as after a restart of the machine."""

@@ -208,6 +208,32 @@ def test_every_setting_of_the_table_exists_in_this_megatron() -> None:
             assert setting.name in names, option.title
 
 
+@pytest.mark.parametrize(("num_replicas", "is_named"), [(2, False), (40, False), (41, True)])
+def test_bucket_size_that_megatron_filled_in_is_named_where_it_follows_the_replicas(
+    num_replicas: int, is_named: bool
+) -> None:
+    support = import_module("nodeagent.rank.support")
+    filled_in = max(40_000_000, 1_000_000 * num_replicas)
+    config = import_module("megatron.core.distributed").DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True, overlap_grad_reduce=True, bucket_size=filled_in
+    )
+    chosen = support.as_chosen(config, num_replicas)
+    found = support.unsupported(SimpleNamespace(), chosen)
+    assert [one.name for one in found] == ["bucket_size = None"] * is_named
+
+
+@pytest.mark.parametrize(
+    ("config", "can_train"),
+    [({"bf16": True}, True), ({"calculate_per_token_loss": False}, False), ({"fp16": True}, False)],
+)
+def test_what_the_loop_would_compute_wrongly_is_told_from_what_only_restarts(
+    config: Settings, can_train: bool
+) -> None:
+    support = import_module("nodeagent.rank.support")
+    [found] = support.unsupported(SimpleNamespace(**config), SimpleNamespace())
+    assert found.can_train is can_train
+
+
 def test_unknown_setting_of_another_megatron_is_passed_over() -> None:
     support = import_module("nodeagent.rank.support")
     assert support.unsupported(SimpleNamespace(), SimpleNamespace(), None) == []

@@ -136,6 +136,20 @@ def test_a_rank_that_raised_is_replaced_and_the_others_go_on() -> None:
     assert only_incident(world).action == "restart"
 
 
+def test_a_task_whose_settings_are_refused_is_held_at_once() -> None:
+    world = demo_world()
+    world.raise_in_rank("gpt-b", 2, kind="ProgramError")
+    world.run_until(lambda: task(world, B).phase is TaskPhase.HELD)
+    assert task(world, B).generation == 1
+    incident = only_incident(world)
+    assert (incident.action, incident.state) == ("none", IncidentState.HELD)
+    assert "ProgramError: bad batch" in incident.reason
+    [held] = [line for _, line in world.announcements if line.kind == "held"]
+    assert "mend them" in held.text
+    trained_alone = task(world).iteration + 3
+    world.run_until(lambda: task(world).iteration >= trained_alone)
+
+
 def test_failed_collectives_without_a_cause_are_reattempted_with_the_same_processes() -> None:
     world = demo_world()
     before = pids(world)

@@ -31,6 +31,7 @@ def test_an_undisturbed_run_has_every_loss_and_nothing_else_to_tell() -> None:
         "layout": {"tp": 1, "pp": 1, "dp": 4},
         "iterations": 130,
         "rerun_iterations": 0,
+        "unsupported": [],
         "losses": {str(i): 5.5 - i / 100 for i in range(1, 131)},
     }
 
@@ -80,6 +81,7 @@ def test_a_task_that_never_ran_has_no_layout() -> None:
         "layout": None,
         "iterations": 0,
         "rerun_iterations": 0,
+        "unsupported": [],
         "losses": {},
     }
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from profiles.layout import Layout
+from profiles.program import Program
 from profiles.tasks import ProfileError, default_task_profiles, load_task_profiles
 
 GOOD = """\
@@ -90,8 +91,28 @@ MISTAKES = {
         (
             "task 'gpt': unknown key zzz; known: checkpoint_interval, iteration_floor_s,"
             " learning_rate, memory_interval, micro_batch_size, min_workers, model, name,"
-            " num_micro_batches, shard_optimizer, throughput, weight, workers"
+            " num_micro_batches, program, shard_optimizer, throughput, weight, workers"
         ),
+    ),
+    "program without a function": (
+        "[task.throughput]",
+        '[task.program]\nfunction = "mine.py"\n[task.throughput]',
+        "task 'gpt': program.function = 'mine.py': must be package.module:function",
+    ),
+    "unknown key of the program": (
+        "[task.throughput]",
+        '[task.program]\nfunktion = "mine:build"\n[task.throughput]',
+        "task 'gpt': unknown key program.funktion; did you mean 'function'?",
+    ),
+    "option of a program that is a list": (
+        "[task.throughput]",
+        '[task.program]\nfunction = "mine:build"\noptions = { sizes = [1, 2] }\n[task.throughput]',
+        "task 'gpt': program.options.sizes: must be text, a finite number, true or false",
+    ),
+    "option of a program that is not finite": (
+        "[task.throughput]",
+        '[task.program]\nfunction = "mine:build"\noptions = { std = inf }\n[task.throughput]',
+        "task 'gpt': program.options.std = inf: must be text, a finite number, true or false",
     ),
     "missing key": ("min_workers = 2\n", "", "task 'gpt': min_workers is missing"),
     "missing key of the model": (
@@ -211,6 +232,30 @@ def test_a_mistake_is_one_error_with_place_value_and_mend(
 def test_layers_must_be_a_multiple_of_the_pipeline_stages(path: Path) -> None:
     deep = GOOD.replace("tp = 2, pp = 1", "tp = 1, pp = 2").replace("layers = 2", "layers = 3")
     assert "num_layers 3 is not a multiple of pp 2" in refusal(path, deep)
+
+
+OWN = """
+[task.program]
+function = "mine.loop:build"
+directory = "own"
+options = { dtype = "bf16", layers = 2, std = 0.02, gated = true }
+"""
+
+
+def test_a_program_is_found_beside_its_file_and_keeps_the_types_of_its_options(path: Path) -> None:
+    path.write_text(GOOD + OWN)
+    [profile] = load_task_profiles(path)
+    assert profile.program is not None
+    assert profile.program.function == "mine.loop:build"
+    assert profile.program.directory == str(path.parent / "own")
+    told = Program.model_validate_json(profile.program.model_dump_json()).options
+    assert told == {"dtype": "bf16", "layers": 2, "std": 0.02, "gated": True}
+    assert [type(value) for value in told.values()] == [str, int, float, bool]
+
+
+def test_which_layouts_fit_is_known_to_the_program_alone(path: Path) -> None:
+    path.write_text(GOOD.replace("heads = 4", "heads = 1") + OWN)
+    assert load_task_profiles(path)[0].throughput.layout(2) == Layout(tp=2)
 
 
 def test_two_tasks_of_one_name_are_refused(path: Path) -> None:

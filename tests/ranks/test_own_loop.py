@@ -1,0 +1,258 @@
+"""The example of a training program of one's own trains, recovers exactly, and errors are clear."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from controller.core.parked import Parked
+from controller.core.regroup import decide
+from nodeagent.protocol.regroup import RankRef, Resume
+from nodeagent.protocol.training import RankLaunch, TrainingSpec
+from profiles.layout import Layout
+from profiles.program import Program
+from tests.fakes.rank_host import REPOSITORY, RankHost, launches
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+
+EXAMPLE = Program(
+    function="own_loop:build",
+    directory=str(REPOSITORY / "examples" / "own_loop"),
+    options={"warmup_iterations": 3, "decay_iterations": 12},
+)
+
+
+def spec_of(training: TrainingSpec, program: Program = EXAMPLE) -> TrainingSpec:
+    return training.model_copy(update={"program": program, "learning_rate": 3e-3})
+
+
+HEAD = f"""\
+from dataclasses import replace
+import sys
+sys.path.append({EXAMPLE.directory!r})
+import own_loop
+
+def build(context):
+    loop = own_loop.build(context)
+"""
+
+UNUSUAL = f"""\
+import sys
+sys.path.append({EXAMPLE.directory!r})
+import own_loop
+
+def build(context):
+    usual = own_loop.DistributedDataParallelConfig
+    changed = {{context.options["off"]: False}}
+    own_loop.DistributedDataParallelConfig = lambda **chosen: usual(**chosen | changed)
+    return own_loop.build(context)
+"""
+
+
+def unusual(directory: Path, setting: str) -> Program:
+    """Return the example with one setting of Megatron's wrapper off."""
+    (directory / "unusual.py").write_text(UNUSUAL)
+    options = {**EXAMPLE.options, "off": setting}
+    return Program(function="unusual:build", directory=str(directory), options=options)
+
+
+def beside(spec: TrainingSpec, name: str) -> TrainingSpec:
+    """The same training with checkpoints of its own."""
+    return spec.model_copy(update={"checkpoint_dir": f"{spec.checkpoint_dir}-{name}"})
+
+
+@pytest.fixture
+def spec(training: TrainingSpec) -> TrainingSpec:
+    dropout = training.model.model_copy(update={"hidden_dropout": 0.1, "attention_dropout": 0.1})
+    batch = {"num_micro_batches": 12, "micro_batch_size": 2, "num_iterations": 10}
+    return spec_of(training).model_copy(
+        update={"model": dropout, "checkpoint_interval": 1000, **batch}
+    )
+
+
+def kill(host: RankHost, ranks: list[RankLaunch], pids: dict[int, int], lost: int) -> None:
+    """Kill rank ``lost`` once iteration 2 was committed, and park the others."""
+    record = host.record(ranks[0])
+    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 2)
+    os.kill(pids[lost], signal.SIGKILL)
+    host.halt([launch for launch in ranks if launch.global_rank != lost], [lost])
+
+
+def test_the_model_learns_and_says_that_it_recovers_in_process(
+    host: RankHost, spec: TrainingSpec
+) -> None:
+    ranks = launches(spec, Layout(), task="own-learns")
+    losses = host.run(ranks).loss_by_iteration
+    assert losses[10] < losses[1]
+    [joined] = host.record(ranks[0]).of_kind("rank_joined")
+    assert joined.unsupported == ()
+
+
+@pytest.mark.parametrize("layout", [Layout(dp=3), Layout(tp=2), Layout(pp=2, dp=2)], ids=str)
+def test_it_runs_on_every_layout_and_replicas_change_nothing(
+    host: RankHost, training: TrainingSpec, layout: Layout
+) -> None:
+    spec = spec_of(training).model_copy(update={"num_micro_batches": 12})
+    name = f"own-{layout.tp}-{layout.pp}-{layout.dp}"
+    losses = host.run(launches(spec, layout, task=name)).loss_by_iteration
+    alone = launches(beside(spec, "one"), Layout(layout.tp, layout.pp), task=f"{name}-one")
+    assert losses == pytest.approx(host.run(alone).loss_by_iteration, rel=1e-5)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_killed_rank_is_replaced_and_the_losses_are_those_of_the_fault_free_run(
+    host: RankHost, spec: TrainingSpec, lost: int
+) -> None:
+    layout = Layout(dp=2)
+    whole = launches(beside(spec, "whole"), layout, task=f"own-whole-{lost}")
+    expected = host.run(whole).loss_by_iteration
+    ranks = launches(spec, layout, task=f"own-killed-{lost}")
+    pids = host.start(ranks)
+
+    kill(host, ranks, pids, lost)
+    kept = 1 - lost
+    positions = {kept: host.wait_for_position(ranks[kept])}
+    decision = decide(Parked(layout, spec.num_micro_batches, positions), layout, {kept: kept})
+    following = [
+        launch.model_copy(update={"generation": 2, "resume": decision.resume}) for launch in ranks
+    ]
+    ref = RankRef(generation=ranks[kept].generation, global_rank=kept)
+    following[kept] = following[kept].model_copy(update={"continues": ref})
+    host.start([following[lost]])
+    host.join(ranks[kept], following[kept])
+
+    assert host.wait_for_exit(following[lost], 60)["exit_code"] == 0, decision.reason
+    assert host.wait_for_exit(ranks[kept], 60)["exit_code"] == 0, decision.reason
+    sources = [host.record(launch).of_kind("rank_joined")[0].source for launch in following]
+    assert sources == ["peer" if number == lost else "own" for number in (0, 1)]
+    losses = {
+        **host.record(ranks[0]).loss_by_iteration,
+        **host.record(following[0]).loss_by_iteration,
+    }
+    assert losses == pytest.approx(expected, rel=1e-5)
+    if decision.rung in {"commit", "re-run"}:
+        assert losses == {number: expected[number] for number in losses}
+
+
+@pytest.mark.parametrize("setting", ["overlap_grad_reduce", "grad_reduce_in_fp32"])
+def test_an_option_that_does_not_recover_is_named_and_gets_new_processes_from_disk(
+    host: RankHost, spec: TrainingSpec, tmp_path: Path, setting: str
+) -> None:
+    layout, task = Layout(dp=2), f"own-{setting}"
+    expected = host.run(launches(beside(spec, "whole"), layout, task=f"{task}-whole"))
+    program = unusual(tmp_path, setting)
+    unusual_spec = spec.model_copy(update={"checkpoint_interval": 1, "program": program})
+    ranks = launches(unusual_spec, layout, task=task)
+    pids = host.start(ranks)
+
+    kill(host, ranks, pids, 1)
+    for launch in ranks:
+        told = host.record(launch).of_kind("rank_joined")[0].unsupported
+        assert f"{setting} = False" in {each.partition(":")[0] for each in told}
+    host.wait_for_position(ranks[0])
+    # As the controller does: the old process is ended, all ranks are new.
+    os.kill(pids[0], signal.SIGKILL)
+    host.wait_for_exit(ranks[0])
+    resume = Resume(source="disk")
+    following = [launch.model_copy(update={"generation": 2, "resume": resume}) for launch in ranks]
+    losses = host.run(following).loss_by_iteration
+
+    joined = [host.record(launch).of_kind("rank_joined")[0] for launch in following]
+    assert [one.source for one in joined] == ["disk", "disk"]
+    assert list(losses) == list(range(joined[0].iteration + 1, 11))
+    assert joined[0].iteration >= 1
+    losses |= host.record(ranks[0]).loss_by_iteration
+    assert losses == pytest.approx(expected.loss_by_iteration, rel=1e-5)
+
+
+def test_a_process_that_does_not_recover_will_not_go_on(
+    host: RankHost, spec: TrainingSpec, tmp_path: Path
+) -> None:
+    program = unusual(tmp_path, "overlap_grad_reduce")
+    spec = spec.model_copy(update={"program": program, "num_iterations": None})
+    ranks = launches(spec, Layout(dp=2), task="own-stays")
+    pids = host.start(ranks)
+    kill(host, ranks, pids, 1)
+    host.wait_for_position(ranks[0])
+    ref = RankRef(generation=ranks[0].generation, global_rank=0)
+    alone = ranks[0].model_copy(update={"generation": 2, "layout": Layout(), "continues": ref})
+    host.join(ranks[0], alone)
+    raised = host.wait_for_raise(alone)
+    assert (raised.exception_type, raised.is_in_collective) == ("OutlivedError", False)
+    assert "overlap_grad_reduce = False" in raised.message
+
+
+MISTAKES = {
+    "no module": (None, "no module mine in {directory} on this node"),
+    "import of what is missing": ("import nowhere_to_be_found", "imports nowhere_to_be_found"),
+    "raises on import": ("1 / 0", "importing mine raised ZeroDivisionError"),
+    "ends on import": ("raise SystemExit(2)", "importing mine raised SystemExit"),
+    "no function": ("def bild(context): ...", "has no function build"),
+    "not a function": ("build = 3", "can't call build"),
+    "no loop": ("def build(context): return 3", "returned int; it must return a nodeagent.rank"),
+    "no chunks": ("return replace(loop, chunks=[])", "the loop has 0 chunks"),
+    "not wrapped": (
+        "return replace(loop, chunks=[loop.chunks[0].module])",
+        "the chunk is GPTModel; wrap it in megatron.core.distributed.DistributedDataParallel",
+    ),
+    "other optimizer": (
+        "return replace(loop, optimizer=loop.optimizer.optimizer)",
+        "make it with megatron.core.optimizer.get_megatron_optimizer",
+    ),
+    "other number of micro-batches": (
+        "return replace(loop, num_micro_batches=7)",
+        "num_micro_batches of the loop is 7, that of the task 4",
+    ),
+    "no samples": ("return replace(loop, seq_length=0)", "seq_length 0 is less than 1"),
+    "negative norm": ("return replace(loop, max_grad_norm=-1)", "max_grad_norm -1 is negative"),
+    "no function of the loop": (
+        "return replace(loop, before_step=None)",
+        "before_step of the loop is not a function",
+    ),
+    "data from an iterator": (
+        """
+    batches = (loop.micro_batch(i, 0) for i in range(1, 100))
+    return replace(loop, micro_batch=lambda iteration, index: next(batches))""",
+        "micro_batch(1, 0) gave other tensors when it was asked for again",
+    ),
+    "communicates": (
+        """
+    import torch
+    torch.distributed.broadcast(next(loop.chunks[0].parameters()).data, 0)
+    return loop""",
+        "torch.distributed.broadcast was called while the loop was built",
+    ),
+    "clips by itself": (
+        """
+    loop.optimizer.config.clip_grad = 1.0
+    return loop""",
+        "uses what the loop can't train with: clip_grad = 1.0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_one_error_that_names_the_program_and_the_mend(
+    host: RankHost,
+    training: TrainingSpec,
+    tmp_path: Path,
+    text: str | None,
+    expected: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    if text is not None:
+        is_whole = "loop" not in text
+        head = "" if is_whole else HEAD
+        body = text if is_whole or text.startswith("\n") else f"    {text}"
+        (tmp_path / "mine.py").write_text(head + body)
+    program = Program(function="mine:build", directory=str(tmp_path))
+    number = list(MISTAKES.values()).index((text, expected))
+    ranks = launches(spec_of(training, program), Layout(), task=f"mistake-{number}")
+    host.start(ranks)
+    raised = host.wait_for_raise(ranks[0])
+    assert raised.exception_type == "ProgramError"
+    assert raised.message.startswith("program mine:build")
+    assert expected.format(directory=tmp_path) in raised.message
+    assert "\n" not in raised.message
+    assert not raised.is_in_collective
