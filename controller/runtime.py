@@ -20,6 +20,7 @@ from controller.core.instructions import (
     DropRendezvous,
     HaltRanks,
     Instruction,
+    PrepareRanks,
     ProbeNode,
     SetTimer,
     StartRanks,
@@ -93,6 +94,9 @@ class Runtime:
             case StartRanks():
                 for node, launches in self._launches(instruction).items():
                     fleet.start_ranks(node, launches)
+            case PrepareRanks():
+                for node, launches in self._preparations(instruction).items():
+                    fleet.start_ranks(node, launches)
             case HaltRanks():
                 fleet.halt_ranks(instruction)
             case StopRanks():
@@ -131,6 +135,22 @@ class Runtime:
                 continues=instruction.continues.get(global_rank),
                 resume=instruction.resume,
                 copy_holders=holders if training.memory_interval else (),
+            )
+            by_node.setdefault(worker.node, []).append(launch)
+        return by_node
+
+    def _preparations(self, instruction: PrepareRanks) -> dict[NodeId, list[RankLaunch]]:
+        by_node: dict[NodeId, list[RankLaunch]] = {}
+        for number, (worker, place) in instruction.spares.items():
+            launch = RankLaunch(
+                task=instruction.task,
+                generation=instruction.generation,
+                global_rank=number,
+                worker=worker.slot,
+                layout=instruction.target,
+                backend=self._backend,
+                training=self._training[instruction.task],
+                prepares_for=place,
             )
             by_node.setdefault(worker.node, []).append(launch)
         return by_node

@@ -222,6 +222,12 @@ class Commands:
                 self._hub.halt(rank.pid, whole)
 
     def _stop(self, command: StopRanks) -> None:
+        if command.only:
+            for global_rank in command.only:
+                rank = self._processes.find(RankKey(command.task, command.generation, global_rank))
+                if rank is not None:
+                    rank.kill()
+            return
         self._outbox.advance(MarkScope.STOP, command.task, command.generation)
         if command.is_graceful:
             self._outbox.advance(MarkScope.DRAIN, command.task, command.generation)

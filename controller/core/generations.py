@@ -21,6 +21,7 @@ from controller.core.parked import Parked
 from controller.core.parking import awaited_ranks, halt, has_doubtful_node
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.placement import Worker
+from controller.core.preparation import is_prepared, ready_spares
 from controller.core.progress import take_vote
 from controller.core.regroup import Decision, decide, known_votes
 from controller.core.state import RankState, Target, TaskState
@@ -48,7 +49,11 @@ def park_what_moves(turn: Turn) -> None:
         if not keeps_every_stage(task, target):
             note = f"stops to go on with {target.layout}"
             stop(turn, task, is_graceful=True, intent="run", note=note)
-        elif not obstacle(turn, task, target) or _is_in_the_way(turn, task, target):
+        elif not obstacle(turn, task, target):
+            staying = _continues(task, target, task.living_ranks).values()
+            if is_prepared(turn, task, target, staying):
+                halt(turn, task, at_boundary=True, note=f"parks to go on with {target.layout}")
+        elif _is_in_the_way(turn, task, target):
             halt(turn, task, at_boundary=True, note=f"parks to go on with {target.layout}")
 
 
@@ -171,7 +176,9 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
         for number, rank in task.ranks.items()
         if rank.can_go_on and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
     }
-    continues = _continues(task, goal, () if task.unsupported else fit)
+    continues = {}
+    if not task.unsupported:
+        continues = _continues(task, goal, fit) | ready_spares(turn, task, goal)
     decision = _decide(task, goal, continues)
     note_resume(turn, task, decision)
     turn.tell(
@@ -189,6 +196,7 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
         number: _next_rank(task, worker, old_of.get(number))
         for number, worker in enumerate(goal.placement)
     }
+    task.preparation = None
     begin_generation(turn, task, goal, ranks, decision.resume)
 
 
@@ -250,7 +258,12 @@ def _take_known_vote(turn: Turn, task: TaskState, decision: Decision) -> None:
 
 def _leave_out(turn: Turn, task: TaskState, goal: Target, continues: dict[int, int]) -> None:
     """End the processes that do not go on; where ranks are started the agent's fence does it."""
-    left_out = {n: rank.worker for n, rank in task.living_ranks.items() if n not in continues}
+    spares = task.preparation.ranks if task.preparation else {}
+    left_out = {
+        number: rank.worker
+        for number, rank in (task.ranks | spares).items()
+        if rank.is_alive and number not in continues
+    }
     task.leaving |= {(task.generation, number): worker for number, worker in left_out.items()}
     nodes = {worker.node for worker in left_out.values()} - {w.node for w in goal.placement}
     reachable = tuple(
@@ -265,7 +278,8 @@ def _leave_out(turn: Turn, task: TaskState, goal: Target, continues: dict[int, i
 def _next_rank(task: TaskState, worker: Worker, old_number: int | None) -> RankState:
     if old_number is None:
         return RankState(worker)
-    old = task.ranks[old_number]
+    spares = task.preparation.ranks if task.preparation else {}
+    old = (task.ranks | spares)[old_number]
     return RankState(
         worker,
         pid=old.pid,

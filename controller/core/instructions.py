@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controller.core.placement import Placement
+from controller.core.placement import Placement, Worker
 from controller.core.timers import Timer
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import RankRef, Resume
@@ -56,13 +56,33 @@ class HaltRanks:
 
 @dataclass(frozen=True, slots=True)
 class StopRanks:
-    """End the task's ranks of ``generation`` and older on these nodes."""
+    """End the task's ranks of ``generation`` and older on these nodes; with ``only``, just those."""
 
     cause: int
     task: TaskId
     generation: Generation
     nodes: tuple[NodeId, ...]
     is_graceful: bool
+    only: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareRanks:
+    """Start processes that build their models while the task's ``generation`` trains on.
+
+    Attributes:
+        cause: Number of the event.
+        task: The task.
+        generation: The generation that trains.
+        target: Layout that they are to be ranks of.
+        spares: By their number, beyond those of the world: the worker, and the rank it is to be.
+    """
+
+    cause: int
+    task: TaskId
+    generation: Generation
+    target: Layout
+    spares: Mapping[int, tuple[Worker, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +158,7 @@ class CarryOutDrill:
 
 Instruction = (
     StartRanks
+    | PrepareRanks
     | HaltRanks
     | StopRanks
     | ProbeNode

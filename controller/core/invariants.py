@@ -47,7 +47,10 @@ def _check_generation(task: TaskState) -> None:
     name, resume = task.spec.task, task.resume
     if (task.phase is TaskPhase.PARKING) != (task.parking is not None):
         raise InvariantViolationError(f"{name} is {task.phase}, but parking: {task.parking}")
-    if any(generation >= task.generation for generation, _ in task.leaving):
+    if any(
+        generation > task.generation or (generation == task.generation and number in task.ranks)
+        for generation, number in task.leaving
+    ):
         raise InvariantViolationError(f"{name}: a process of the present generation is left out")
     if not set(resume.kept) <= set(resume.state_from):
         raise InvariantViolationError(f"{name}: sums are kept by a rank without the state")

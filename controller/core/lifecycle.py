@@ -70,6 +70,7 @@ def begin_generation(
     if target is task.target:
         task.granted, task.interim = target.layout, None
     task.ranks = dict(ranks)
+    task.next_spare = len(task.ranks)
     task.resume = resume
     task.parking = None
     task.stopped_nodes = set()
@@ -268,8 +269,30 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         rank.iteration = max(rank.iteration, status.iteration)
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
         return  # sent before the agent had its orders; a stop would hit those that go on
+    elif task is not None and status.generation == task.generation and rank is None:
+        _take_spare_status(turn, task, node, status)
     elif not is_ours or task is None or task.phase is not TaskPhase.STOPPING:
         turn.emit(StopRanks(turn.cause, status.task, status.generation, (node,), is_graceful=False))
+
+
+def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankStatus) -> None:
+    """A process that prepares is no stray; one that nobody waits for is ended, and no other."""
+    spares = task.preparation.ranks if task.preparation else {}
+    spare = spares.get(status.global_rank)
+    if spare is not None and spare.worker.node == node:
+        spare.is_seen = True
+        spare.pid, spare.rss_bytes = status.pid, status.rss_bytes
+        return
+    turn.emit(
+        StopRanks(
+            turn.cause,
+            status.task,
+            status.generation,
+            (node,),
+            is_graceful=False,
+            only=(status.global_rank,),
+        )
+    )
 
 
 def _is_being_taken_over(task: TaskState, node: NodeId) -> bool:

@@ -43,6 +43,7 @@ from controller.core.phases import InvariantViolationError, TaskPhase
 from controller.core.placement import Unplaceable, place
 from controller.core.planning import advance_plan, reconsider
 from controller.core.policy import Policy
+from controller.core.preparation import drop_useless_spares, end_preparation
 from controller.core.state import (
     ClusterState,
     NodeSpec,
@@ -55,6 +56,7 @@ from controller.core.timers import (
     CapacityOverdue,
     HaltOverdue,
     JudgeNode,
+    PrepareOverdue,
     SettleIncident,
     StartOverdue,
     StopOverdue,
@@ -112,6 +114,7 @@ class Machine:
         leave_behind_unreachable(turn)
         if self._num_finished() > num_finished:
             reconsider(turn, trigger="a finished task", seen="a task has finished")
+        drop_useless_spares(turn)
         park_what_moves(turn)
         continue_parked(turn)
         start_what_can_start(turn)
@@ -200,6 +203,10 @@ def _fire(turn: Turn, timer: Timer) -> None:
             task = turn.state.tasks[timer.task]
             if task.generation == timer.generation:
                 _hasten(turn, task)
+        case PrepareOverdue():
+            task = turn.state.tasks[timer.task]
+            if task.generation == timer.generation:
+                end_preparation(task)
         case CapacityOverdue():
             task = turn.state.tasks[timer.task]
             if task.parking and task.generation == timer.generation:

@@ -254,6 +254,8 @@ def _forget_targets(turn: Turn, name: NodeId) -> None:
         task.leaving = {key: worker for key, worker in task.leaving.items() if worker.node != name}
         if task.interim and task.interim.uses(name):
             task.interim = None
+        for spare in task.preparation.ranks.values() if task.preparation else ():
+            spare.is_alive &= spare.worker.node != name
         is_elsewhere = task.can_regroup and task.place and not task.place.uses(name)
         if is_elsewhere and task.target and task.target.uses(name):
             task.target = task.place

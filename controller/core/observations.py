@@ -13,10 +13,12 @@ from controller.core.lifecycle import lose_rank
 from controller.core.nodes import judge_nodes_of
 from controller.core.parking import take_position
 from controller.core.phases import TaskPhase
+from controller.core.preparation import observe_spare
 from controller.core.progress import take_commit
 from controller.core.state import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.observations import (
+    AnyObservation,
     CheckpointSaved,
     IterationCommitted,
     LaunchFailed,
@@ -41,10 +43,16 @@ def observe(turn: Turn, event: Observed) -> None:
     if observation.generation != task.generation:
         if isinstance(observation, RankExited | LaunchFailed):
             task.leaving.pop((observation.generation, observation.global_rank), None)
-        return
-    rank = task.ranks.get(observation.global_rank)
-    if rank is None:
-        return
+    elif observation.global_rank in task.ranks:
+        _observe_rank(turn, task, event, observation)
+    else:
+        observe_spare(turn, task, observation)
+
+
+def _observe_rank(
+    turn: Turn, task: TaskState, event: Observed, observation: AnyObservation
+) -> None:
+    rank = task.ranks[observation.global_rank]
     rank.is_seen = True
     match observation:
         case RankStarted():

@@ -30,6 +30,8 @@ class Policy:
         stop_limit_s: A graceful stop must end within this; then the ranks are killed.
         halt_limit_s: Ranks that were told to park must have done so within this, or within
             ``stall_factor`` iterations if that is longer; who has not, hangs.
+        prepare_limit_s: How long a task that is to grow trains on while its new ranks build their
+            models; then it grows with ranks that are not prepared.
         capacity_limit_s: How long a parked task waits for workers that other tasks are to free,
             before it goes on without them.
         max_recoveries: Recoveries of a task without a new iteration between them, after which it
@@ -50,6 +52,7 @@ class Policy:
     start_limit_s: float = 120.0
     stop_limit_s: float = 30.0
     halt_limit_s: float = 2.0
+    prepare_limit_s: float = 60.0
     capacity_limit_s: float = 2.0
     max_recoveries: int = 3
     worker_mtbf_s: float = 2000 * 3600.0

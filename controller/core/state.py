@@ -163,6 +163,19 @@ class Parking:
 
 
 @dataclass(slots=True)
+class Preparation:
+    """Processes that build their models for a place where their task is to be."""
+
+    target: Target
+    ranks: dict[int, RankState]
+    """By number, beyond the ranks of the generation that trains; with a position once they wait."""
+    places: dict[int, int]
+    """Which rank of the target each is to be."""
+    is_over: bool = False
+    """They had time enough; nobody waits for them."""
+
+
+@dataclass(slots=True)
 class TaskState:
     """One task. ``ranks`` are those of ``generation``, by global rank."""
 
@@ -179,6 +192,9 @@ class TaskState:
     interim: Target | None = None
     """Where it goes on meanwhile, with what it has left."""
     parking: Parking | None = None
+    preparation: Preparation | None = None
+    next_spare: int = 0
+    """Number of the next process that prepares in this generation."""
     resume: Resume = field(default_factory=Resume)
     """How the present generation took up training."""
     unsupported: tuple[str, ...] = ()
@@ -223,7 +239,9 @@ class TaskState:
     @property
     def occupied_workers(self) -> set[Worker]:
         """Workers that its processes hold, also those that are being ended."""
-        return {rank.worker for rank in self.living_ranks.values()} | set(self.leaving.values())
+        spares = self.preparation.ranks.values() if self.preparation else ()
+        living = [rank.worker for rank in (*self.ranks.values(), *spares) if rank.is_alive]
+        return {*living, *self.leaving.values()}
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:

@@ -62,4 +62,21 @@ class CapacityOverdue:
     kind: Literal["capacity_overdue"] = "capacity_overdue"
 
 
-Timer = SettleIncident | JudgeNode | StartOverdue | StopOverdue | HaltOverdue | CapacityOverdue
+@dataclass(frozen=True, slots=True)
+class PrepareOverdue:
+    """The processes that a task is to grow by should be prepared by now."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["prepare_overdue"] = "prepare_overdue"
+
+
+Timer = (
+    SettleIncident
+    | JudgeNode
+    | StartOverdue
+    | StopOverdue
+    | HaltOverdue
+    | CapacityOverdue
+    | PrepareOverdue
+)

@@ -112,6 +112,7 @@ class SshFleet:
                 task=instruction.task,
                 generation=instruction.generation,
                 is_graceful=instruction.is_graceful,
+                only=list(instruction.only),
             )
             self._links[node].send_command(command, subject)
 

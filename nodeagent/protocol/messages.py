@@ -76,13 +76,17 @@ class StartRanks(_Message):
 
 
 class StopRanks(_Message):
-    """End the task's ranks of ``generation`` and older: by SIGKILL, or at an iteration boundary."""
+    """End the task's ranks of ``generation`` and older: by SIGKILL, or at an iteration boundary.
+
+    With ``only``, these ranks of ``generation`` are killed and no others.
+    """
 
     kind: Literal["stop_ranks"] = "stop_ranks"
     command_id: str
     task: TaskId
     generation: Generation
     is_graceful: bool
+    only: list[int] = []
 
 
 class HaltRanks(_Message):

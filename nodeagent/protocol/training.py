@@ -65,6 +65,9 @@ class RankLaunch(BaseModel):
         backend: ``gloo`` on CPU, ``nccl`` on GPUs.
         training: Settings of the task's training.
         continues: The parked rank whose process becomes this rank; None starts a process.
+        prepares_for: Not a rank of the generation, but a process that is to be this rank of a later
+            one with ``layout``. It builds its model while the task trains on, and waits. Its own
+            ``global_rank`` is beyond those of the world.
         resume: How the generation takes up training.
         copy_holders: By global rank, the rank in whose memory the in-memory checkpoints of its
             state lie; None for a rank whose state is not copied. Empty where no state is.
@@ -80,5 +83,6 @@ class RankLaunch(BaseModel):
     backend: Literal["gloo", "nccl"] = "gloo"
     training: TrainingSpec
     continues: RankRef | None = None
+    prepares_for: int | None = None
     resume: Resume = Resume()
     copy_holders: tuple[int | None, ...] = ()

@@ -36,6 +36,7 @@ from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.shim import prepare_device
 from nodeagent.rank.store import AgentStore
 from nodeagent.rank.train import PausedError, Surroundings, Training
+from nodeagent.rank.unconnected import unconnected
 from nodeagent.rank.wake import HaltedError, StuckWorkError
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,9 @@ class _Process:
         """Train in the generation of ``launch`` to its end; None where it ended otherwise."""
         set_process_name(f"ur:{launch.task}/{launch.global_rank}")
         try:
-            return self._train(launch)
+            if launch.prepares_for is None:
+                return self._train(launch)
+            self._prepare(launch, launch.prepares_for)
         except (PausedError, HaltedError) as error:
             self._park(launch, error)
         except Exception as error:  # noqa: BLE001 - whatever ends training is reported, never guessed at
@@ -122,9 +125,7 @@ class _Process:
         _check(launch)
         if self._training is not None and self._unsupported:
             raise OutlivedError("; ".join(self._unsupported))
-        if self._device is None:
-            self._device = prepare_device(launch.backend, launch.worker, launch.training.seed)
-        place = Place(launch.global_rank, launch.layout, self._device)
+        place = self._place_of(launch, launch.global_rank)
         store = AgentStore(
             self._socket_path,
             launch.task,
@@ -136,12 +137,7 @@ class _Process:
         groups.form()
         if self._training is None or launch.resume.source == "disk":
             # What a process has of before is nothing to begin from: there may be no checkpoint.
-            around = Surroundings(self._link, self._halted, _CLOCK.monotonic_s)
-            loop = build_loop(Context(launch.training, place))
-            self._unsupported = restart_reasons(loop)
-            if launch.training.shard_optimizer:
-                loop = _with_sharded_optimizer(loop)
-            self._training = Training(loop, around)
+            self._training = self._build(launch, place)
         formed = _CLOCK.monotonic_s()
         source = self._training.enter(launch, place, groups, store)
         self._link.report(
@@ -164,6 +160,33 @@ class _Process:
             iteration=self._training.committed,
             reason=reason,
         )
+
+    def _prepare(self, launch: RankLaunch, global_rank: int) -> None:
+        """Build the model for a later generation, and say that it is done."""
+        place = self._place_of(launch, global_rank)
+        with unconnected(place):
+            self._training = self._build(launch, place)
+        self._link.report(
+            RankHalted(
+                task=launch.task,
+                generation=launch.generation,
+                global_rank=launch.global_rank,
+                position=self._training.position(launch),
+            )
+        )
+        logger.info("prepared to be rank %d of %s", global_rank, launch.layout)
+
+    def _place_of(self, launch: RankLaunch, global_rank: int) -> Place:
+        if self._device is None:
+            self._device = prepare_device(launch.backend, launch.worker, launch.training.seed)
+        return Place(global_rank, launch.layout, self._device)
+
+    def _build(self, launch: RankLaunch, place: Place) -> Training:
+        loop = build_loop(Context(launch.training, place))
+        self._unsupported = restart_reasons(loop)
+        if launch.training.shard_optimizer:
+            loop = _with_sharded_optimizer(loop)
+        return Training(loop, Surroundings(self._link, self._halted, _CLOCK.monotonic_s))
 
     def _begin_generation(self, launch: RankLaunch, place: Place, store: AgentStore) -> Groups:
         if self._groups is not None:

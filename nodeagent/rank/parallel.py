@@ -31,6 +31,9 @@ from profiles.layout import Layout
 COLLECTIVE_TIMEOUT_S: Final = 600.0
 """Bound of last resort on one collective; faults are found long before by other means."""
 
+ORDER: Final = "tp-cp-ep-dp-pp"
+"""Megatron's name of the order in which ``profiles.layout`` numbers ranks."""
+
 _SPANNING: Final = ("DATA_PARALLEL", "DIST_OPT", "INTER_", "INTRA_")
 """Parts of the descriptions that Megatron gives to groups which connect replicas."""
 
@@ -130,7 +133,7 @@ class Groups:
             parallel_state.initialize_model_parallel(
                 tensor_model_parallel_size=self._place.layout.tp,
                 pipeline_model_parallel_size=self._place.layout.pp,
-                order="tp-cp-ep-dp-pp",  # the order that profiles.layout numbers ranks in
+                order=ORDER,
                 create_gloo_process_groups=False,  # for saving with the distributed optimizer only
                 distributed_timeout_minutes=int(COLLECTIVE_TIMEOUT_S // 60),
             )

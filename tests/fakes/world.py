@@ -34,6 +34,7 @@ from controller.core.instructions import (
     DropRendezvous,
     HaltRanks,
     Instruction,
+    PrepareRanks,
     ProbeNode,
     SetTimer,
     StartRanks,
@@ -64,6 +65,7 @@ HEARTBEAT_S = 1.0
 START_S = 0.2
 TAKE_OVER_S = 0.02
 FORM_S = 0.04
+PREPARE_S = 1.5
 
 
 @dataclass
@@ -165,6 +167,10 @@ class World:
         match instruction:
             case StartRanks():
                 self._order_start(instruction)
+            case PrepareRanks():
+                for number, (worker, _) in instruction.spares.items():
+                    begin = partial(self._prepare, instruction, number, worker)
+                    self.after(START_S, begin)
             case HaltRanks():
                 for name in instruction.nodes:
                     self.after(0.01, partial(self._halt, instruction, self.nodes[name]))
@@ -346,6 +352,19 @@ class World:
         self.observe(node, RankStarted(**_who(rank), pid=rank.pid, warm=True, start_s=0.05))
         self._arrive(node, rank)
 
+    def _prepare(self, instruction: PrepareRanks, number: int, worker: Worker) -> None:
+        """Start a process that builds its model and waits."""
+        node, task, generation = self.nodes[worker.node], instruction.task, instruction.generation
+        is_over = generation <= node.stopped.get(task, 0) or generation < node.fence.get(task, 0)
+        if is_over or not (node.is_up and node.is_visible):
+            return
+        others = [each for each in node.ranks.values() if each.worker == worker.slot]
+        assert all(each.task == task for each in others), "two tasks on one worker"
+        rank = FakeRank(task, generation, number, worker.slot, next(self._pids))
+        node.ranks[rank.pid] = rank
+        self.observe(node, RankStarted(**_who(rank), pid=rank.pid, warm=True, start_s=0.05))
+        self.after(PREPARE_S, partial(self._park, node, rank))
+
     def _arrive(self, node: FakeNode, rank: FakeRank) -> None:
         """A process is a rank of its generation now, unless that is halted or over."""
         if not rank.is_alive or rank.is_parked:
@@ -509,7 +528,14 @@ class World:
     def _stop(self, instruction: StopRanks, node: FakeNode) -> None:
         if not (node.is_up and node.is_visible):
             return
-        if instruction.is_graceful:
+        if instruction.only:
+            for rank in list(node.ranks.values()):
+                is_meant = rank.global_rank in instruction.only
+                if is_meant and rank.generation == instruction.generation:
+                    assert rank.task != instruction.task or not self._is_in_run(rank)
+                    if rank.task == instruction.task:
+                        self.end_rank(node, rank, number=9)
+        elif instruction.is_graceful:
             self.tasks[instruction.task].stopping = instruction.generation
         else:
             node.stopped[instruction.task] = instruction.generation
@@ -517,6 +543,10 @@ class World:
                 if rank.task == instruction.task and rank.generation <= instruction.generation:
                     self.end_rank(node, rank, number=9, is_expected=True)
         self.post(StopCarriedOut(node.name, instruction.task, instruction.generation))
+
+    def _is_in_run(self, rank: FakeRank) -> bool:
+        run = self.runs.get((rank.task, rank.generation))
+        return run is not None and run.ranks.get(rank.global_rank) is rank
 
     # --- faults --------------------------------------------------------------------------
 
