@@ -121,6 +121,22 @@ async def test_hard_stop_kills_and_is_expected(node: AgentNode) -> None:
             assert (exited.signal, exited.is_expected) == (signal.SIGKILL, True)
 
 
+async def test_a_stop_of_single_ranks_spares_the_others_and_later_ones(node: AgentNode) -> None:
+    async with node.controller() as controller:
+        await controller.start_ranks(launch(Script()))
+        spare = launch(Script(), global_rank=4, worker=1).model_copy(update={"prepares_for": 1})
+        await controller.start_ranks(spare, command_id="prepare")
+        await until(lambda: len(controller.observed(RankStarted)) == 2, "both starts")
+        only = stop("only", 1, is_graceful=False).model_copy(update={"only": [4, 9]})
+        assert (await controller.do(only)).error is None
+        exited = await controller.first(RankExited)
+        assert (exited.global_rank, exited.signal) == (4, signal.SIGKILL)
+        later = launch(Script(), global_rank=5, worker=1).model_copy(update={"prepares_for": 1})
+        assert (await controller.start_ranks(later, command_id="again")).error is None
+        await until(lambda: len(controller.observed(RankStarted)) == 3, "the later start")
+        assert is_alive(record_pids(node)["gpt-a.1.0"])
+
+
 async def test_newer_generation_ends_the_older_before_it_starts(node: AgentNode) -> None:
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script(), generation=1))

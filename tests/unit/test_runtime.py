@@ -22,6 +22,7 @@ from controller.core.instructions import (
     DropRendezvous,
     HaltRanks,
     Instruction,
+    PrepareRanks,
     ProbeNode,
     SetTimer,
     StartRanks,
@@ -267,6 +268,27 @@ async def test_a_start_is_one_command_per_node_with_the_ranks_of_that_node(
         (N1, [launch(0, 1), launch(2, 0)]),
         (N2, [launch(1, 0)]),
     ]
+
+
+async def test_ranks_that_prepare_are_told_which_rank_they_are_to_be(
+    harness: Harness, machine: Scripted
+) -> None:
+    spares = {4: (Worker(N2, 1), 2), 5: (Worker(N1, 0), 3)}
+    machine.script = lambda _event: [PrepareRanks(1, B, Generation(3), Layout(tp=2, dp=3), spares)]
+    await harness.post(REQUEST)
+
+    def launch(global_rank: int, worker: int, prepares_for: int) -> RankLaunch:
+        return RankLaunch(
+            task=B,
+            generation=Generation(3),
+            global_rank=global_rank,
+            worker=worker,
+            layout=Layout(tp=2, dp=3),
+            training=TRAINING[B],
+            prepares_for=prepares_for,
+        )
+
+    assert harness.ports.named("start_ranks") == [(N2, [launch(4, 1, 2)]), (N1, [launch(5, 0, 3)])]
 
 
 async def test_a_timer_fires_once_as_an_event(harness: Harness, machine: Scripted) -> None:
