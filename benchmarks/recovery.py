@@ -22,12 +22,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from pages import write_section
 from peers.campaign import Progress, run_campaign
 from peers.contenders import Alternative, Contender, Context, Unicron
 from peers.environment import prepare, versions
 from peers.plan import Workload
 from peers.processes import adopt_orphans
-from peers.report import tables, write_page
+from peers.report import tables
 from peers.results import Results, ResultsError, open_results
 from peers.run import Limits
 from peers.scenarios import Scenario, scenarios
@@ -178,7 +179,7 @@ def _tell(results: Results, programs: Path, *, into_docs: bool) -> None:
         plot = _OUTPUT.with_suffix(".svg")
         draw = [str(programs / "python"), "-m", "peers.plot", str(results.path), str(plot)]
         subprocess.run(draw, check=True, env=environment({}), stdout=2)
-        write_page(_PAGE, f"![Recovery times](benchmarks/{plot.name})\n\n{text}")
+        write_section(_PAGE, "recovery", f"![Recovery times](benchmarks/{plot.name})\n\n{text}")
 
 
 if __name__ == "__main__":

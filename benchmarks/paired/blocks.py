@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 
 from torch import distributed  # noqa: TID253
 
+from paired.product import Product
 from paired.ranks import Seat, agree
-from paired.ratio import Pair
 
 _NUM_WARM_UP: Final = 3
 _MIN_BLOCK: Final = 4
@@ -29,19 +29,21 @@ class BlockLoop(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """How the loops take turns.
+    """How two loops take turns.
 
     Attributes:
-        num_pairs: Blocks of each.
+        num_rounds: Times that the processes are started.
+        num_pairs: Blocks of each loop in a round.
         block_s: About how long a block lasts, seconds.
     """
 
+    num_rounds: int
     num_pairs: int
     block_s: float
 
 
 def take_turns(
-    make_measured: Callable[[], BlockLoop],
+    make_measured: Callable[[], Product],
     make_reference: Callable[[], BlockLoop],
     turns: Turns,
     seat: Seat,
@@ -54,18 +56,19 @@ def take_turns(
     counted: caches hold the other loop's data, and what the other loop left to the background may run on.
 
     Args:
-        make_measured: Builds the loop that is measured.
+        make_measured: Builds the loop that is measured, always Unicron's.
         make_reference: Builds the one that it is compared with.
         turns: How many blocks, and how long.
         seat: Where this rank runs.
         swaps: Builds and begins the other way round.
 
     Returns:
-        ``pairs`` of iteration times in seconds, and the losses of both.
+        ``pairs`` of iteration times in seconds, measured first, the losses of both, how many iterations the
+        measured loop ran in all, and with how many in-memory checkpoints.
     """
-    makers = (make_reference, make_measured) if swaps else (make_measured, make_reference)
-    built = [make() for make in makers]
-    measured, reference = reversed(built) if swaps else built
+    reference = make_reference() if swaps else None
+    measured = make_measured()
+    reference = reference or make_reference()
     warm_up = [loop.run_block(_NUM_WARM_UP)[-1] for loop in (measured, reference)]
     size = max(_MIN_BLOCK, round(agree(turns.block_s / min(warm_up), seat.place))) + 1
     pairs = []
@@ -78,12 +81,9 @@ def take_turns(
         "pairs": pairs,
         "losses": list(measured.losses),
         "reference_losses": list(reference.losses),
+        "num_run": _NUM_WARM_UP + size * turns.num_pairs,
+        "num_copies": measured.num_copies,
     }
-
-
-def pairs_of(found: dict[str, Any]) -> list[Pair]:
-    """Return the pairs in what ``take_turns`` returned."""
-    return [Pair(measured, reference) for measured, reference in found["pairs"]]
 
 
 def _run_block(loop: BlockLoop, size: int) -> list[float]:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nodeagent.clock import SystemClock
@@ -50,8 +50,9 @@ def running_agents(num_nodes: int, directory: Path) -> Iterator[list[Path]]:
 class _BlockControl:
     """The link to the agent, which asks for a pause when a block is full, and notes the times."""
 
-    def __init__(self, link: ControlLink) -> None:
+    def __init__(self, link: ControlLink, note_pulse: Callable[[], None]) -> None:
         self._link = link
+        self._note_pulse = note_pulse
         self.stamps: list[float] = []
         self.num_wanted = 0
         self.losses: list[float] = []
@@ -73,6 +74,7 @@ class _BlockControl:
 
     def pulse(self, iteration: int, duration_s: float) -> None:
         self.stamps.append(time.perf_counter())
+        self._note_pulse()
         self._link.pulse(iteration, duration_s)
 
 
@@ -89,9 +91,18 @@ def launch_of(spec: TrainingSpec, place: Place, task: str = "gpt") -> RankLaunch
 
 
 class Product:
-    """One rank of Unicron's loop; ``state_dir`` is that of its node's agent."""
+    """One rank of Unicron's loop.
 
-    def __init__(self, launch: RankLaunch, seat: Seat, state_dir: Path) -> None:
+    Args:
+        launch: What it is told.
+        seat: Where it runs.
+        state_dir: Of its node's agent.
+        counts_copies: Whether to look, after every iteration, which in-memory checkpoints are complete.
+    """
+
+    def __init__(
+        self, launch: RankLaunch, seat: Seat, state_dir: Path, *, counts_copies: bool = False
+    ) -> None:
         clock = SystemClock()
         hello = RankHello(
             task=launch.task,
@@ -103,10 +114,20 @@ class Product:
             state_dir / "ranks.sock", hello, clock.wall_s, lambda _generation, _broken: None
         )
         link.start()
-        self._control = _BlockControl(link)
+        self._copied: set[int] = set()
+        self._control = _BlockControl(link, self._count_copies if counts_copies else _do_nothing)
         around = Surroundings(self._control, threading.Event(), clock.monotonic_s)
         self._training = Training(build_loop(launch.training, seat.place), around)
-        self._training.enter(launch, seat.place, seat.store)
+        self._training.enter(launch, seat.place, seat.groups, seat.store)
+
+    @property
+    def num_copies(self) -> int:
+        """In-memory checkpoints that were complete on this rank, its own or another's."""
+        return len(self._copied)
+
+    def _count_copies(self) -> None:
+        position = self._training.position(self._training.launch)
+        self._copied.update(copy.iteration for copy in position.copies)
 
     @property
     def losses(self) -> list[float]:
@@ -122,3 +143,7 @@ class Product:
         # The last one takes until the loop is out of it, what follows its pulse included.
         stamps = [*control.stamps[:-1], time.perf_counter()]
         return [end - begin for begin, end in itertools.pairwise(stamps)]
+
+
+def _do_nothing() -> None:
+    """Nobody wants to know."""

@@ -23,9 +23,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where a rank runs: its place in the layout, and a store that all ranks share."""
+    """Where a rank runs: its place in the layout, its groups, and a store that all ranks share."""
 
     place: Place
+    groups: Groups
     store: Any
 
 
@@ -71,8 +72,9 @@ def _fork(
         device = prepare_device("gloo", 0, seed)
         place = Place(global_rank, layout, device)
         store = distributed.__dict__["FileStore"](str(directory / "store"), layout.num_workers)
-        Groups(store, place, "gloo").form()
-        found = run(Seat(place, store))
+        groups = Groups(store, place, "gloo")
+        groups.form()
+        found = run(Seat(place, groups, store))
         (directory / f"{global_rank}.json").write_text(json.dumps(found))
         code = 0
     except BaseException:  # noqa: BLE001 - whatever it is, the child must not run its parent's code

@@ -34,7 +34,7 @@ SIZES: Final = {size.num_tokens: size for size in (Size(64, 3), Size(256, 4), Si
 """By tokens per rank and iteration. Micro-batches hold one sample."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options that say what is trained."""
     parser.add_argument("--layers", type=int, default=4, metavar="L", help="(default 4)")
     parser.add_argument("--hidden-size", type=int, default=128, metavar="H", help="(default 128)")
@@ -46,14 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=sorted(SIZES),
         metavar="N",
         help=f"tokens per rank and iteration, of {', '.join(map(str, sorted(SIZES)))} (default all)",
-    )
-    parser.add_argument(
-        "--layouts",
-        nargs="+",
-        choices=sorted(LAYOUTS),
-        default=["dp2"],
-        metavar="LAYOUT",
-        help=f"of {', '.join(LAYOUTS)} (default dp2)",
     )
 
 
@@ -72,6 +64,7 @@ def training_spec(
         model=shape,
         checkpoint_dir=f"{directory}/checkpoints",
         checkpoint_interval=10**6,
+        memory_interval=0,
         num_micro_batches=size.num_samples * layout.dp,
         bucket_size=num_parameters // (_NUM_BUCKETS * layout.tp * layout.pp),
     )
