@@ -21,7 +21,7 @@ import json
 import sys
 from typing import Any
 
-from pages import MEASUREMENTS, machine, machine_line, write_results, write_section
+from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 from paired.plain import PlainMegatron
 from paired.product import Product, launch_of
 from paired.ratio import Ratio
@@ -51,7 +51,7 @@ def main() -> None:
             sys.stderr.write(f"{_row(cases[-1])}\n")
     report = {
         **machine(),
-        "command": f"python benchmarks/iterations.py --layouts {' '.join(arguments.layouts)}",
+        "command": command_line(),
         "model": {"num_layers": arguments.layers, "hidden_size": arguments.hidden_size},
         "cases": cases,
     }

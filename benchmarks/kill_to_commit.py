@@ -35,7 +35,7 @@ from typing import Any, Final
 
 from killing.cluster import Cluster, SessionOverError
 from killing.recovery import PARTS_OF_JOIN, PHASES, Recovery
-from pages import MEASUREMENTS, machine, machine_line, write_results, write_section
+from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 
 from profiles.layout import Layout
 
@@ -60,10 +60,9 @@ def main() -> None:
     for name in arguments.layouts:
         cases.append(_measure(name, arguments))
         sys.stderr.write(f"{name}: {_row(cases[-1])}\n")
-    words = [f"--kills {arguments.kills}", f"--layouts {' '.join(arguments.layouts)}"]
     report = {
         **machine(),
-        "command": f"python benchmarks/kill_to_commit.py {' '.join(words)}",
+        "command": command_line(),
         "model": {
             "num_layers": arguments.layers,
             "hidden_size": arguments.hidden_size,

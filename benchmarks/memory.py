@@ -19,7 +19,7 @@ import json
 import sys
 from typing import Any, Final
 
-from pages import MEASUREMENTS, machine, machine_line, write_results, write_section
+from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 from paired.product import Product, launch_of
 from paired.ratio import Ratio
 from paired.rounds import Stage, add_arguments, compare, node_of, turns_of
@@ -65,7 +65,7 @@ def main() -> None:
             sys.stderr.write(f"{_row(cases[-1])}\n")
     report = {
         **machine(),
-        "command": f"python benchmarks/memory.py --interval {arguments.interval}",
+        "command": command_line(),
         "interval": arguments.interval,
         "model": {"num_layers": arguments.layers, "hidden_size": arguments.hidden_size},
         "cases": cases,

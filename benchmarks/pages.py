@@ -3,6 +3,8 @@
 import json
 import os
 import platform
+import shlex
+import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +25,12 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
+
+
+def command_line() -> str:
+    """Return the command that runs this program as it was run, less what says where results go."""
+    words = [word for word in sys.argv[1:] if word != "--write-docs"]
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
 
 
 def machine_line(found: dict[str, Any]) -> str:

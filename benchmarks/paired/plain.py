@@ -8,6 +8,7 @@ its norm without Apex is slower than torch's, which Unicron uses.
 
 import dataclasses
 import itertools
+import math
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -98,7 +99,7 @@ class PlainMegatron:
         ]
         total = torch.stack(norms).square().sum()
         distributed.all_reduce(total, group=parallel_state.get_model_parallel_group())
-        return float(total) ** 0.5
+        return math.sqrt(float(total))
 
 
 def _mean_loss(loss_per_token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
