@@ -33,13 +33,13 @@ class Stage(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options that say how long is measured."""
     parser.add_argument(
-        "--rounds", type=int, default=5, metavar="N", help="of fresh processes (default 5)"
+        "--rounds", type=int, default=8, metavar="N", help="of fresh processes (default 8)"
     )
     parser.add_argument(
-        "--pairs", type=int, default=6, metavar="N", help="of blocks, per round (default 6)"
+        "--pairs", type=int, default=4, metavar="N", help="of blocks, per round (default 4)"
     )
     parser.add_argument(
-        "--block", type=float, default=4.0, metavar="SECONDS", help="length, about (default 4)"
+        "--block", type=float, default=3.0, metavar="SECONDS", help="length, about (default 3)"
     )
 
 
