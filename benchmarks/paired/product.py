@@ -14,16 +14,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+
+from megatron.core.optimizer import MegatronOptimizer  # noqa: TID253
 
 from nodeagent.clock import SystemClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
-from nodeagent.rank.builtin import build_loop
 from nodeagent.rank.link import ControlLink
+from nodeagent.rank.loop import Context, Loop
 from nodeagent.rank.parallel import Place
+from nodeagent.rank.program import build_loop
+from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.train import PausedError, Surroundings, Training
 from paired.ranks import Seat
 
@@ -117,7 +122,7 @@ class Product:
         self._copied: set[int] = set()
         self._control = _BlockControl(link, self._count_copies if counts_copies else _do_nothing)
         around = Surroundings(self._control, threading.Event(), clock.monotonic_s)
-        self._training = Training(build_loop(launch.training, seat.place), around)
+        self._training = Training(_build_loop(launch, seat.place), around)
         self._training.enter(launch, seat.place, seat.groups, seat.store)
 
     @property
@@ -143,6 +148,14 @@ class Product:
         # The last one takes until the loop is out of it, what follows its pulse included.
         stamps = [*control.stamps[:-1], time.perf_counter()]
         return [end - begin for begin, end in itertools.pairwise(stamps)]
+
+
+def _build_loop(launch: RankLaunch, place: Place) -> Loop:
+    loop = build_loop(Context(launch.training, place))
+    if not launch.training.shard_optimizer:
+        return loop
+    assert isinstance(loop.optimizer, MegatronOptimizer)
+    return replace(loop, optimizer=ShardedOptimizer(loop.optimizer))
 
 
 def _do_nothing() -> None:
