@@ -9,7 +9,7 @@ from benchmarks.killing.recovery import Fault, recovery_from
 FAULT = Fault(at=10.0, global_rank=2, pid=7, generation=1)
 
 
-def line(at: float, kind: str, **facts: Any) -> dict[str, Any]:
+def line(at: float, kind: str, **facts: float | str | None) -> dict[str, Any]:
     return {"at": at, "kind": kind, **facts}
 
 
