@@ -5,8 +5,8 @@
 Each contender trains the same GPT on the same data with the same seed; the same rank breaks at the same
 iteration. Measured are the time from the fault to the next committed iteration, what is computed
 again, and the whole run. A virtual environment of its own is made on the first call. Results go to
-a JSON file after every run; a campaign that was interrupted goes on where it stopped. At its end,
-and on Ctrl-C, the tables are printed on standard output; ``--write-docs`` puts them and the plot
+a JSON file after every run; a campaign that was interrupted, or ended by ``--minutes``, goes on where
+it stopped. At its end, and on Ctrl-C, the tables are printed on standard output; ``--write-docs`` puts them and the plot
 into docs/benchmarks.md.
 
 These are measurements of one machine at one time, not limits.
@@ -14,7 +14,7 @@ These are measurements of one machine at one time, not limits.
 
 import argparse
 import dataclasses
-import shlex
+import math
 import signal
 import subprocess
 import sys
@@ -22,12 +22,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from peers.campaign import Progress, run_campaign
+from pages import write_section
+from peers.campaign import Bounds, Progress, run_campaign
 from peers.contenders import Alternative, Contender, Context, Unicron
 from peers.environment import prepare, versions
 from peers.plan import Workload
 from peers.processes import adopt_orphans
-from peers.report import tables, write_page
+from peers.report import tables
 from peers.results import Results, ResultsError, open_results
 from peers.run import Limits
 from peers.scenarios import Scenario, scenarios
@@ -50,7 +51,7 @@ def main() -> int:
             arguments.output,
             workload,
             versions(programs),
-            shlex.join(["python", "benchmarks/recovery.py", *sys.argv[1:]]),
+            "python benchmarks/recovery.py",
             is_fresh=arguments.fresh,
         )
     except (ResultsError, ValueError) as error:
@@ -66,7 +67,16 @@ def main() -> int:
         signal.signal(number, _interrupt)
     code = 0
     try:
-        run_campaign(results, chosen, chosen_scenarios, arguments.runs, context, progress)
+        num_left = run_campaign(
+            results,
+            chosen,
+            chosen_scenarios,
+            Bounds(arguments.runs, arguments.minutes),
+            context,
+            progress,
+        )
+        if num_left:
+            sys.stderr.write(f"time is up, {num_left} runs are left; the same command goes on\n")
     except KeyboardInterrupt:
         progress.end("interrupted; the same command goes on from here")
         code = 130
@@ -80,6 +90,13 @@ def _parse(names: Sequence[str]) -> argparse.Namespace:
         epilog=f"contenders: {', '.join(names)}",
     )
     parser.add_argument("--runs", type=int, default=10, metavar="N", help="of each (default 10)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        metavar="N",
+        help="end after about N minutes; the same command goes on later (default: no limit)",
+    )
     parser.add_argument("--quick", action="store_true", help="one run of each, one fault at most")
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="NAME", help="these contenders (or PEER/SETTING)"
@@ -178,7 +195,7 @@ def _tell(results: Results, programs: Path, *, into_docs: bool) -> None:
         plot = _OUTPUT.with_suffix(".svg")
         draw = [str(programs / "python"), "-m", "peers.plot", str(results.path), str(plot)]
         subprocess.run(draw, check=True, env=environment({}), stdout=2)
-        write_page(_PAGE, f"![Recovery times](benchmarks/{plot.name})\n\n{text}")
+        write_section(_PAGE, "recovery", f"![Recovery times](benchmarks/{plot.name})\n\n{text}")
 
 
 if __name__ == "__main__":

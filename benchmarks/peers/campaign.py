@@ -1,20 +1,40 @@
 """All runs of a campaign, in rounds: each contender and scenario once per round.
 
 Rounds spread whatever drifts on the machine over all contenders alike, and an interrupted campaign
-has as many runs of each, give or take one.
+has as many runs of each, give or take one. A campaign can be run in slices of a few minutes: each goes on
+where the one before ended. A contender that has failed a scenario each time, three times over, is not
+asked again.
 """
 
+import math
 import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from peers.contenders import Contender, Context
 from peers.journal import Record
 from peers.plan import now_s
 from peers.results import Results
 from peers.scenarios import Scenario
+
+_NUM_FAILURES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is run.
+
+    Attributes:
+        num_runs: Runs of each contender in each scenario.
+        minutes: No run is begun that would probably last beyond this.
+    """
+
+    num_runs: int
+    minutes: float = math.inf
 
 
 class Progress:
@@ -52,24 +72,41 @@ def run_campaign(
     results: Results,
     contenders: Sequence[Contender],
     scenarios: Sequence[Scenario],
-    num_runs: int,
+    bounds: Bounds,
     context: Context,
     progress: Progress,
-) -> None:
-    """Make every run that ``results`` doesn't have yet; runs that failed are not made again."""
+) -> int:
+    """Make the runs that ``results`` doesn't have yet; runs that failed are not made again.
+
+    Args:
+        results: Where runs are added.
+        contenders: Who runs.
+        scenarios: What happens.
+        bounds: How much is run.
+        context: What all runs share.
+        progress: Told how it goes.
+
+    Returns:
+        How many runs are left.
+    """
     work = [
         (number, scenario, contender)
-        for number in range(1, num_runs + 1)
+        for number in range(1, bounds.num_runs + 1)
         for scenario in scenarios
         for contender in contenders
     ]
     todo = [w for w in work if not results.has(w[2].name, w[1].name, w[0])]
     began_at = now_s()
     for position, (number, scenario, contender) in enumerate(todo):
-        left = (now_s() - began_at) / position * (len(todo) - position) if position else None
-        rest = f", {left / 60:.0f} min left" if left is not None else ""
+        if results.is_hopeless(contender.name, scenario.name, _NUM_FAILURES):
+            continue
+        expected_s = results.usual_s(contender.name, scenario.name)
+        if now_s() - began_at + expected_s > 60 * bounds.minutes:
+            return _num_left(results, todo[position:])
+        left = sum(results.usual_s(c.name, s.name) for _, s, c in todo[position:])
         progress.begin(
-            f"[{position + 1}/{len(todo)}{rest}] {contender.name} {scenario.name} #{number}"
+            f"[{position + 1}/{len(todo)}, about {left / 60:.0f} min left]"
+            f" {contender.name} {scenario.name} #{number}"
         )
         run_began_at = now_s()
         directory = Path(tempfile.mkdtemp(prefix="recovery-"))
@@ -79,6 +116,14 @@ def run_campaign(
             shutil.rmtree(directory, ignore_errors=True)
         run = results.add(contender.name, scenario.name, number, outcome, now_s() - run_began_at)
         progress.end(_describe(run))
+    return 0
+
+
+def _num_left(results: Results, todo: Sequence[tuple[int, Scenario, Contender]]) -> int:
+    return sum(
+        not results.is_hopeless(contender.name, scenario.name, _NUM_FAILURES)
+        for _, scenario, contender in todo
+    )
 
 
 def _describe(run: dict[str, object]) -> str:

@@ -14,6 +14,9 @@ class EventLogReader:
     The log counts seconds from the controller's start. That start is placed on the machine's clock
     when the first line is seen, so absolute times are late by up to the interval of the looks;
     differences are exact.
+
+    An iteration that is known by its vote alone was agreed on before the rank broke; that the controller
+    hears of it afterwards is no recovery.
     """
 
     def __init__(self, path: Path, num_micro_batches: int) -> None:
@@ -22,6 +25,7 @@ class EventLogReader:
         self._started_at: float | None = None
         self._newest = 0
         self._attempt = 1
+        self._fault_at: float | None = None
 
     def read(self) -> list[Record]:
         """Return the records since the last call."""
@@ -33,10 +37,11 @@ class EventLogReader:
             at = self._started_at + event["at"]
             if event["kind"] == "iteration":
                 self._newest, self._attempt = event["iteration"], event["generation"]
+                is_by_vote = event["duration_s"] is None
                 found.append(
                     Record(
                         "committed",
-                        at,
+                        self._fault_at if is_by_vote and self._fault_at is not None else at,
                         self._attempt,
                         0,
                         self._newest,
@@ -45,6 +50,7 @@ class EventLogReader:
                     )
                 )
             elif event["kind"] == "drill":
+                self._fault_at = at
                 found.append(
                     Record("fault", at, self._attempt, event.get("rank", -1), self._newest + 1)
                 )

@@ -1,15 +1,12 @@
-"""Tables of a campaign, in Markdown, and their place in a page."""
+"""Tables of a campaign, in Markdown."""
 
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from peers.results import Results
 
-BEGIN: Final = "<!-- recovery: made by benchmarks/recovery.py, do not edit -->"
-END: Final = "<!-- recovery: end -->"
 BASELINE: Final = "unicron/default"
 _EQUAL: Final = 1e-5
 """Relative deviation up to which losses count as those of the fault-free run."""
@@ -49,20 +46,6 @@ def tables(results: Results) -> str:
     if failures := _failures(results):
         parts.append(failures)
     return "\n\n".join(parts)
-
-
-def write_page(page: Path, text: str) -> None:
-    """Put ``text`` between the markers of ``page``.
-
-    Raises:
-        ValueError: The page has no markers.
-    """
-    content = page.read_text()
-    before, begin, rest = content.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page}: the lines {BEGIN!r} and {END!r} are missing")
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
 def _setting(results: Results) -> str:

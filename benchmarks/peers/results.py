@@ -6,13 +6,16 @@ Written after every run, so that a campaign can be interrupted at any time and c
 import json
 import os
 import platform
+import statistics
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from peers.plan import Workload
 from peers.run import Outcome
+
+_FIRST_RUN_S: Final = 60.0
 
 
 class ResultsError(Exception):
@@ -39,6 +42,21 @@ class Results:
             (run["contender"], run["scenario"], run["number"]) == (name, scenario, number)
             for run in self.runs
         )
+
+    def is_hopeless(self, name: str, scenario: str, num_failures: int) -> bool:
+        """Return whether a contender failed a scenario each time, at least ``num_failures`` times."""
+        made = [run for run in self.runs if (run["contender"], run["scenario"]) == (name, scenario)]
+        return len(made) >= num_failures and not any(run["figures"] for run in made)
+
+    def usual_s(self, name: str, scenario: str) -> float:
+        """Return how long a run lasts: as the ones before, or as any run where there is none."""
+        alike = [
+            run["took_s"]
+            for run in self.runs
+            if (run["contender"], run["scenario"]) == (name, scenario)
+        ]
+        known = alike or [run["took_s"] for run in self.runs]
+        return statistics.median(known) if known else _FIRST_RUN_S
 
     def add(
         self, name: str, scenario: str, number: int, outcome: Outcome, took_s: float

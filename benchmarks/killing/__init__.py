@@ -1,0 +1,1 @@
+"""Killing ranks of a real cluster at random, and what its event log tells of the recovery."""

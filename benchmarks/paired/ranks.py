@@ -1,0 +1,84 @@
+"""Real ranks for a measurement: forked, one thread each, pinned to a core, their groups formed over gloo."""
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch  # noqa: TID253
+from torch import distributed  # noqa: TID253
+
+from nodeagent.rank.parallel import Groups, Place
+from nodeagent.rank.shim import prepare_device
+from profiles.layout import Layout
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a rank runs: its place in the layout, its groups, and a store that all ranks share."""
+
+    place: Place
+    groups: Groups
+    store: Any
+
+
+def run_ranks(layout: Layout, seed: int, run: Callable[[Seat], Any]) -> list[Any]:
+    """Fork the ranks of ``layout`` and return what ``run`` returned on each, by way of JSON.
+
+    Rank i has core i, counted round where there are fewer cores than ranks.
+
+    Raises:
+        RuntimeError: A rank failed; it has said why on standard error.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        pids = [_fork(layout, rank, seed, directory, run) for rank in range(layout.num_workers)]
+        statuses = [os.waitpid(pid, 0)[1] for pid in pids]
+        if any(statuses):
+            raise RuntimeError(f"a rank of {layout} failed")
+        return [
+            json.loads((directory / f"{rank}.json").read_text())
+            for rank in range(layout.num_workers)
+        ]
+
+
+def agree(number: float, place: Place) -> float:
+    """Return rank 0's number on all ranks."""
+    return place.sum_over_all([number if place.global_rank == 0 else 0.0])[0]
+
+
+def _fork(
+    layout: Layout, global_rank: int, seed: int, directory: Path, run: Callable[[Seat], Any]
+) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        cores = sorted(os.sched_getaffinity(0))
+        # Before any thread is made: those of gloo and of the link to the agent share the core.
+        os.sched_setaffinity(0, {cores[global_rank % len(cores)]})
+        torch.set_num_threads(1)
+        logging.basicConfig(level=logging.WARNING)
+        warnings.simplefilter("ignore")
+        device = prepare_device("gloo", 0, seed)
+        place = Place(global_rank, layout, device)
+        store = distributed.__dict__["FileStore"](str(directory / "store"), layout.num_workers)
+        groups = Groups(store, place, "gloo")
+        groups.form()
+        found = run(Seat(place, groups, store))
+        (directory / f"{global_rank}.json").write_text(json.dumps(found))
+        code = 0
+    except BaseException:  # noqa: BLE001 - whatever it is, the child must not run its parent's code
+        _LOG.exception("rank %d failed", global_rank)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
