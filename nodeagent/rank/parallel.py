@@ -152,6 +152,9 @@ class Groups:
         parallel_state.destroy_model_parallel()
         if distributed.is_initialized():
             distributed.destroy_process_group()
+        # Ranks meet under the number of the group. Where not even the world could be made torch
+        # would count on, and this process would never again meet one that counts from 0.
+        distributed.distributed_c10d._world.group_count = 0  # noqa: SLF001 - no public way
 
     def _make_world(self) -> ProcessGroup | None:
         distributed.init_process_group(
