@@ -74,6 +74,7 @@ class _Process:
         self._training: Training | None = None
         self._lock = threading.Lock()
         self._generation = launch.generation
+        self._newest_halt = Generation(0)
         self._halted = threading.Event()
         self._place: Place | None = None
         self._groups: Groups | None = None
@@ -154,6 +155,10 @@ class _Process:
             self._place = place
             self._generation = launch.generation
             self._halted.clear()
+            # A halt may come as soon as the agent knows this rank, and is not repeated.
+            if self._newest_halt >= launch.generation:
+                self._halted.set()
+                self._groups.cut(with_inner=True)
             return self._groups
 
     def _interrupt(self, generation: Generation, broken: list[int] | None) -> None:
@@ -163,6 +168,7 @@ class _Process:
         computes. It halts by itself between two micro-batches.
         """
         with self._lock:
+            self._newest_halt = max(self._newest_halt, generation)
             place, groups = self._place, self._groups
             if generation != self._generation or place is None or groups is None:
                 return
