@@ -177,7 +177,12 @@ class _Process:
             groups.cut(with_inner=broken is None or place.dp_rank in lost_replicas)
 
     def _park(self, launch: RankLaunch, error: Exception) -> None:
-        """Tell where this rank stands. An exception after a halt is the echo of the halt."""
+        """Tell where this rank stands. An exception after a halt is the echo of the halt.
+
+        To its peers it is like a dead rank from now on: whoever waits for it in a collective is woken.
+        That goes for its own replica too, whose other ranks may have come further: all their
+        reductions were complete, and they wait for this rank to finalise.
+        """
         self._has_stuck_work = isinstance(error, StuckWorkError)
         position = self._training.position() if self._training is not None else None
         is_asked_for = isinstance(error, PausedError) or self._halted.is_set()
@@ -193,6 +198,8 @@ class _Process:
         else:
             iteration = self._training.iteration if self._training is not None else 0
             self._link.report(describe(error, launch, iteration, position))
+        if self._groups is not None and not isinstance(error, PausedError):
+            self._groups.cut(with_inner=True)
         logger.info("parked in generation %d: %s", launch.generation, position)
 
 
