@@ -85,9 +85,11 @@ def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) ->
         try:
             work.wait(_LOOK_UP)
         except RuntimeError:
-            # Either this look took too long, or the collective itself failed.
+            # Either this look took too long, or the collective itself failed. If it has ended since,
+            # only it can tell how.
             if work.is_completed():
-                raise
+                work.wait()
+                return
             num_looks += is_halted()
         else:
             return
