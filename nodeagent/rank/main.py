@@ -7,6 +7,7 @@ culprit or heard the echo of a peer's death; the controller decides, and the age
 whoever is not to go on.
 """
 
+import functools
 import logging
 import os
 import sys
@@ -123,7 +124,9 @@ class _Process:
         self._begin_generation(launch, place, store).form()
         if self._training is None:
             around = Surroundings(self._link, self._halted, _CLOCK.monotonic_s)
-            self._training = Training(build_loop(launch.training, place), around)
+            # Where a rank stands in its replica never changes in its process.
+            build = functools.partial(build_loop, launch.training, place)
+            self._training = Training(build, around)
         formed = _CLOCK.monotonic_s()
         source = self._training.enter(launch, place, store)
         self._link.report(

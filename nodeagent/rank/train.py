@@ -7,6 +7,7 @@ decide alike whether to go on, to pause or to stop after it.
 Not here: the phases of an iteration, taking up after a fault (``resume``), exceptions (``main``).
 """
 
+import gc
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,22 +75,31 @@ class Surroundings:
 
 
 class Training:
-    """One process's share of a task's training."""
+    """One process's share of a task's training.
 
-    def __init__(self, loop: Loop, surroundings: Surroundings) -> None:
-        self._loop = loop
+    Args:
+        build: Makes the loop in the state of the seed. The process groups are formed then.
+        surroundings: The world outside.
+    """
+
+    def __init__(self, build: Callable[[], Loop], surroundings: Surroundings) -> None:
+        self._build = build
         self._around = surroundings
         self._control = surroundings.control
         self._ledger = Ledger()
-        self._iterations = Iterations(
-            loop, self._ledger, self._at_boundary, surroundings.halted.is_set
-        )
-        self._state = TrainingState(loop.chunks, loop.optimizer)
-        self._groups = groups_by_role()
+        self._begin_from_seed()
         self._launch: RankLaunch | None = None
         self._checkpoints: Checkpoints | None = None
         self._to_compute: Sequence[int] | None = None
         self._paced_at = 0.0
+
+    def _begin_from_seed(self) -> None:
+        loop = self._loop = self._build()
+        self._iterations = Iterations(
+            loop, self._ledger, self._at_boundary, self._around.halted.is_set
+        )
+        self._state = TrainingState(loop.chunks, loop.optimizer)
+        self._groups = groups_by_role()
 
     @property
     def launch(self) -> RankLaunch:
@@ -117,6 +127,7 @@ class Training:
         Raises:
             RuntimeError: A peer was lost meanwhile.
         """
+        has_trained = self._launch is not None
         self._launch = launch
         groups = groups_by_role()
         if groups is not self._groups:
@@ -132,15 +143,21 @@ class Training:
             )
             self._to_compute = resumed.micro_batches
             return resumed.source
-        return self._load(store)
+        iteration = self._load(store)
+        if not iteration and has_trained:
+            # Two models at a time may not fit.
+            del self._loop, self._iterations, self._state
+            gc.collect()
+            self._begin_from_seed()
+            self._iterations.enter(place, data_parallel_group())
+        self._ledger.adopt(iteration)
+        return "disk" if iteration else "seed"
 
-    def _load(self, store: AgentStore) -> StateSource:
+    def _load(self, store: AgentStore) -> int:
         assert self._checkpoints is not None
         self._ledger.has_state = False
         self._to_compute = None
-        iteration = self._checkpoints.load(self._loop.chunks[0], self._loop.optimizer, store)
-        self._ledger.adopt(iteration)
-        return "disk" if iteration else "seed"
+        return self._checkpoints.load(self._loop.chunks[0], self._loop.optimizer, store)
 
     def run(self) -> Literal["stopped", "finished"]:
         """Train until the task is finished or all ranks agreed to stop; both save a checkpoint.
