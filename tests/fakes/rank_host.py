@@ -46,6 +46,8 @@ from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 
 REPOSITORY = Path(__file__).parents[2]
+TEMPLATE = "nodeagent.rank.template"
+FAULTY_TEMPLATE = "tests.fakes.faulty_template"
 RankKey = tuple[str, int, int]
 """Task, generation and global rank."""
 
@@ -106,10 +108,16 @@ class _Peer:
 
 
 class RankHost:
-    """The agent's side of a state directory."""
+    """The agent's side of a state directory.
 
-    def __init__(self, state_dir: Path) -> None:
+    Args:
+        state_dir: Where; a short path.
+        template: Module that is run as the template.
+    """
+
+    def __init__(self, state_dir: Path, template: str = TEMPLATE) -> None:
         self.state_dir = state_dir
+        self._template_module = template
         self.num_store_calls = 0
         self._codec: Codec[Any] = Codec(TypeAdapter(FromRank))
         self._tables: RendezvousTables[_Peer] = RendezvousTables()
@@ -135,7 +143,7 @@ class RankHost:
     def start_template(self) -> TemplateHello:
         with (self.state_dir / "template.log").open("ab") as log:
             self._template = subprocess.Popen(
-                [sys.executable, "-m", "nodeagent.rank.template", "--state-dir", self.state_dir],
+                [sys.executable, "-m", self._template_module, "--state-dir", self.state_dir],
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -270,6 +278,14 @@ class RankHost:
         paths = [*self.state_dir.glob("ranks/*.log"), *self.state_dir.glob("template.log")]
         return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in paths)
 
+    def forget(self, task: str) -> None:
+        """Remove what the ranks of a task left behind; all of them have ended."""
+        for path in self.state_dir.glob(f"ranks/{task}.*"):
+            path.unlink()
+        with self._changed:
+            for key in [key for key in self._records if key[0] == task]:
+                del self._records[key]
+
     def kill_ranks(self) -> None:
         for path in self.state_dir.glob("ranks/*.json"):
             if not path.with_suffix(".exit").exists():
@@ -382,9 +398,9 @@ class RankHost:
 
 
 @contextlib.contextmanager
-def rank_host(state_dir: Path) -> Iterator[RankHost]:
+def rank_host(state_dir: Path, template: str = TEMPLATE) -> Iterator[RankHost]:
     """Yield a host with a warm template; nothing that it started is left afterwards."""
-    host = RankHost(state_dir)
+    host = RankHost(state_dir, template)
     try:
         host.start_template()
         yield host
