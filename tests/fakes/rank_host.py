@@ -128,6 +128,7 @@ class RankHost:
         self._is_closing = False
         self._num_replies_to_lose = 0
         self._pids: set[int] = set()
+        self._cold_starters: list[subprocess.Popen[bytes]] = []
         self._template: subprocess.Popen[bytes] | None = None
         self._template_socket: socket.socket | None = None
         self._template_splitter = LineSplitter()
@@ -151,6 +152,33 @@ class RankHost:
                 start_new_session=True,
             )
         return self.connect_template()
+
+    def lose_template(self) -> None:
+        """Kill the template; the ranks that it forked go on."""
+        assert self._template is not None
+        self._template.kill()
+        self._template.wait(10)
+
+    def start_cold(self, launch: RankLaunch) -> int:
+        """Start a rank without the template and return its pid."""
+        path = self.state_dir / "cold.json"
+        path.write_text(launch.model_dump_json())
+        with (self.state_dir / "cold.log").open("ab") as log:
+            starter = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "nodeagent.rank.cold"),
+                    *("--state-dir", self.state_dir, "--launch", path),
+                ],
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._cold_starters.append(starter)
+        self.wait_for(self._rank_file(launch, "json").exists)
+        pid: int = self.start_record(launch)["pid"]
+        return pid
 
     def connect_template(self) -> TemplateHello:
         """Connect, as a new agent would, and return the template's hello."""
@@ -267,6 +295,10 @@ class RankHost:
         ended: dict[str, Any] = json.loads(path.read_text())
         return ended
 
+    def has_ended(self, launch: RankLaunch) -> bool:
+        """Return whether the exit of the rank was recorded."""
+        return self._rank_file(launch, "exit").exists()
+
     def start_record(self, launch: RankLaunch) -> dict[str, Any]:
         record: dict[str, Any] = json.loads(self._rank_file(launch, "json").read_text())
         return record
@@ -298,6 +330,8 @@ class RankHost:
             self.kill_ranks()
             self._template.terminate()
             self._template.wait(10)
+        for starter in self._cold_starters:
+            starter.wait(10)
         if self._template_socket is not None:
             self._template_socket.close()
         self._is_closing = True

@@ -8,9 +8,10 @@ happened to every iteration.
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from controller.core.parked import Parked
 from controller.core.regroup import Decision, decide, known_votes
@@ -25,7 +26,7 @@ from tests.fakes.fault_points import (
     contributions_path,
     plan_path,
 )
-from tests.fakes.rank_host import RankHost
+from tests.fakes.rank_host import RankHost, RankRecord
 
 
 @dataclass
@@ -75,7 +76,7 @@ class RankTask:
         """Start the first generation; its ranks break as ``faults`` say, if they can."""
         plan = FaultPlan(faults=tuple(faults))
         plan_path(self.host.state_dir, self.name).write_text(plan.model_dump_json())
-        self._begin(self.layout, {}, Resume())
+        self._begin(self.layout, {}, Resume(), self._fork)
 
     def wait_for_fault(self, fault: Fault) -> None:
         """Wait until the rank of ``fault`` broke, as it should."""
@@ -88,9 +89,13 @@ class RankTask:
                 self.host.wait_for(lambda: is_stopped(member.pid), self.limit_s)
             case "raise":
                 record = self.host.record(member.launch)
-                self.host.wait_for(lambda: record.of_kind("rank_raised"), self.limit_s)
-                raised = record.of_kind("rank_raised")[0]
+                raised = self._wait_for_report(record, "rank_raised")
                 assert raised.exception_type == "InjectedError", raised.traceback
+
+    def lose(self, *numbers: int) -> None:
+        """Kill ranks, wherever they are."""
+        for number in numbers:
+            self._kill(self.members[number])
 
     def park(self, lost: Collection[int]) -> dict[int, Position]:
         """Have all but the lost ranks park; return where those stand that have anything."""
@@ -107,13 +112,18 @@ class RankTask:
         return self.positions
 
     def regroup(
-        self, layout: Layout | None = None, *, spares_left_out: Collection[int] = ()
+        self,
+        layout: Layout | None = None,
+        *,
+        spares_left_out: Collection[int] = (),
+        start: Callable[[RankLaunch], int] | None = None,
     ) -> Decision:
         """Go on in the next generation, with new processes where none is parked.
 
         Args:
             layout: Of the next generation; fewer replicas keep whole ones. None keeps it.
             spares_left_out: Ranks whose processes are not killed although they are left out.
+            start: Starts a new rank and returns its pid; None forks it from the template.
         """
         old, new = self.layout, layout or self.layout
         continues = continuing(old, new, self.positions)
@@ -131,16 +141,24 @@ class RankTask:
         self.host.drop_generation(next(iter(self.members.values())).launch)
         for number in set(self.members) - set(continues) - set(spares_left_out):
             self._kill(self.members[number])
-        self._begin(new, {place: self.members[n] for n, place in continues.items()}, resume)
+        going_on = {place: self.members[number] for number, place in continues.items()}
+        self._begin(new, going_on, resume, start or self._fork)
         return decision
 
-    def finish(self) -> None:
-        """Wait for the clean end of all ranks."""
-        for member in self.members.values():
-            ended = self.host.wait_for_exit(member.born, self.limit_s)
-            assert ended["exit_code"] == 0, self.host.log(member.born)[-3000:]
-            hello = self.host.record(member.launch).hellos[-1]
-            assert hello.pid == member.pid, "a survivor is another process now"
+    def finish(self, *, orphans: Collection[int] = ()) -> None:
+        """Wait for the clean end of all ranks.
+
+        Args:
+            orphans: Ranks whose template is gone, so that nobody records how they exit.
+        """
+        for number, member in self.members.items():
+            record = self.host.record(member.launch)
+            if number in orphans:
+                self._wait_for_report(record, "rank_done")
+            else:
+                ended = self.host.wait_for_exit(member.born, self.limit_s)
+                assert ended["exit_code"] == 0, self.host.log(member.born)[-3000:]
+            assert record.hellos[-1].pid == member.pid, "a survivor is another process now"
         self._note_losses()
 
     # --- what became of it -------------------------------------------------------------------
@@ -158,15 +176,24 @@ class RankTask:
 
     # --- within --------------------------------------------------------------------------------
 
-    def _begin(self, layout: Layout, continuing: dict[int, Member], resume: Resume) -> None:
+    def _fork(self, launch: RankLaunch) -> int:
+        return self.host.start([launch])[launch.global_rank]
+
+    def _begin(
+        self,
+        layout: Layout,
+        going_on: dict[int, Member],
+        resume: Resume,
+        start: Callable[[RankLaunch], int],
+    ) -> None:
         self.generation += 1
         self.layout, self._resume = layout, resume
         members: dict[int, Member] = {}
         for number in range(layout.num_workers):
-            old = continuing.get(number)
+            old = going_on.get(number)
             launch = self._launch(number, old)
             if old is None:
-                members[number] = Member(launch, launch, self.host.start([launch])[number])
+                members[number] = Member(launch, launch, start(launch))
             else:
                 self.host.join(old.launch, launch)
                 members[number] = Member(launch, old.born, old.pid)
@@ -192,19 +219,23 @@ class RankTask:
 
     def _wait_for_position(self, launch: RankLaunch) -> Position | None:
         record = self.host.record(launch)
-        kinds = ("rank_halted", "rank_raised")
-        self.host.wait_for(lambda: any(map(record.of_kind, kinds)), self.limit_s)
-        report = next(one for kind in kinds for one in record.of_kind(kind))
+        report = self._wait_for_report(record, "rank_halted", "rank_raised")
         position: Position | None = report.position
         return position
+
+    def _wait_for_report(self, record: RankRecord, *kinds: str) -> Any:  # noqa: ANN401 - one of many
+        self.host.wait_for(lambda: any(map(record.of_kind, kinds)), self.limit_s)
+        return next(one for kind in kinds for one in record.of_kind(kind))
 
     def _note_losses(self) -> None:
         self.losses.update(self.host.record(self.members[0].launch).loss_by_iteration)
 
     def _kill(self, member: Member) -> None:
+        if self.host.has_ended(member.born):
+            return  # its pid may be another's by now
         with contextlib.suppress(ProcessLookupError):
             os.kill(member.pid, signal.SIGKILL)
-        self.host.wait_for_exit(member.born, self.limit_s)
+        self.host.wait_for(lambda: _state_of(member.pid) in {"", "Z"}, self.limit_s)
 
 
 def continuing(old: Layout, new: Layout, parked: Collection[int]) -> dict[int, int]:
@@ -227,4 +258,11 @@ def continuing(old: Layout, new: Layout, parked: Collection[int]) -> dict[int, i
 
 def is_stopped(pid: int) -> bool:
     """Return whether the process is stopped by a signal."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return _state_of(pid) == "T"
+
+
+def _state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
