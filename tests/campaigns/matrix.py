@@ -9,7 +9,7 @@ every point of a regroup as the second fault.
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from nodeagent.protocol.regroup import even_shares
 from profiles.layout import Layout
@@ -39,9 +39,18 @@ _ONCE: Final[tuple[Point, ...]] = (
     *("restored", "voting", "in vote", "voted", "stepping", "scaled", "stepped", "committed"),
     *_SAVING,
 )
+_STEPPING: Final[tuple[Point, ...]] = ("stepping", "scaled", "stepped", "committed")
 _IN_FIRST_ITERATION: Final[tuple[Point, ...]] = ("counted", "started", "in vote", "committed")
-_RAISING: Final[tuple[Point, ...]] = ("forward", "started", "finalised", "scaled")
+_RAISING: Final[tuple[Point, ...]] = (
+    *("forward", "backward", "started", "restored", "finalised"),
+    *("voting", "voted", "stepping", "scaled", "stepped", "committed"),
+)
 _STOPPING: Final[tuple[Point, ...]] = ("backward", "in vote")
+
+
+Ending = Literal["replace", "shrink", "reattempt"]
+"""What follows a fault: a new process in the rank's place, one replica less, or all ranks go on, the
+one that raised included, and only the dead are replaced."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +60,13 @@ class Case:
     Attributes:
         layout_name: Name of the layout.
         faults: The first strikes in generation 1, the second in generation 2.
-        is_shrinking: Whether the task goes on with one replica less instead of a replacement.
+        ending: What follows.
         is_sharded: Whether the optimizer's state is sharded over the replicas.
     """
 
     layout_name: str
     faults: tuple[Fault, ...]
-    is_shrinking: bool = False
+    ending: Ending = "replace"
     is_sharded: bool = False
 
     @property
@@ -71,9 +80,8 @@ class Case:
 
     def __str__(self) -> str:
         faults = ", then ".join(map(_describe, self.faults))
-        ending = "shrink" if self.is_shrinking else "replace"
         sharded = " sharded" if self.is_sharded else ""
-        return f"{self.layout_name}{sharded} {faults}: {ending}"
+        return f"{self.layout_name}{sharded} {faults}: {self.ending}"
 
 
 def _describe(fault: Fault) -> str:
@@ -87,18 +95,30 @@ def all_cases(layout_name: str, *, is_sharded: bool = False) -> Iterator[Case]:
     layout = LAYOUTS[layout_name]
     for rank in range(layout.num_workers):
         for fault in [*_in_iteration(layout, rank), *_varied(rank)]:
-            for is_shrinking in (False, True):
-                yield Case(layout_name, (fault,), is_shrinking, is_sharded)
+            for ending in _endings_of(fault):
+                yield Case(layout_name, (fault,), ending, is_sharded)
         for first, second in _during_recovery(layout, rank):
             yield Case(layout_name, (first, second), is_sharded=is_sharded)
+        for point in _STEPPING:
+            # The rank that raised holds no result of the vote, and is told it.
+            raised = fault_at(rank, "voted", action="raise")
+            yield Case(layout_name, (raised, second_at(rank, point)), "reattempt", is_sharded)
+
+
+def _endings_of(fault: Fault) -> tuple[Ending, ...]:
+    return ("replace", "shrink", "reattempt") if fault.action == "raise" else ("replace", "shrink")
 
 
 def sample(cases: Iterable[Case], seed: int) -> list[Case]:
-    """Return one case of each kind: of those that differ in the ranks and in what follows only."""
+    """Return one case of each kind: of those that differ in the ranks and in what follows only.
+
+    To go on with the rank that raised is a kind of its own.
+    """
     by_kind: dict[object, list[Case]] = {}
     for case in cases:
         kind = tuple((one.point, one.count, one.iteration, one.action) for one in case.faults)
-        by_kind.setdefault((case.layout_name, kind), []).append(case)
+        is_reattempt = case.ending == "reattempt"
+        by_kind.setdefault((case.layout_name, is_reattempt, kind), []).append(case)
     chooser = random.Random(seed)
     return [chooser.choice(alike) for alike in by_kind.values()]
 

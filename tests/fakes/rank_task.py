@@ -97,9 +97,16 @@ class RankTask:
         for number in numbers:
             self._kill(self.members[number])
 
-    def park(self, lost: Collection[int]) -> dict[int, Position]:
-        """Have all but the lost ranks park; return where those stand that have anything."""
-        survivors = [one for number, one in self.members.items() if number not in lost]
+    def park(self, lost: Collection[int], *, going_on: Collection[int] = ()) -> dict[int, Position]:
+        """Have all but the lost ranks park; return where those stand that have anything.
+
+        Args:
+            lost: Ranks that broke.
+            going_on: Those of them that are parked, and whose processes are to be used again.
+        """
+        survivors = [
+            one for number, one in self.members.items() if number not in lost or number in going_on
+        ]
         records = [self.host.record(member.launch) for member in survivors]
         self.host.wait_for(lambda: all(record.hellos for record in records), self.limit_s)
         self.host.halt([member.launch for member in survivors], sorted(lost))

@@ -12,18 +12,20 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 
 CASES = [
     Case("dp3", (fault_at(0, "forward", 2),)),
-    Case("tp2-dp2", (fault_at(2, "backward", 3),), is_shrinking=True),
+    Case("tp2-dp2", (fault_at(2, "backward", 3),), "shrink"),
     Case("pp2-dp2", (fault_at(1, "counted", 2),)),
     Case("dp2", (fault_at(1, "started", 3),)),
     # One rank of the whole replica is left by its data-parallel peer, the other is not.
     Case("tp2-dp2", (fault_at(2, "started", 3),)),
     # The replica that is left has all sums of both, and is alone.
-    Case("dp2", (fault_at(0, "reduced", 5),), is_shrinking=True),
+    Case("dp2", (fault_at(0, "reduced", 5),), "shrink"),
     Case("tp2-dp2", (fault_at(1, "finalised", 2),)),
-    Case("pp2-dp2", (fault_at(3, "finalised", 3),), is_shrinking=True),
+    Case("pp2-dp2", (fault_at(3, "finalised", 3),), "shrink"),
     Case("dp3", (fault_at(2, "in vote"),)),
-    Case("dp3", (fault_at(0, "voted"),), is_shrinking=True),
+    Case("dp3", (fault_at(0, "voted"),), "shrink"),
     Case("dp2", (fault_at(0, "scaled", action="raise"),)),
+    # All others have stepped by a vote whose result this rank does not know.
+    Case("tp2-dp2", (fault_at(3, "voted", action="raise"),), "reattempt"),
     Case("dp2", (fault_at(0, "committed"),)),
     Case("dp2", (fault_at(1, "written"),)),
     # The survivor could not even meet its new peer.
