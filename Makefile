@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help install dev demo test lint format measure overhead compare clean
+.PHONY: help install dev demo test lint format measure overhead phases compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -33,6 +33,9 @@ demo: $(VENV)/.installed ## Watch two tasks train, break them, see them heal (AR
 test: $(VENV)/.dev ## Run the tests; installs an OpenSSH server where it can
 	@.ci/install-sshd
 	$(BIN)/python -m pytest $(ARGS)
+
+phases: $(VENV)/.dev ## Break ranks in every phase of an iteration; hours (ARGS="--seed 1" for a part)
+	@$(BIN)/python -m tests.campaigns.phases $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

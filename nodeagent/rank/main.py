@@ -7,6 +7,7 @@ culprit or heard the echo of a peer's death; the controller decides, and the age
 whoever is not to go on.
 """
 
+import gc
 import logging
 import os
 import sys
@@ -136,7 +137,10 @@ class _Process:
         groups = self._begin_generation(launch, place, store)
         groups.form()
         if self._training is None or launch.resume.source == "disk":
-            # What a process has of before is nothing to begin from: there may be no checkpoint.
+            # What a process has of before is nothing to begin from: there may be no checkpoint. It
+            # goes first, because two models may not fit.
+            self._training = None
+            gc.collect()
             self._training = self._build(launch, place)
         formed = _CLOCK.monotonic_s()
         source = self._training.enter(launch, place, groups, store)

@@ -46,6 +46,8 @@ from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 
 REPOSITORY = Path(__file__).parents[2]
+TEMPLATE = "nodeagent.rank.template"
+FAULTY_TEMPLATE = "tests.fakes.faulty_template"
 RankKey = tuple[str, int, int]
 """Task, generation and global rank."""
 
@@ -106,10 +108,16 @@ class _Peer:
 
 
 class RankHost:
-    """The agent's side of a state directory."""
+    """The agent's side of a state directory.
 
-    def __init__(self, state_dir: Path) -> None:
+    Args:
+        state_dir: Where; a short path.
+        template: Module that is run as the template.
+    """
+
+    def __init__(self, state_dir: Path, template: str = TEMPLATE) -> None:
         self.state_dir = state_dir
+        self._template_module = template
         self.num_store_calls = 0
         self._codec: Codec[Any] = Codec(TypeAdapter(FromRank))
         self._tables: RendezvousTables[_Peer] = RendezvousTables()
@@ -120,6 +128,7 @@ class RankHost:
         self._is_closing = False
         self._num_replies_to_lose = 0
         self._pids: set[int] = set()
+        self._cold_starters: list[subprocess.Popen[bytes]] = []
         self._template: subprocess.Popen[bytes] | None = None
         self._template_socket: socket.socket | None = None
         self._template_splitter = LineSplitter()
@@ -135,7 +144,7 @@ class RankHost:
     def start_template(self) -> TemplateHello:
         with (self.state_dir / "template.log").open("ab") as log:
             self._template = subprocess.Popen(
-                [sys.executable, "-m", "nodeagent.rank.template", "--state-dir", self.state_dir],
+                [sys.executable, "-m", self._template_module, "--state-dir", self.state_dir],
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -143,6 +152,33 @@ class RankHost:
                 start_new_session=True,
             )
         return self.connect_template()
+
+    def lose_template(self) -> None:
+        """Kill the template; the ranks that it forked go on."""
+        assert self._template is not None
+        self._template.kill()
+        self._template.wait(10)
+
+    def start_cold(self, launch: RankLaunch) -> int:
+        """Start a rank without the template and return its pid."""
+        path = self.state_dir / "cold.json"
+        path.write_text(launch.model_dump_json())
+        with (self.state_dir / "cold.log").open("ab") as log:
+            starter = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "nodeagent.rank.cold"),
+                    *("--state-dir", self.state_dir, "--launch", path),
+                ],
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._cold_starters.append(starter)
+        self.wait_for(self._rank_file(launch, "json").exists)
+        pid: int = self.start_record(launch)["pid"]
+        return pid
 
     def connect_template(self) -> TemplateHello:
         """Connect, as a new agent would, and return the template's hello."""
@@ -259,6 +295,10 @@ class RankHost:
         ended: dict[str, Any] = json.loads(path.read_text())
         return ended
 
+    def has_ended(self, launch: RankLaunch) -> bool:
+        """Return whether the exit of the rank was recorded."""
+        return self._rank_file(launch, "exit").exists()
+
     def start_record(self, launch: RankLaunch) -> dict[str, Any]:
         record: dict[str, Any] = json.loads(self._rank_file(launch, "json").read_text())
         return record
@@ -269,6 +309,14 @@ class RankHost:
     def logs(self) -> str:
         paths = [*self.state_dir.glob("ranks/*.log"), *self.state_dir.glob("template.log")]
         return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in paths)
+
+    def forget(self, task: str) -> None:
+        """Remove what the ranks of a task left behind; all of them have ended."""
+        for path in self.state_dir.glob(f"ranks/{task}.*"):
+            path.unlink()
+        with self._changed:
+            for key in [key for key in self._records if key[0] == task]:
+                del self._records[key]
 
     def kill_ranks(self) -> None:
         for path in self.state_dir.glob("ranks/*.json"):
@@ -282,6 +330,8 @@ class RankHost:
             self.kill_ranks()
             self._template.terminate()
             self._template.wait(10)
+        for starter in self._cold_starters:
+            starter.wait(10)
         if self._template_socket is not None:
             self._template_socket.close()
         self._is_closing = True
@@ -382,9 +432,9 @@ class RankHost:
 
 
 @contextlib.contextmanager
-def rank_host(state_dir: Path) -> Iterator[RankHost]:
+def rank_host(state_dir: Path, template: str = TEMPLATE) -> Iterator[RankHost]:
     """Yield a host with a warm template; nothing that it started is left afterwards."""
-    host = RankHost(state_dir)
+    host = RankHost(state_dir, template)
     try:
         host.start_template()
         yield host

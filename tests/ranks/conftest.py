@@ -1,5 +1,9 @@
-"""One warm template for all tests here; each test gets a host of its own task names."""
+"""One warm template for all tests here, and one whose ranks break where a test wants it.
 
+Each test gives its tasks names of their own.
+"""
+
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -9,20 +13,31 @@ import pytest
 
 from nodeagent.protocol.training import TrainingSpec
 from profiles.model import ModelShape
-from tests.fakes.rank_host import RankHost, rank_host
+from tests.fakes.rank_host import FAULTY_TEMPLATE, RankHost, rank_host
 
 TINY = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
 
 
-@pytest.fixture(scope="session")
-def warm_host() -> Iterator[RankHost]:
+@contextlib.contextmanager
+def state_directory() -> Iterator[Path]:
     # A short path: the name of a unix socket has at most 107 bytes.
     state_dir = Path(tempfile.mkdtemp(prefix="ur-"))
     try:
-        with rank_host(state_dir) as host:
-            yield host
+        yield state_dir
     finally:
         shutil.rmtree(state_dir)
+
+
+@pytest.fixture(scope="session")
+def warm_host() -> Iterator[RankHost]:
+    with state_directory() as state_dir, rank_host(state_dir) as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def warm_faulty_host() -> Iterator[RankHost]:
+    with state_directory() as state_dir, rank_host(state_dir, FAULTY_TEMPLATE) as host:
+        yield host
 
 
 @pytest.fixture
@@ -30,6 +45,12 @@ def host(warm_host: RankHost) -> Iterator[RankHost]:
     yield warm_host
     warm_host.resume_storing()
     warm_host.kill_ranks()
+
+
+@pytest.fixture
+def faulty_host(warm_faulty_host: RankHost) -> Iterator[RankHost]:
+    yield warm_faulty_host
+    warm_faulty_host.kill_ranks()
 
 
 @pytest.fixture

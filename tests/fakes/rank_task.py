@@ -1,0 +1,275 @@
+"""A task of real ranks over its generations: stands for the controller's part in a regroup.
+
+It starts ranks, waits until one breaks, has the others park, asks the core how to go on
+(``controller.core.regroup``), and carries that out. When the task is finished it tells what
+happened to every iteration.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller.core.parked import Parked
+from controller.core.regroup import Decision, decide, known_votes
+from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.regroup import Position, RankRef, Resume
+from nodeagent.protocol.training import RankLaunch, TrainingSpec
+from profiles.layout import Layout
+from tests.fakes.fault_points import (
+    Contribution,
+    Fault,
+    FaultPlan,
+    contributions_path,
+    plan_path,
+)
+from tests.fakes.rank_host import RankHost, RankRecord
+
+
+@dataclass
+class Member:
+    """One rank's process.
+
+    Attributes:
+        launch: Who it is now.
+        born: Who it was first; its files keep that name.
+        pid: Of the process.
+    """
+
+    launch: RankLaunch
+    born: RankLaunch
+    pid: int
+
+
+@dataclass
+class RankTask:
+    """A task.
+
+    Attributes:
+        host: Where its ranks run.
+        training: Its settings.
+        layout: Of the present generation.
+        name: A name that no other task of the host has.
+        limit_s: How long anything may take.
+        is_sharded: Whether the optimizer's state is sharded over the replicas.
+    """
+
+    host: RankHost
+    training: TrainingSpec
+    layout: Layout
+    name: str
+    limit_s: float = 60.0
+    is_sharded: bool = False
+    members: dict[int, Member] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
+    positions: dict[int, Position] = field(default_factory=dict)
+    losses: dict[int, float] = field(default_factory=dict)
+    generation: int = 0
+    _resume: Resume | None = None
+
+    # --- a generation ----------------------------------------------------------------------
+
+    def start(self, faults: Iterable[Fault] = ()) -> None:
+        """Start the first generation; its ranks break as ``faults`` say, if they can."""
+        plan = FaultPlan(faults=tuple(faults))
+        plan_path(self.host.state_dir, self.name).write_text(plan.model_dump_json())
+        self._begin(self.layout, {}, Resume(), self._fork)
+
+    def wait_for_fault(self, fault: Fault) -> None:
+        """Wait until the rank of ``fault`` broke, as it should."""
+        member = self.members[fault.global_rank]
+        match fault.action:
+            case "kill":
+                ended = self.host.wait_for_exit(member.born, self.limit_s)
+                assert ended["signal"] == signal.SIGKILL, f"did not reach {fault}: {ended}"
+            case "stop":
+                self.host.wait_for(lambda: is_stopped(member.pid), self.limit_s)
+            case "raise":
+                record = self.host.record(member.launch)
+                raised = self._wait_for_report(record, "rank_raised")
+                assert raised.exception_type == "InjectedError", raised.traceback
+
+    def lose(self, *numbers: int) -> None:
+        """Kill ranks, wherever they are."""
+        for number in numbers:
+            self._kill(self.members[number])
+
+    def park(self, lost: Collection[int], *, going_on: Collection[int] = ()) -> dict[int, Position]:
+        """Have all but the lost ranks park; return where those stand that have anything.
+
+        Args:
+            lost: Ranks that broke.
+            going_on: Those of them that are parked, and whose processes are to be used again.
+        """
+        survivors = [
+            one for number, one in self.members.items() if number not in lost or number in going_on
+        ]
+        records = [self.host.record(member.launch) for member in survivors]
+        self.host.wait_for(lambda: all(record.hellos for record in records), self.limit_s)
+        self.host.halt([member.launch for member in survivors], sorted(lost))
+        found = {
+            member.launch.global_rank: self._wait_for_position(member.launch)
+            for member in survivors
+        }
+        self.positions = {number: each for number, each in found.items() if each is not None}
+        self._note_losses()
+        return self.positions
+
+    def regroup(
+        self,
+        layout: Layout | None = None,
+        *,
+        spares_left_out: Collection[int] = (),
+        start: Callable[[RankLaunch], int] | None = None,
+    ) -> Decision:
+        """Go on in the next generation, with new processes where none is parked.
+
+        Args:
+            layout: Of the next generation; fewer replicas keep whole ones. None keeps it.
+            spares_left_out: Ranks whose processes are not killed although they are left out.
+            start: Starts a new rank and returns its pid; None forks it from the template.
+        """
+        old, new = self.layout, layout or self.layout
+        continues = continuing(old, new, self.positions)
+        parked = Parked(
+            old, self.training.num_micro_batches, self.positions, self._resume, self.is_sharded
+        )
+        decision = decide(parked, new, continues)
+        self.decisions.append(decision)
+        resume = decision.resume
+        if resume.source == "peer":
+            level = resume.vote.iteration if resume.vote else resume.committed
+            vote = known_votes(parked).get(level)
+            if vote is not None:
+                self.losses[vote.iteration] = vote.loss
+        self.host.drop_generation(next(iter(self.members.values())).launch)
+        for number in set(self.members) - set(continues) - set(spares_left_out):
+            self._kill(self.members[number])
+        going_on = {place: self.members[number] for number, place in continues.items()}
+        self._begin(new, going_on, resume, start or self._fork)
+        return decision
+
+    def finish(self, *, orphans: Collection[int] = ()) -> None:
+        """Wait for the clean end of all ranks.
+
+        Args:
+            orphans: Ranks whose template is gone, so that nobody records how they exit.
+        """
+        for number, member in self.members.items():
+            record = self.host.record(member.launch)
+            if number in orphans:
+                self._wait_for_report(record, "rank_done")
+            else:
+                ended = self.host.wait_for_exit(member.born, self.limit_s)
+                assert ended["exit_code"] == 0, self.host.log(member.born)[-3000:]
+            assert record.hellos[-1].pid == member.pid, "a survivor is another process now"
+        self._note_losses()
+
+    # --- what became of it -------------------------------------------------------------------
+
+    def contributions(self) -> list[Contribution]:
+        """Return what the ranks gave to the reductions, in the order of time."""
+        path = contributions_path(self.host.state_dir, self.name)
+        return [Contribution.model_validate_json(line) for line in path.read_text().splitlines()]
+
+    def forget(self) -> None:
+        """Remove the files that are not the training's."""
+        for path in (plan_path, contributions_path):
+            path(self.host.state_dir, self.name).unlink(missing_ok=True)
+        self.host.forget(self.name)
+
+    # --- within --------------------------------------------------------------------------------
+
+    def _fork(self, launch: RankLaunch) -> int:
+        return self.host.start([launch])[launch.global_rank]
+
+    def _begin(
+        self,
+        layout: Layout,
+        going_on: dict[int, Member],
+        resume: Resume,
+        start: Callable[[RankLaunch], int],
+    ) -> None:
+        self.generation += 1
+        self.layout, self._resume = layout, resume
+        members: dict[int, Member] = {}
+        for number in range(layout.num_workers):
+            old = going_on.get(number)
+            launch = self._launch(number, old)
+            if old is None:
+                members[number] = Member(launch, launch, start(launch))
+            else:
+                self.host.join(old.launch, launch)
+                members[number] = Member(launch, old.born, old.pid)
+        self.members = members
+
+    def _launch(self, number: int, old: Member | None) -> RankLaunch:
+        assert self._resume is not None
+        continues = None
+        if old is not None:
+            continues = RankRef(
+                generation=old.launch.generation, global_rank=old.launch.global_rank
+            )
+        return RankLaunch(
+            task=TaskId(self.name),
+            generation=Generation(self.generation),
+            global_rank=number,
+            worker=number,
+            layout=self.layout,
+            training=self.training,
+            continues=continues,
+            resume=self._resume,
+        )
+
+    def _wait_for_position(self, launch: RankLaunch) -> Position | None:
+        record = self.host.record(launch)
+        report = self._wait_for_report(record, "rank_halted", "rank_raised")
+        position: Position | None = report.position
+        return position
+
+    def _wait_for_report(self, record: RankRecord, *kinds: str) -> Any:  # noqa: ANN401 - one of many
+        self.host.wait_for(lambda: any(map(record.of_kind, kinds)), self.limit_s)
+        return next(one for kind in kinds for one in record.of_kind(kind))
+
+    def _note_losses(self) -> None:
+        self.losses.update(self.host.record(self.members[0].launch).loss_by_iteration)
+
+    def _kill(self, member: Member) -> None:
+        if self.host.has_ended(member.born):
+            return  # its pid may be another's by now
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(member.pid, signal.SIGKILL)
+        self.host.wait_for(lambda: _state_of(member.pid) in {"", "Z"}, self.limit_s)
+
+
+def continuing(old: Layout, new: Layout, parked: Collection[int]) -> dict[int, int]:
+    """Return the new rank by the old one of those that go on; fewer replicas keep whole ones."""
+    if new == old:
+        return {number: number for number in parked}
+    replicas = [
+        replica
+        for replica in range(old.dp)
+        if all(n in parked for n in range(old.num_workers) if old.dp_rank(n) == replica)
+    ]
+    place_by_replica = {replica: place for place, replica in enumerate(replicas[: new.dp])}
+    return {
+        number: old.tp_rank(number)
+        + old.tp * (place_by_replica[old.dp_rank(number)] + new.dp * old.pp_rank(number))
+        for number in parked
+        if old.dp_rank(number) in place_by_replica
+    }
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether the process is stopped by a signal."""
+    return _state_of(pid) == "T"
+
+
+def _state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

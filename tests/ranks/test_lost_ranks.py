@@ -1,0 +1,217 @@
+"""More than one rank lost, a rank that comes back, and the loss of what ranks live by."""
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeagent.protocol.training import TrainingSpec
+from profiles.layout import Layout
+from tests.campaigns.matrix import fault_at
+from tests.fakes.fault_points import Fault
+from tests.fakes.rank_host import RankHost, rank_host
+from tests.fakes.rank_task import RankTask, is_stopped
+from tests.fakes.whole_parameters import read_parameters, relative_difference
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def spec(training: TrainingSpec) -> TrainingSpec:
+    """Eight micro-batches per iteration, several buckets, dropout; a checkpoint after three."""
+    dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+    return training.model_copy(
+        update={
+            "model": training.model.model_copy(update=dropout),
+            "num_micro_batches": 8,
+            "bucket_size": 6000,
+        }
+    )
+
+
+def expected(host: RankHost, spec: TrainingSpec, layout: Layout) -> RankTask:
+    """Return the finished task without a fault."""
+    directory = f"{spec.checkpoint_dir}-whole"
+    whole = spec.model_copy(update={"checkpoint_dir": directory, "iteration_floor_s": 0.0})
+    task = RankTask(host, whole, layout, f"whole-{Path(directory).parent.name}")
+    task.start()
+    task.finish()
+    return task
+
+
+def check_equal(task: RankTask, whole: RankTask) -> None:
+    assert task.losses == pytest.approx(whole.losses, rel=1e-5)
+    found, wanted = (
+        read_parameters(Path(one.training.checkpoint_dir) / "iter_0000006") for one in (task, whole)
+    )
+    assert relative_difference(found, wanted) <= 1e-5
+
+
+def pids(task: RankTask) -> dict[int, int]:
+    return {number: member.pid for number, member in task.members.items()}
+
+
+def sources(task: RankTask) -> dict[int, str]:
+    """Return where each rank of the present generation got its state."""
+    joined = {
+        number: task.host.record(member.launch).of_kind("rank_joined")[0]
+        for number, member in task.members.items()
+    }
+    return {number: one.source for number, one in joined.items()}
+
+
+@pytest.mark.parametrize(
+    ("layout", "lost"),
+    [
+        (Layout(tp=2, dp=2), (0, 3)),
+        (Layout(tp=2, dp=2), (2, 3)),
+        (Layout(pp=2, dp=2), (0, 3)),
+        (Layout(dp=4), (0, 2)),
+    ],
+    ids=["different replicas and places", "one replica", "different stages", "two replicas"],
+)
+def test_two_ranks_lost_at_once_are_replaced(
+    faulty_host: RankHost, spec: TrainingSpec, layout: Layout, lost: tuple[int, int]
+) -> None:
+    whole = expected(faulty_host, spec, layout)
+    faults = [fault_at(rank, "backward", 2) for rank in lost]
+    task = RankTask(faulty_host, spec, layout, f"two-{layout.tp}-{layout.pp}-{lost[0]}")
+    task.start(faults)
+    before = pids(task)
+    for fault in faults:
+        task.wait_for_fault(fault)
+    task.park(lost)
+    task.regroup()
+    task.finish()
+    check_equal(task, whole)
+    assert sources(task) == {n: "peer" if n in lost else "own" for n in range(layout.num_workers)}
+    survivors = set(before) - set(lost)
+    assert all(pids(task)[number] == before[number] for number in survivors)
+
+
+@pytest.mark.parametrize(
+    ("layout", "lost"),
+    [
+        (Layout(pp=2, dp=2), (2, 3)),
+        (Layout(tp=2, dp=2), (0, 2)),
+        (Layout(dp=2), (0, 1)),
+    ],
+    ids=["all replicas of a stage", "all of a tensor-parallel rank", "all ranks"],
+)
+def test_where_no_replica_has_the_state_all_load_the_newest_checkpoint(
+    host: RankHost, spec: TrainingSpec, layout: Layout, lost: tuple[int, int]
+) -> None:
+    spec = spec.model_copy(update={"iteration_floor_s": 0.4})
+    whole = expected(host, spec, layout)
+    task = RankTask(host, spec, layout, f"all-{layout.tp}-{layout.pp}")
+    task.start()
+    before = pids(task)
+    record = host.record(task.members[0].launch)
+    host.wait_for(lambda: record.of_kind("checkpoint_saved"))
+    task.lose(*lost)
+    task.park(lost)
+    decision = task.regroup()
+    task.finish()
+    assert decision.rung == "restore"
+    assert set(sources(task).values()) == {"disk"}
+    record = host.record(task.members[0].launch)
+    # The iterations after the checkpoint are run again, with the same losses to the last bit.
+    assert list(record.loss_by_iteration) == [4, 5, 6]
+    assert task.losses == whole.losses
+    check_equal(task, whole)
+    survivors = set(before) - set(lost)
+    assert all(pids(task)[number] == before[number] for number in survivors)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        fault_at(1, "started", 2, action="stop"),
+        # It holds the result of the vote, and commits the iteration when it wakes.
+        fault_at(0, "voted", action="stop"),
+        # Its checkpoint lacks nothing but the name.
+        Fault(global_rank=0, point="publishing", action="stop"),
+    ],
+    ids=lambda fault: fault.point,
+)
+def test_stopped_rank_that_wakes_later_harms_nobody(
+    faulty_host: RankHost, spec: TrainingSpec, fault: Fault
+) -> None:
+    layout = Layout(dp=3)
+    whole = expected(faulty_host, spec, layout)
+    task = RankTask(faulty_host, spec, layout, f"stopped-{fault.point}")
+    task.start([fault])
+    stopped = task.members[fault.global_rank]
+    task.wait_for_fault(fault)
+    positions = task.park({fault.global_rank})
+    # The agent would kill it by its pidfd here.
+    task.regroup(spares_left_out={fault.global_rank})
+    assert is_stopped(stopped.pid)
+    os.kill(stopped.pid, signal.SIGCONT)
+    task.finish()
+    check_equal(task, whole)
+    woken = faulty_host.record(stopped.launch)
+    faulty_host.wait_for(lambda: woken.of_kind("rank_raised") or woken.of_kind("rank_halted"))
+    # Alone it commits nothing that the others had not voted for.
+    newest = max(position.committed for position in positions.values())
+    assert max(woken.loss_by_iteration, default=0) <= newest + 1
+
+
+def test_agent_that_is_lost_during_a_regroup_costs_nothing(
+    host: RankHost, spec: TrainingSpec
+) -> None:
+    layout = Layout(tp=2, dp=2)
+    whole = expected(host, spec, layout)
+    task = RankTask(host, spec, layout, "agent")
+    task.start()
+    record = host.record(task.members[0].launch)
+    host.wait_for(lambda: 1 in record.loss_by_iteration)
+    task.lose(1)
+    task.park({1})
+    task.regroup()
+    records = [host.record(member.launch) for member in task.members.values()]
+    host.wait_for(lambda: all(record.hellos for record in records))
+    host.cut_connections()
+    task.finish()
+    check_equal(task, whole)
+
+
+@pytest.fixture
+def own_host() -> Iterator[RankHost]:
+    """A host whose template may be lost."""
+    state_dir = Path(tempfile.mkdtemp(prefix="ur-"))
+    try:
+        with rank_host(state_dir) as host:
+            yield host
+    finally:
+        shutil.rmtree(state_dir)
+
+
+def test_ranks_survive_their_template_and_are_replaced_without_it(
+    own_host: RankHost, spec: TrainingSpec
+) -> None:
+    host, layout = own_host, Layout(dp=3)
+    whole = expected(host, spec, layout)
+    task = RankTask(host, spec.model_copy(update={"iteration_floor_s": 0.5}), layout, "template")
+    task.start()
+    before = pids(task)
+    host.lose_template()
+    record = host.record(task.members[0].launch)
+    host.wait_for(lambda: 2 in record.loss_by_iteration)
+    task.lose(1)
+    task.park({1})
+    task.regroup(start=host.start_cold)
+    host.start_template()
+    record = host.record(task.members[0].launch)
+    host.wait_for(lambda: record.loss_by_iteration)
+    task.lose(2)
+    task.park({2})
+    task.regroup()
+    task.finish(orphans={0})
+    check_equal(task, whole)
+    assert pids(task)[0] == before[0]
+    task.forget()
