@@ -94,10 +94,10 @@ def all_cases(layout_name: str, *, is_sharded: bool = False) -> Iterator[Case]:
     """Yield every case of a layout."""
     layout = LAYOUTS[layout_name]
     for rank in range(layout.num_workers):
-        for fault in [*_in_iteration(layout, rank), *_varied(rank)]:
+        for fault in [*_in_iteration(layout, rank, is_sharded=is_sharded), *_varied(rank)]:
             for ending in _endings_of(fault):
                 yield Case(layout_name, (fault,), ending, is_sharded)
-        for first, second in _during_recovery(layout, rank):
+        for first, second in _during_recovery(layout, rank, is_sharded=is_sharded):
             yield Case(layout_name, (first, second), is_sharded=is_sharded)
         for point in _STEPPING:
             # The rank that raised holds no result of the vote, and is told it.
@@ -133,7 +133,7 @@ def num_buckets(layout: Layout, pp_rank: int) -> int:
     return 5 if layout.tp == 1 else 4
 
 
-def _in_iteration(layout: Layout, rank: int) -> Iterator[Fault]:
+def _in_iteration(layout: Layout, rank: int, *, is_sharded: bool) -> Iterator[Fault]:
     share = len(even_shares(NUM_MICRO_BATCHES, layout.dp)[layout.dp_rank(rank)])
     buckets = num_buckets(layout, layout.pp_rank(rank))
     counts: dict[Point, int] = {
@@ -147,6 +147,8 @@ def _in_iteration(layout: Layout, rank: int) -> Iterator[Fault]:
     }
     if rank == 0:
         counts["publishing"] = 1
+    if is_sharded:
+        counts["gathered"] = 1
     for point, largest in counts.items():
         for count in range(1, largest + 1):
             yield fault_at(rank, point, count)
@@ -181,7 +183,9 @@ def fault_at(
     )
 
 
-def _during_recovery(layout: Layout, rank: int) -> Iterator[tuple[Fault, Fault]]:
+def _during_recovery(
+    layout: Layout, rank: int, *, is_sharded: bool
+) -> Iterator[tuple[Fault, Fault]]:
     """Yield pairs of faults: the second strikes ``rank`` of generation 2."""
     buckets = num_buckets(layout, layout.pp_rank(rank))
     for first in {0, layout.num_workers - 1}:
@@ -196,7 +200,11 @@ def _during_recovery(layout: Layout, rank: int) -> Iterator[tuple[Fault, Fault]]
         yield late, second_at(rank, "resumed")
         yield late, second_at(rank, "finalised")
         same_cell = (layout.tp_rank(first), layout.pp_rank(first))
-        if (layout.tp_rank(rank), layout.pp_rank(rank)) == same_cell:
+        if is_sharded:
+            if rank == first:
+                # Its shard is all that travels.
+                yield early, second_at(rank, "transfer", 1)
+        elif (layout.tp_rank(rank), layout.pp_rank(rank)) == same_cell:
             # Nobody else takes part in the transfer.
             yield early, second_at(rank, "transfer", 1)
             yield early, second_at(rank, "transfer", 2)

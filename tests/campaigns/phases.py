@@ -10,6 +10,7 @@ it with the table of what was run.
 import argparse
 import contextlib
 import datetime as dt
+import itertools
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from tests.campaigns.trial import Trials
 from tests.fakes.fault_points import Point
 from tests.fakes.rank_host import FAULTY_TEMPLATE, REPOSITORY, rank_host
 
+_OPTIMIZERS = ("plain", "sharded")
 _PAGE = REPOSITORY / "docs" / "campaigns" / "phases.md"
 
 
@@ -77,9 +79,11 @@ def _directory() -> Iterator[Path]:
 
 
 def _chosen(options: argparse.Namespace) -> Iterator[Case]:
-    for name in options.layout or LAYOUTS:
+    for name, optimizer in itertools.product(options.layout or LAYOUTS, options.optimizer):
         cases = [
-            case for case in all_cases(name) if not options.point or case.point in options.point
+            case
+            for case in all_cases(name, is_sharded=optimizer == "sharded")
+            if not options.point or case.point in options.point
         ]
         yield from cases if options.seed is None else sample(cases, options.seed)
 
@@ -89,6 +93,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--layout", nargs="+", choices=LAYOUTS, help="these layouts only")
     parser.add_argument(
         "--point", nargs="+", choices=get_args(Point), help="faults at these points only"
+    )
+    parser.add_argument(
+        "--optimizer",
+        nargs="+",
+        choices=_OPTIMIZERS,
+        default=_OPTIMIZERS,
+        help="whether its state is sharded over the replicas (default: both)",
     )
     parser.add_argument("--seed", type=int, help="one case of each kind, chosen by this seed")
     parser.add_argument("--limit-s", type=float, default=60.0, help="how long a case may wait")

@@ -133,10 +133,9 @@ class Trials:
             num_micro_batches=NUM_MICRO_BATCHES,
             num_iterations=NUM_ITERATIONS,
             bucket_size=_BUCKET_SIZE,
+            shard_optimizer=case.is_sharded,
         )
-        return RankTask(
-            self._host, training, case.layout, name, self._limit_s, is_sharded=case.is_sharded
-        )
+        return RankTask(self._host, training, case.layout, name, self._limit_s)
 
     def _clear(self, task: RankTask) -> None:
         self._host.kill_ranks()

@@ -25,6 +25,7 @@ Point = Literal[
     "scaled",  # between that and the optimizer
     "stepped",  # after the optimizer, before the iteration is marked as committed
     "committed",  # the iteration is committed here, and nobody was told
+    "gathered",  # a sharded optimizer's parameters are gathered after the step
     "saving",  # before the copy for a checkpoint is taken
     "copied",  # the copy is taken, and is being written
     "written",  # this rank's part of the checkpoint is written (in the checkpoint's thread)
@@ -32,7 +33,7 @@ Point = Literal[
     "forming",  # before a process group is made
     "introduced",  # a key of the rendezvous is set: for instance where the rank can be reached
     "formed",  # after the last one
-    "transfer",  # before a piece of the state travels
+    "transfer",  # before a piece of the state travels; of sharded state, before a shard is taken in
     "transferred",  # after the last one
     "sharing",  # before a reduced bucket is copied
     "resumed",  # the generation has taken up training, and computes next

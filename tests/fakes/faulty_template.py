@@ -3,16 +3,18 @@
     python -m tests.fakes.faulty_template --state-dir DIR
 
 The functions of ``nodeagent.rank`` are wrapped once, before any rank is forked; what they do is
-unchanged. State travels in small pieces here, so that there is a middle to break it in.
+unchanged. State travels in small pieces here, so that there is a middle to break it in, and copies
+in memory are complete before training goes on.
 """
 
 import functools
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank import template
@@ -26,7 +28,12 @@ from tests.fakes.fault_points import (
     plan_path,
 )
 
+if TYPE_CHECKING:
+    from nodeagent.rank.memory import MemoryCheckpoints
+
 _CHUNK_BYTES: Final = 16 * 1024
+_LOOK_S: Final = 0.001
+_NUM_LOOKS: Final = 5000
 
 
 class InjectedError(RuntimeError):
@@ -126,11 +133,26 @@ def _pass_if(point: Point, is_so: bool) -> None:
         _RANK.passes(point)
 
 
+def _wait_for_copies(memory: "MemoryCheckpoints", *_: object) -> None:
+    """Have the copies complete before the next iteration, so that a case is always the same."""
+    for _look in range(_NUM_LOOKS):
+        if not memory.is_busy:
+            return
+        time.sleep(_LOOK_S)
+
+
 def _plant_in_iteration() -> None:
     from megatron.core.distributed import DistributedDataParallel
     from megatron.core.optimizer import ChainedOptimizer
 
-    from nodeagent.rank import accumulate, gradients, iteration, ledger, reduction  # noqa: PLC0415
+    from nodeagent.rank import (  # noqa: PLC0415
+        accumulate,
+        gradients,
+        iteration,
+        ledger,
+        reduction,
+        sharded,
+    )
 
     iterations, buckets = iteration.Iterations, reduction.Reduction
     _wrap(iterations, "__init__", after=lambda made, *_: setattr(_RANK, "iterations", made))
@@ -160,12 +182,27 @@ def _plant_in_iteration() -> None:
         before=_here("stepping"),
         after=lambda _, vote: _RANK.passes("committed", vote.iteration),
     )
+    _wrap(sharded.ShardedOptimizer, "step_with_ready_grads", after=_here("stepped"))
+    _wrap(
+        sharded.ShardedOptimizer,
+        "gather",
+        after=lambda *_: _RANK.passes("gathered", _RANK.iterations._ledger.committed),
+    )
     _wrap(DistributedDataParallel, "scale_gradients", after=_here("scaled"))
     _wrap(ChainedOptimizer, "step_with_ready_grads", after=_here("stepped"))
 
 
 def _plant_around_it() -> None:
-    from nodeagent.rank import checkpoint, main, parallel, reduction, state, store, train  # noqa: PLC0415
+    from nodeagent.rank import (  # noqa: PLC0415
+        checkpoint,
+        main,
+        memory,
+        parallel,
+        reduction,
+        state,
+        store,
+        train,
+    )
     from nodeagent.rank.checkpoint import directory, saving  # noqa: PLC0415
 
     _wrap(
@@ -194,6 +231,8 @@ def _plant_around_it() -> None:
         _RANK.passes("transferred")
 
     state._chunks = chunks_with_points
+    _wrap(state.TrainingState, "take", before=_here("transfer"))
+    _wrap(memory.MemoryCheckpoints, "take", after=_wait_for_copies)
     _wrap(reduction.Reduction, "share", before=_here("sharing"))
     _wrap(train, "resume_from_peers", after=_here("resumed"))
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controller.core.copies import copy_holders
 from controller.core.parked import Parked
+from controller.core.placement import Worker
 from controller.core.regroup import Decision, decide, known_votes
-from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import Position, RankRef, Resume
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
@@ -54,7 +56,6 @@ class RankTask:
         layout: Of the present generation.
         name: A name that no other task of the host has.
         limit_s: How long anything may take.
-        is_sharded: Whether the optimizer's state is sharded over the replicas.
     """
 
     host: RankHost
@@ -62,7 +63,6 @@ class RankTask:
     layout: Layout
     name: str
     limit_s: float = 60.0
-    is_sharded: bool = False
     members: dict[int, Member] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     positions: dict[int, Position] = field(default_factory=dict)
@@ -134,8 +134,9 @@ class RankTask:
         """
         old, new = self.layout, layout or self.layout
         continues = continuing(old, new, self.positions)
+        training = self.training
         parked = Parked(
-            old, self.training.num_micro_batches, self.positions, self._resume, self.is_sharded
+            old, training.num_micro_batches, self.positions, self._resume, training.shard_optimizer
         )
         decision = decide(parked, new, continues)
         self.decisions.append(decision)
@@ -213,6 +214,9 @@ class RankTask:
             continues = RankRef(
                 generation=old.launch.generation, global_rank=old.launch.global_rank
             )
+        # A node for each rank.
+        placement = [Worker(NodeId(f"n{rank}"), 0) for rank in range(self.layout.num_workers)]
+        is_sharded = self.training.shard_optimizer
         return RankLaunch(
             task=TaskId(self.name),
             generation=Generation(self.generation),
@@ -222,6 +226,7 @@ class RankTask:
             training=self.training,
             continues=continues,
             resume=self._resume,
+            copy_holders=copy_holders(self.layout, placement, is_sharded=is_sharded),
         )
 
     def _wait_for_position(self, launch: RankLaunch) -> Position | None:
