@@ -157,13 +157,14 @@ class Reduction:
         """Put the reduced gradients where Megatron and the optimizer look for them.
 
         What follows changes them in place. That can be repeated after another ``restore``, but not
-        where there is one replica only, whose sums are the reduced gradients themselves.
+        where there is one replica only, whose sums are the reduced gradients themselves. It may
+        hold buckets all the same that were reduced before the others were lost: those count.
         """
         if self._is_alone:
             self._ledger.tear()
-            return
         for bucket in self._buckets:
-            bucket.sums.copy_(bucket.staging)
+            if bucket.name in self._ledger.reduced:
+                bucket.sums.copy_(bucket.staging)
 
     def share(self, name: str, holder: int) -> None:
         """Copy a reduced bucket from rank ``holder`` to all ranks of the data-parallel group."""
@@ -173,7 +174,8 @@ class Reduction:
 
     def losses(self) -> tuple[float, float]:
         """Return the sum of losses and of tokens over all replicas, once all is reduced."""
-        tensor = self._losses.sums if self._is_alone else self._losses.staging
+        is_reduced = LOSS_BUCKET in self._ledger.reduced
+        tensor = self._losses.staging if is_reduced else self._losses.sums
         loss, num_tokens = tensor.tolist()
         return loss, num_tokens
 
