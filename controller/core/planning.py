@@ -222,6 +222,7 @@ def _plan_task(turn: Turn, task: TaskState) -> PlanTask:
         min_workers=task.spec.min_workers,
         is_faulted=_is_faulted(task),
         transition_s=expected_transition_s(turn.policy, task),
+        remaining_s=task.remaining_s,
     )
 
 
