@@ -40,6 +40,24 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
     compare_inventory(turn, event.node, event.ranks, is_attach=True)
     if before is NodeCondition.LOST:
         reconsider(turn, trigger=event.node, seen=f"{event.node} has returned")
+    elif before is NodeCondition.EXPECTED and _is_spare(turn, event.node):
+        reconsider(turn, trigger=event.node, seen=f"{event.node} has joined")
+
+
+def _is_spare(turn: Turn, name: NodeId) -> bool:
+    """Whether a node that has come for the first time brings what no task has counted on.
+
+    While nodes are still awaited nothing is divided anew: it would have to be undone at once.
+    """
+    awaited = {
+        node.spec.node
+        for node in turn.state.nodes.values()
+        if node.condition is NodeCondition.EXPECTED
+    }
+    targets = [task.target for task in turn.state.tasks.values() if task.target]
+    if any(worker.node in awaited | {name} for each in targets for worker in each.placement):
+        return False
+    return any(task.phase is TaskPhase.RUNNING for task in turn.state.tasks.values())
 
 
 def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
