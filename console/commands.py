@@ -47,6 +47,9 @@ class Operator(Protocol):
     def swap_plan(self) -> None:
         """Show incidents instead of the plan where only one fits, or back."""
 
+    def show_transition(self) -> None:
+        """Show how the selected task, or every task, goes from one generation to the next."""
+
     def show_help(self) -> None:
         """Show all commands."""
 
@@ -164,6 +167,10 @@ COMMANDS: Final = (
     Command(
         "plan.swap", "Show incidents instead of the plan, where only one fits", "incidents",
         "v", _MOVE, _NONE, has_pending, lambda operator: operator.swap_plan(),
+    ),
+    Command(
+        "task.transition", "Show the transition of the selected task, or of all, step by step", "steps",
+        "t,enter", _MOVE, _NONE, always, lambda operator: operator.show_transition(),
     ),
     Command(
         "panel.next", "Next panel", "panel",

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from console.commands import help_hints
 from console.dialogs.decide import ApproveDialog, RejectDialog
 from console.dialogs.drill import DrillChoice, DrillDialog
-from console.dialogs.plain import HelpDialog, QuitDialog
+from console.dialogs.plain import HelpDialog, QuitDialog, TransitionDialog
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, PlanEffect, ProposalEffect
 from console.viewmodel.state import ArmSwitched, Event, LinkPhase, State
@@ -139,6 +139,12 @@ class Desk:
     def swap_plan(self) -> None:
         """Show incidents instead of the plan where only one fits, or back."""
         self._host.overview.swap_plan()
+
+    def show_transition(self) -> None:
+        """Show how the selected task, or every task, goes from one generation to the next."""
+        host = self._host
+        dialog = TransitionDialog(host.look, self._clock, host.state, host.overview.selection.task)
+        host.ask(dialog, lambda _: None)
 
     def show_help(self) -> None:
         """Show all commands."""

@@ -1,4 +1,4 @@
-"""Dialogs about the console itself: help, and the end of a demo."""
+"""Dialogs that only tell: help, transitions, and the end of a demo."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,8 +6,9 @@ from console.dialogs.frame import Dialog, Question
 from console.viewmodel.dialog import DialogContent, choice_line
 from console.viewmodel.keybar import KeyHint, help_lines, legend_lines
 from console.viewmodel.numbers import plural
-from console.viewmodel.state import State
+from console.viewmodel.state import State, why_not_current
 from console.viewmodel.text import Line, Tone, span
+from console.viewmodel.transition import transition_lines
 from console.widgets.look import Look
 
 
@@ -34,6 +35,32 @@ class HelpDialog(Dialog[None]):
                 *legend_lines(self.glyphs),
             ],
             foot=[Line((span("up and down scroll, any other key closes", Tone.DIM),))],
+        )
+
+    def pressed(self, key: str, character: str | None) -> None:  # noqa: ARG002 (the base's signature)
+        """Scroll or close."""
+        if key in ("up", "down", "k", "j"):
+            self.scroll_lines(1 if key in ("down", "j") else -1)
+        else:
+            self.finish(None)
+
+
+class TransitionDialog(Dialog[None]):
+    """How a task, or every task, goes from one generation to the next; it moves with them."""
+
+    def __init__(
+        self, look: Look, clock: Callable[[], float], state: State, task: str | None
+    ) -> None:
+        super().__init__(look, clock, state)
+        self._task_name = task
+
+    def content(self) -> DialogContent:
+        """Return the steps as they are now."""
+        return DialogContent(
+            title=f"Transition of {self._task_name}" if self._task_name else "Transitions",
+            body=transition_lines(self.state, self._task_name, self.text_width, self.glyphs),
+            foot=[Line((span("up and down scroll, any other key closes", Tone.DIM),))],
+            banner=why_not_current(self.state),
         )
 
     def pressed(self, key: str, character: str | None) -> None:  # noqa: ARG002 (the base's signature)

@@ -5,6 +5,7 @@ from console.viewmodel.numbers import short, sparkline, weight
 from console.viewmodel.state import State, is_recovering
 from console.viewmodel.table import Column, Row, Table, draw
 from console.viewmodel.text import Cell, Tone, cell, span
+from console.viewmodel.transition import transition_words
 from console.viewmodel.words import TASK_WORDS, marked, task_letter, task_tone
 from controller.api.views import LayoutView, TaskPhase, TaskView
 
@@ -58,8 +59,11 @@ def _row(state: State, task: TaskView, position: int, trend: int, glyphs: Glyphs
     }
     if task.tokens_per_s is not None and is_running:
         cells["speed"] = cell(short(task.tokens_per_s))
-    if task.note:
-        cells["note"] = cell(task.note, Tone.DIM if is_running else Tone.WARN)
+    note = task.note
+    if not note and task.transition and not task.transition.is_done:
+        note = transition_words(task.transition)
+    if note:
+        cells["note"] = cell(note, Tone.DIM if is_running else Tone.WARN)
     return Row(task.name, cells)
 
 

@@ -5,7 +5,8 @@
     G(t, x') =  F(t, x') * D_running  -  1(t, x -> x') * F(t, x) * D_transition
 
 G is in weighted FLOP: what the task does until the next fault is expected, less what it would have
-done while it moves. The indicator is 1 if the size changes or a worker of the task failed. A task
+done while it moves. A task whose end comes sooner than the fault has that much time only (our own
+addition): moving it shortly before its end is not worth the transition. The indicator is 1 if the size changes or a worker of the task failed. A task
 that did not run has F(t, 0) = 0, so starting it, or starting it again, is free: the paper's rule.
 
 T is neither linear nor monotone in x. A size that the table does not list, or that is below the
@@ -41,6 +42,7 @@ class PlanTask:
         min_workers: The user's minimum; a smaller size can't be used.
         is_faulted: Whether it lost a worker: it pays for a transition even at the same size.
         transition_s: D_transition, expected seconds without training if it moves.
+        remaining_s: Expected seconds to its last iteration; None if it has none, or is not timed.
     """
 
     name: TaskId
@@ -50,6 +52,7 @@ class PlanTask:
     min_workers: int
     is_faulted: bool
     transition_s: float
+    remaining_s: float | None = None
 
     def sizes(self, num_workers: int) -> tuple[int, ...]:
         """Return the sizes that may be used with ``num_workers`` available, ascending from 0."""
@@ -78,8 +81,14 @@ def horizon_s(worker_mtbf_s: float, num_workers: int) -> float:
 
 def gain(task: PlanTask, workers: int, running_s: float) -> float:
     """Return G(t, workers) in weighted FLOP; negative where the transition costs more."""
-    earned = task.waf(workers) * running_s
-    return earned - forgone(task, workers)
+    return earned(task, workers, running_s) - forgone(task, workers)
+
+
+def earned(task: PlanTask, workers: int, running_s: float) -> float:
+    """Return the first term of G: weighted FLOP until the next fault, or until the task's end."""
+    if task.remaining_s is not None:
+        running_s = min(running_s, task.remaining_s)
+    return task.waf(workers) * running_s
 
 
 def forgone(task: PlanTask, workers: int) -> float:
@@ -122,4 +131,4 @@ class Quantum:
 
     def gain(self, task: PlanTask, workers: int, running_s: float) -> int:
         """Return G(t, workers) in units, its two terms rounded separately."""
-        return self.count(task.waf(workers) * running_s) - self.count(forgone(task, workers))
+        return self.count(earned(task, workers, running_s)) - self.count(forgone(task, workers))

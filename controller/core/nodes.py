@@ -1,16 +1,17 @@
 """Contact with nodes: gained, lost, judged, and given up.
 
-The judgement itself is in ``controller.core.health``; here its evidence is gathered from the
-state, and its consequences are drawn: a lost node is isolated, its tasks' survivors are parked, one
+The judgement itself is in ``controller.core.health``, its evidence comes from
+``controller.core.node_evidence``; here the consequences are drawn: a lost node is isolated, its tasks' survivors are parked, one
 SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed.
 """
 
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
 from controller.core.faults import SEV1, Diagnosis, Evidence
-from controller.core.health import NodeEvidence, judge
+from controller.core.health import judge
 from controller.core.incidents import name_fault, open_incident, take_evidence
 from controller.core.instructions import ProbeNode
 from controller.core.lifecycle import compare_inventory, lose_rank, stop
+from controller.core.node_evidence import gather, peers_of, tasks_on
 from controller.core.parking import halt, note_heard
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.planning import propose, reconsider
@@ -40,6 +41,24 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
     compare_inventory(turn, event.node, event.ranks, is_attach=True)
     if before is NodeCondition.LOST:
         reconsider(turn, trigger=event.node, seen=f"{event.node} has returned")
+    elif before is NodeCondition.EXPECTED and _is_spare(turn, event.node):
+        reconsider(turn, trigger=event.node, seen=f"{event.node} has joined")
+
+
+def _is_spare(turn: Turn, name: NodeId) -> bool:
+    """Whether a node that has come for the first time brings what no task has counted on.
+
+    While nodes are still awaited nothing is divided anew: it would have to be undone at once.
+    """
+    awaited = {
+        node.spec.node
+        for node in turn.state.nodes.values()
+        if node.condition is NodeCondition.EXPECTED
+    }
+    targets = [task.target for task in turn.state.tasks.values() if task.target]
+    if any(worker.node in awaited | {name} for each in targets for worker in each.placement):
+        return False
+    return any(task.phase is TaskPhase.RUNNING for task in turn.state.tasks.values())
 
 
 def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
@@ -50,7 +69,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     for task in turn.state.tasks.values():
         note_heard(task, event.node)
     node.progress = {
-        task.spec.task: Progress(task.newest_iteration, turn.at) for task in _tasks_on(turn, node)
+        task.spec.task: Progress(task.newest_iteration, turn.at) for task in tasks_on(turn, node)
     }
     _notice_vanished(turn, event)
 
@@ -130,105 +149,18 @@ def judge_nodes_of(turn: Turn, task: TaskState) -> None:
 
 
 def _ask_peers(turn: Turn, node: NodeState) -> None:
-    peers = _peers(turn, node)
+    peers = peers_of(turn, node)
     node.open_probes = set(peers)
     if peers:
         turn.emit(ProbeNode(turn.cause, node.spec.node, peers))
     turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
 
 
-def _peers(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
-    return tuple(
-        other.spec.node
-        for other in turn.state.nodes.values()
-        if other is not node and other.condition is NodeCondition.HEALTHY
-    )
-
-
-def _tasks_on(turn: Turn, node: NodeState) -> list[TaskState]:
-    """Tasks with living ranks on the node, or that wait to start there."""
-    return [
-        task
-        for task in turn.state.tasks.values()
-        if node.spec.node in task.nodes
-        or (task.phase is TaskPhase.WAITING and task.target and task.target.uses(node.spec.node))
-    ]
-
-
 def _conclude(turn: Turn, node: NodeState) -> None:
-    judgement = judge(_gather(turn, node), turn.policy)
+    judgement = judge(gather(turn, node), turn.policy)
     node.note = judgement.reason
     if judgement.is_lost:
         _declare_lost(turn, node, judgement.reason)
-
-
-def _gather(turn: Turn, node: NodeState) -> NodeEvidence:
-    peers = _peers(turn, node)
-    advanced: list[str] = []
-    suffering: list[str] = []
-    for task in _tasks_on(turn, node):
-        if failure := _failed_collective(node, task, turn):
-            suffering.append(failure)
-        elif progress := _progress(turn, node, task):
-            advanced.append(progress)
-        elif stall := _stall(turn, node, task):
-            suffering.append(stall)
-    return NodeEvidence(
-        silent_s=turn.at - node.lost_contact_at,
-        num_peers=len(peers),
-        answers={peer: node.answers[peer] for peer in peers if peer in node.answers},
-        has_open_probes=not node.open_probes.isdisjoint(peers),
-        advanced=", ".join(advanced) or None,
-        suffering=", ".join(suffering) or None,
-    )
-
-
-def _patience_s(turn: Turn, task: TaskState) -> float:
-    """How long a task may go without a sign of progress."""
-    mean_s = task.mean_iteration_s or 0.0
-    return max(turn.policy.stall_floor_s, turn.policy.stall_factor * mean_s)
-
-
-def _progress(turn: Turn, node: NodeState, task: TaskState) -> str | None:
-    """Whether the task has advanced by two iterations since contact was lost, and lately."""
-    newest, name = task.newest_iteration, task.spec.task
-    last = node.progress.setdefault(name, Progress(newest, node.lost_contact_at))
-    if newest >= last.iteration + 2:
-        last = node.progress[name] = Progress(newest, turn.at)
-    is_recent = turn.at - last.seen_at <= _patience_s(turn, task)
-    if last.seen_at > node.lost_contact_at and is_recent:
-        return f"{name} has reached iteration {last.iteration} since"
-    return None
-
-
-def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:
-    """Whether the task stands still, as one of its ranks in contact shows, or waits for the node."""
-    name, last = task.spec.task, node.progress.get(task.spec.task)
-    since = max(node.lost_contact_at, last.seen_at if last else 0.0)
-    if turn.at - since <= _patience_s(turn, task):
-        return None
-    if task.phase in {TaskPhase.WAITING, TaskPhase.PARKING}:
-        return f"{name} waits for it"
-    if task.phase is TaskPhase.RUNNING and any(
-        turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
-        for rank in task.living_ranks.values()
-    ):
-        return f"{name} has not advanced for {turn.at - since:.0f} s"
-    return None
-
-
-def _failed_collective(node: NodeState, task: TaskState, turn: Turn) -> str | None:
-    """Whether a rank elsewhere, of this generation, has lost a peer since the last progress."""
-    last = node.progress.get(task.spec.task)
-    for incident in turn.state.incidents:
-        if incident.covers.get(task.spec.task) != task.generation:
-            continue
-        for item in incident.evidence:
-            is_of_a_peer = item.task == task.spec.task and item.node != node.spec.node
-            is_newer = last is None or item.at >= last.seen_at
-            if item.kind == "collective" and is_of_a_peer and is_newer:
-                return f"the collectives of {task.spec.task} failed"
-    return None
 
 
 def _declare_lost(turn: Turn, node: NodeState, reason: str) -> None:

@@ -1,28 +1,34 @@
 """Plans as objects: proposed for an event, decided by an operator or by policy, carried out.
 
-The division itself is the planner's (``controller.core.planner``); here the present state is put
-into its terms, the answer is placed on workers, explained, and turned into targets. There is at
+The division itself is the planner's (``controller.core.planner``), in whose terms the state is put by
+``controller.core.problem``; here its answer is explained and turned into targets. There is at
 most one pending plan: a newer event gives it a new revision, and an approval names the revision it
 means. Carrying a plan out needs no script: every task gets a target and moves towards it on its
 own (``controller.core.generations``), so a fault in the middle is handled like any other.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from controller.core.arrangement import wish
-from controller.core.cost import PlanTask, horizon_s
+from controller.core.cost import horizon_s
 from controller.core.generations import keeps_every_stage
 from controller.core.incidents import hold
 from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
-from controller.core.placement import Placement, Unplaceable, Worker, place
+from controller.core.placement import Unplaceable
 from controller.core.planner import Decision, solve
 from controller.core.policy import Policy
+from controller.core.problem import (
+    Available,
+    expected_transition_s,
+    is_faulted,
+    place_targets,
+    plan_task,
+    planned_tasks,
+    size_before,
+)
 from controller.core.state import Intent, Plan, Target, TaskChange, TaskState
-from controller.core.transitions import TransitionKind
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
-from profiles.layout import Layout
 
 
 def propose(
@@ -46,14 +52,14 @@ def propose(
         includes_held: Whether tasks that were handed to the operator take part: only an
             operator's own request may try them again.
     """
-    tasks = _planned_tasks(turn, includes_held=includes_held)
-    available = _Available(turn, tasks)
+    tasks = planned_tasks(turn, includes_held=includes_held)
+    available = Available(turn, tasks)
     decision = solve(
-        [_plan_task(turn, task) for task in tasks],
+        [plan_task(turn, task) for task in tasks],
         num_workers=available.num_workers,
         running_s=horizon_s(turn.policy.worker_mtbf_s, available.num_workers),
     )
-    targets = _targets(tasks, decision, available)
+    targets = place_targets(tasks, decision, available)
     if isinstance(targets, Unplaceable):
         turn.tell("error", "plan", trigger, f"no plan: {targets.reason}")
         _hold(turn, incidents)
@@ -155,118 +161,10 @@ def advance_plan(turn: Turn) -> None:
     )  # fmt: skip
 
 
-class _Available:
-    """Workers that a plan may give away: those of healthy nodes that no other task holds or awaits."""
-
-    def __init__(self, turn: Turn, planned: Sequence[TaskState]) -> None:
-        self.workers_by_node = {
-            node.spec.node: node.spec.num_workers
-            for node in turn.state.nodes.values()
-            if node.condition is NodeCondition.HEALTHY
-        }
-        self.blocked = {
-            worker
-            for task in turn.state.tasks.values()
-            if task not in planned
-            for worker in (*task.occupied_workers, *(task.target.placement if task.target else ()))
-            if worker.node in self.workers_by_node
-        }
-        self.num_workers = sum(self.workers_by_node.values()) - len(self.blocked)
-
-    @property
-    def workers(self) -> set[Worker]:
-        """All of them."""
-        return {
-            Worker(node, slot)
-            for node, count in self.workers_by_node.items()
-            for slot in range(count)
-        } - self.blocked
-
-
-def _planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
-    """Tasks that a plan may change.
-
-    A task that trains on a node out of contact is presumed to train on; no order would reach it.
-    """
-    return [
-        task
-        for task in turn.state.tasks.values()
-        if task.phase is not TaskPhase.FINISHED
-        and (includes_held or task.phase is not TaskPhase.HELD)
-        and not (task.can_regroup and task.target and _is_out_of_sight(turn, task))
-    ]
-
-
-def _is_out_of_sight(turn: Turn, task: TaskState) -> bool:
-    return any(turn.state.nodes[node].condition is NodeCondition.UNREACHABLE for node in task.nodes)
-
-
-def _size_before(task: TaskState) -> int:
-    """Workers of the task before the event, also while its ranks are down."""
-    if task.phase is TaskPhase.STOPPED or task.granted is None:
-        return 0
-    return task.granted.num_workers
-
-
-def _is_faulted(task: TaskState) -> bool:
-    """Whether the task lost workers, or its recovery failed: it can't stay where it is."""
-    return task.target is None and task.intent != "stop"
-
-
-def _plan_task(turn: Turn, task: TaskState) -> PlanTask:
-    return PlanTask(
-        name=task.spec.task,
-        weight=task.spec.weight,
-        table=task.spec.table,
-        workers=_size_before(task),
-        min_workers=task.spec.min_workers,
-        is_faulted=_is_faulted(task),
-        transition_s=expected_transition_s(turn.policy, task),
-    )
-
-
-def expected_transition_s(policy: Policy, task: TaskState) -> float:
-    """Return the planner's D_transition: what going to another size or place takes this task."""
-    models = {(point.layout.tp, point.layout.pp) for point in task.spec.table.points}
-    kinds: tuple[TransitionKind, ...] = ("shrink", "grow", "move")
-    if len(models) > 1:
-        kinds += ("layout change",)
-    return task.experience.expected_s(kinds, policy.step_s)
-
-
-def _targets(
-    tasks: Sequence[TaskState], decision: Decision, available: _Available
-) -> dict[TaskId, Target] | Unplaceable:
-    layouts = {
-        task.spec.task: task.spec.table.layout(size)
-        for task in tasks
-        if (size := decision.assignments[task.spec.task])
-    }
-    current = {
-        task.spec.task: _wish(task, layouts.get(task.spec.task), available)
-        for task in tasks
-        if task.phase is not TaskPhase.STOPPED
-    }
-    placements = place(layouts, current, available.workers_by_node, blocked=available.blocked)
-    if isinstance(placements, Unplaceable):
-        return placements
-    return {
-        name: Target(layout=layout, placement=placements[name]) for name, layout in layouts.items()
-    }
-
-
-def _wish(task: TaskState, layout: Layout | None, available: _Available) -> Placement:
-    """Return where the task would like to be: where it is to be, or else where it is."""
-    place = task.target or task.place
-    if place is None or layout is None:
-        return place.placement if place else ()
-    return wish(place.layout, place.placement, layout, available.workers)
-
-
 def _change(
     policy: Policy, task: TaskState, decision: Decision, targets: dict[TaskId, Target]
 ) -> TaskChange:
-    spec, before = task.spec, _size_before(task)
+    spec, before = task.spec, size_before(task)
     after, target = decision.assignments[spec.task], targets.get(spec.task)
     return TaskChange(
         task=spec.task,
@@ -274,8 +172,8 @@ def _change(
         workers_after=after,
         waf_before=spec.weight * spec.table.flops_per_s(before),
         waf_after=spec.weight * spec.table.flops_per_s(after),
-        is_faulted=_is_faulted(task),
-        moves=_is_faulted(task) or target != task.target,
+        is_faulted=is_faulted(task),
+        moves=is_faulted(task) or target != task.target,
         target=target,
         transition_s=expected_transition_s(policy, task),
     )

@@ -269,6 +269,13 @@ class TaskState:
         return Target(self.layout, self.placement) if self.layout else None
 
     @property
+    def remaining_s(self) -> float | None:
+        """Expected seconds to its last iteration at its present speed; None if that is not known."""
+        if self.spec.num_iterations is None or self.mean_iteration_s is None:
+            return None
+        return max(0, self.spec.num_iterations - self.iteration) * self.mean_iteration_s
+
+    @property
     def waf(self) -> float:
         """Weighted FLOP/s that its profile gives for what runs now; 0 while it does not train."""
         if self.phase is not TaskPhase.RUNNING or self.layout is None:

@@ -4,7 +4,14 @@ import json
 
 from pydantic import JsonValue
 
-from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
+from controller.api.views import (
+    ClusterView,
+    IncidentView,
+    NodeView,
+    PlanView,
+    TaskView,
+    TransitionView,
+)
 
 
 def outcome_of(view: ClusterView) -> dict[str, JsonValue]:
@@ -36,7 +43,19 @@ def _task(task: TaskView) -> dict[str, JsonValue]:
         "iterations": task.iteration,
         "rerun_iterations": task.num_rerun_iterations,
         "unsupported": list(task.unsupported),
+        "transition": _transition(task.transition) if task.transition else None,
         "losses": {str(iteration): losses[str(iteration)] for iteration in sorted(task.losses)},
+    }
+
+
+def _transition(transition: TransitionView) -> dict[str, JsonValue]:
+    """Return the newest transition; ``actual_s`` of a step is null while it is not over."""
+    return {
+        "kind": transition.kind,
+        "is_done": transition.is_done,
+        "predicted_s": transition.predicted_s,
+        "actual_s": transition.actual_s,
+        "steps": [step.model_dump() for step in transition.steps],
     }
 
 

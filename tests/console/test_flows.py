@@ -10,6 +10,7 @@ from console.dialogs.drill import DrillDialog
 from console.dialogs.plain import HelpDialog, QuitDialog
 from console.screens.overview import Overview
 from console.screens.waiting import TooSmall
+from console.viewmodel.glyphs import ASCII, UNICODE, Glyphs
 from console.viewmodel.state import LinkPhase, Received
 from console.widgets.bars import KeyBar
 from console.widgets.streams import EventPanel
@@ -304,6 +305,36 @@ async def test_help_lists_every_command() -> None:
         assert isinstance(bench.app.screen, HelpDialog)
         for words in ("Approve the plan", "Run a drill", "Worker cells", "not now: no plan waits"):
             assert words in bench.screen
+        await bench.press("x")
+        assert isinstance(bench.app.screen, Overview)
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
+async def test_a_transition_is_shown_step_by_step_and_moves_on(glyphs: Glyphs) -> None:
+    view = cluster_views.regrouping()
+    async with console(view, size=(60, 24), glyphs=glyphs) as bench:
+        await bench.press("tab", "down", "t", opens_dialog=True)
+        assert "Transition of gpt-a" in bench.screen
+        shown = " ".join(bench.screen.replace(glyphs.side, " ").split())
+        for row in (
+            f"{glyphs.done} done park 22 ms predicted 100 ms",
+            f"{glyphs.done} done start 310 ms {glyphs.warn} predicted 200 ms",
+            f"{glyphs.busy} running form predicted 50 ms",
+            f"{glyphs.idle} to come state predicted 20 ms",
+            "total 332 ms predicted 1.6 s",
+        ):
+            assert row in shown
+        assert "state from peer, micro-batches 8 kept, 4 computed again" in shown
+        assert "no transition yet" not in shown  # that is the other task
+
+        newer = view.tasks[0].transition
+        assert newer is not None
+        ended = [step.model_copy(update={"actual_s": 0.04}) for step in newer.steps]
+        done_one = newer.model_copy(update={"steps": ended, "actual_s": 0.2, "is_done": True})
+        tasks = [view.tasks[0].model_copy(update={"transition": done_one}), view.tasks[1]]
+        await bench.show(view.model_copy(update={"tasks": tasks}))
+        assert "total" in bench.screen
+        assert "to come" not in bench.screen
         await bench.press("x")
         assert isinstance(bench.app.screen, Overview)
 

@@ -16,9 +16,11 @@ from controller.api.views import (
     NodeView,
     PlanState,
     PlanView,
+    StepView,
     TaskChangeView,
     TaskPhase,
     TaskView,
+    TransitionView,
     WorkerView,
 )
 
@@ -264,6 +266,35 @@ def healed(now: float = 150.0) -> ClusterView:
             "incidents": [killed_rank(), lost_node(state=IncidentState.RESOLVED)],
             "plans": [plan(state=PlanState.APPLIED, approved_by="alex", decided_at=134.0)],
         }
+    )
+
+
+def regrouping(now: float = 37.9) -> ClusterView:
+    """Return the cluster while gpt-a replaces a killed rank: it forms its groups."""
+    transition = TransitionView(
+        kind="restart",
+        steps=[
+            StepView(name="park", predicted_s=0.1, actual_s=0.022),
+            StepView(name="start", predicted_s=0.2, actual_s=0.31),
+            StepView(name="form", predicted_s=0.05),
+            StepView(name="state", predicted_s=0.02),
+            StepView(name="first iteration", predicted_s=1.2),
+        ],
+        predicted_s=1.57,
+        actual_s=0.332,
+        is_done=False,
+    )
+    incident = killed_rank(resolved_at=None).model_copy(
+        update={
+            "saved_micro_batches": 8,
+            "recomputed_micro_batches": 4,
+            "state_source": "peer",
+            "resume": "reuse: 3 of 4 replicas keep 8 micro-batches, 4 are computed again",
+        }
+    )
+    regrouped = task("gpt-a", 36, phase=TaskPhase.STARTING, generation=2, transition=transition)
+    return calm(now).model_copy(
+        update={"tasks": [regrouped, task("gpt-b", 22)], "incidents": [incident]}
     )
 
 

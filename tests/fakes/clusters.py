@@ -20,7 +20,11 @@ def table(rate_by_size: dict[int, float], tp: int = 1) -> ThroughputTable:
 
 
 def demo_machine(
-    *, is_auto_heal: bool = True, num_nodes: int = 4, policy: Policy | None = None
+    *,
+    is_auto_heal: bool = True,
+    num_nodes: int = 4,
+    policy: Policy | None = None,
+    num_iterations: int | None = None,
 ) -> Machine:
     """Return a machine over the demo's tasks and nodes ``n1``.. of two workers."""
     return Machine(
@@ -33,7 +37,7 @@ def demo_machine(
                 min_workers=profile.min_workers,
                 table=profile.throughput,
                 flops_per_iteration=1e9,
-                num_iterations=None,
+                num_iterations=num_iterations,
                 num_micro_batches=profile.num_micro_batches,
             )
             for profile in default_task_profiles()

@@ -9,7 +9,7 @@ happen at the same instant is drawn from a seed.
 import heapq
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypedDict
@@ -102,7 +102,14 @@ class FakeTask:
 class World:
     """Runs a machine against the make-believe cluster."""
 
-    def __init__(self, machine: Machine, seed: int = 0, num_iterations: int = 40) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        seed: int = 0,
+        num_iterations: int = 40,
+        *,
+        absent: Collection[str] = (),
+    ) -> None:
         self.machine = machine
         self.random = random.Random(seed)
         self.now = 0.0
@@ -125,7 +132,9 @@ class World:
         self._pids = itertools.count(1000)
         self._timers: dict[object, int] = {}
         for node in self.nodes.values():
-            self.after(0.1, partial(self._attach, node))
+            node.is_up = node.name not in absent
+            if node.is_up:
+                self.after(0.1, partial(self._attach, node))
             self.after(1.0, partial(self._beat, node))
 
     # --- time --------------------------------------------------------------------------

@@ -57,6 +57,13 @@ def test_a_task_that_did_not_run_starts_free_of_charge(is_faulted: bool) -> None
     assert gain(stopped, 4, running_s=100.0) == 48.0 * 100.0
 
 
+@pytest.mark.parametrize(("remaining_s", "counted_s"), [(500.0, 100.0), (40.0, 40.0), (0.0, 0.0)])
+def test_a_task_earns_until_its_end_at_most(remaining_s: float, counted_s: float) -> None:
+    ending = replace(TASK, workers=2, remaining_s=remaining_s)
+    assert gain(ending, 4, running_s=100.0) == 48.0 * counted_s - 27.0 * 30.0
+    assert gain(ending, 2, running_s=100.0) == 27.0 * counted_s
+
+
 def test_a_present_size_that_is_not_listed_has_nothing_to_forgo() -> None:
     assert forgone(replace(TASK, workers=3), 4) == 0.0
 

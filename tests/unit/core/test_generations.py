@@ -339,6 +339,53 @@ def test_a_node_that_returns_lets_a_smaller_task_grow() -> None:
     assert [plan.state for plan in world.machine.state.plans] == [PlanState.APPLIED] * 2
 
 
+def ending_world(num_iterations: int) -> World:
+    """Return a world in which gpt-b has shrunk, and knows its last iteration."""
+    machine = demo_machine(num_iterations=num_iterations)
+    world = World(machine, num_iterations=num_iterations)
+    trained(world, 7)
+    world.lose_node("n2")
+    world.run_until(lambda: len(task(world, B).ranks) == 2)
+    trained(world, 20)
+    return world
+
+
+def test_a_task_near_its_end_is_left_alone() -> None:
+    world = ending_world(num_iterations=22)
+    world.restore_node("n2")
+    world.run_until(lambda: task(world, B).phase is TaskPhase.FINISHED)
+    assert len(world.machine.state.plans) == 1
+    assert len(task(world, B).ranks) == 2
+
+
+def test_a_task_far_from_its_end_grows() -> None:
+    world = ending_world(num_iterations=10_000)
+    world.restore_node("n2")
+    world.run_until(lambda: len(task(world, B).ranks) == 4)
+
+
+def test_a_node_that_comes_late_lets_a_task_grow() -> None:
+    layouts = [Layout(dp=dp) for dp in (2, 3)]
+    world = World(machine_of(layouts, num_nodes=3, workers=2), absent=["n3"])
+    trained(world, 3)
+    assert not world.machine.state.plans
+    world.restore_node("n3")
+    world.run_until(lambda: bool(world.machine.state.plans))
+    [plan] = world.machine.state.plans
+    assert (plan.trigger, plan.seen) == ("n3", "n3 has joined")
+    assert plan.changes[A].workers_after == 3
+
+
+def test_nodes_that_come_one_by_one_change_no_plan() -> None:
+    layouts = [Layout(dp=dp) for dp in (1, 2)]
+    world = World(machine_of(layouts, num_nodes=2, workers=2), absent=["n2"])
+    world.run(5.0)
+    world.restore_node("n2")
+    trained(world, 3)
+    assert not world.machine.state.plans
+    assert task(world).layout == Layout(dp=2)
+
+
 def test_with_two_stages_whole_replicas_go_on_and_keep_their_stage() -> None:
     layouts = [Layout(pp=2, dp=dp) for dp in (1, 2, 3)]
     world = World(machine_of(layouts, num_nodes=6, workers=6), num_iterations=10**6)

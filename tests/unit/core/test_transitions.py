@@ -3,8 +3,8 @@
 import pytest
 
 from controller.core.instructions import Fact
-from controller.core.planning import expected_transition_s
 from controller.core.policy import Policy
+from controller.core.problem import expected_transition_s
 from controller.core.state import TaskState
 from controller.core.transitions import Experience, TransitionKind, kind_of
 from nodeagent.protocol.ids import TaskId

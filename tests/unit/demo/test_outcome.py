@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from controller.api.projection import Frame, project
 from controller.api.views import ClusterView
 from controller.demo.outcome import outcome_of
@@ -32,6 +34,7 @@ def test_an_undisturbed_run_has_every_loss_and_nothing_else_to_tell() -> None:
         "iterations": 130,
         "rerun_iterations": 0,
         "unsupported": [],
+        "transition": None,
         "losses": {str(i): 5.5 - i / 100 for i in range(1, 131)},
     }
 
@@ -64,6 +67,12 @@ def test_faults_and_their_cure_are_told() -> None:
     assert plan["why"]
     assert [task["workers"] for task in outcome["tasks"]] == [4, 2]
     assert outcome["tasks"][0]["rerun_iterations"] == 0
+    transition = outcome["tasks"][1]["transition"]
+    assert (transition["kind"], transition["is_done"]) == ("shrink", True)
+    assert transition["steps"][0]["name"] == "park"
+    assert transition["actual_s"] == pytest.approx(
+        sum(step["actual_s"] for step in transition["steps"])
+    )
     for incident in (killed, lost):
         assert 0 < incident["recovery_s"] <= incident["resolved_at"] - incident["fault_at"]
         assert incident["state_source"] == "peer"
@@ -82,6 +91,7 @@ def test_a_task_that_never_ran_has_no_layout() -> None:
         "iterations": 0,
         "rerun_iterations": 0,
         "unsupported": [],
+        "transition": None,
         "losses": {},
     }
 

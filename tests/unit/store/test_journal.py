@@ -29,6 +29,7 @@ from controller.core.timers import (
     CapacityOverdue,
     HaltOverdue,
     JudgeNode,
+    PrepareOverdue,
     SettleIncident,
     StartOverdue,
     StopOverdue,
@@ -103,6 +104,7 @@ TIMERS: list[Timer] = [
     StopOverdue(A, G2),
     HaltOverdue(A, G2),
     CapacityOverdue(A, G2),
+    PrepareOverdue(A, G2),
 ]
 BODIES: list[EventBody] = [
     NodeAttached(N1, AgentId("n1-abcd"), 4711, (STATUS, STATUS)),

@@ -1,0 +1,130 @@
+"""The planner's problem: which tasks may change, which workers there are to give, and what a move takes.
+
+The present state is put into the planner's terms here, and its answer, one size per task, is placed
+on workers. Which sizes are best is decided in ``controller.core.planner``.
+"""
+
+from collections.abc import Sequence
+
+from controller.core.arrangement import wish
+from controller.core.cost import PlanTask
+from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.placement import Placement, Unplaceable, Worker, place
+from controller.core.planner import Decision
+from controller.core.policy import Policy
+from controller.core.state import Target, TaskState
+from controller.core.transitions import TransitionKind
+from controller.core.turn import Turn
+from nodeagent.protocol.ids import TaskId
+from profiles.layout import Layout
+
+
+class Available:
+    """Workers that a plan may give away: those of healthy nodes that no other task holds or awaits."""
+
+    def __init__(self, turn: Turn, planned: Sequence[TaskState]) -> None:
+        self.workers_by_node = {
+            node.spec.node: node.spec.num_workers
+            for node in turn.state.nodes.values()
+            if node.condition is NodeCondition.HEALTHY
+        }
+        self.blocked = {
+            worker
+            for task in turn.state.tasks.values()
+            if task not in planned
+            for worker in (*task.occupied_workers, *(task.target.placement if task.target else ()))
+            if worker.node in self.workers_by_node
+        }
+        self.num_workers = sum(self.workers_by_node.values()) - len(self.blocked)
+
+    @property
+    def workers(self) -> set[Worker]:
+        """All of them."""
+        return {
+            Worker(node, slot)
+            for node, count in self.workers_by_node.items()
+            for slot in range(count)
+        } - self.blocked
+
+
+def planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
+    """Return the tasks that a plan may change.
+
+    A task that trains on a node out of contact is presumed to train on; no order would reach it.
+    """
+    return [
+        task
+        for task in turn.state.tasks.values()
+        if task.phase is not TaskPhase.FINISHED
+        and (includes_held or task.phase is not TaskPhase.HELD)
+        and not (task.can_regroup and task.target and _is_out_of_sight(turn, task))
+    ]
+
+
+def _is_out_of_sight(turn: Turn, task: TaskState) -> bool:
+    return any(turn.state.nodes[node].condition is NodeCondition.UNREACHABLE for node in task.nodes)
+
+
+def size_before(task: TaskState) -> int:
+    """Return the workers of the task before the event, also while its ranks are down."""
+    if task.phase is TaskPhase.STOPPED or task.granted is None:
+        return 0
+    return task.granted.num_workers
+
+
+def is_faulted(task: TaskState) -> bool:
+    """Return whether the task lost workers, or its recovery failed: it can't stay where it is."""
+    return task.target is None and task.intent != "stop"
+
+
+def plan_task(turn: Turn, task: TaskState) -> PlanTask:
+    """Return the task as the planner sees it."""
+    return PlanTask(
+        name=task.spec.task,
+        weight=task.spec.weight,
+        table=task.spec.table,
+        workers=size_before(task),
+        min_workers=task.spec.min_workers,
+        is_faulted=is_faulted(task),
+        transition_s=expected_transition_s(turn.policy, task),
+        remaining_s=task.remaining_s,
+    )
+
+
+def expected_transition_s(policy: Policy, task: TaskState) -> float:
+    """Return the planner's D_transition: what going to another size or place takes this task."""
+    models = {(point.layout.tp, point.layout.pp) for point in task.spec.table.points}
+    kinds: tuple[TransitionKind, ...] = ("shrink", "grow", "move")
+    if len(models) > 1:
+        kinds += ("layout change",)
+    return task.experience.expected_s(kinds, policy.step_s)
+
+
+def place_targets(
+    tasks: Sequence[TaskState], decision: Decision, available: Available
+) -> dict[TaskId, Target] | Unplaceable:
+    """Return where each task that gets workers is to be, with as few moves as can be."""
+    layouts = {
+        task.spec.task: task.spec.table.layout(size)
+        for task in tasks
+        if (size := decision.assignments[task.spec.task])
+    }
+    current = {
+        task.spec.task: _wish(task, layouts.get(task.spec.task), available)
+        for task in tasks
+        if task.phase is not TaskPhase.STOPPED
+    }
+    placements = place(layouts, current, available.workers_by_node, blocked=available.blocked)
+    if isinstance(placements, Unplaceable):
+        return placements
+    return {
+        name: Target(layout=layout, placement=placements[name]) for name, layout in layouts.items()
+    }
+
+
+def _wish(task: TaskState, layout: Layout | None, available: Available) -> Placement:
+    """Return where the task would like to be: where it is to be, or else where it is."""
+    place = task.target or task.place
+    if place is None or layout is None:
+        return place.placement if place else ()
+    return wish(place.layout, place.placement, layout, available.workers)

@@ -1,0 +1,228 @@
+"""A task of modelled ranks: who is there, who is parked, and one generation after another.
+
+Stands where agents and controller stand: it halts, collects positions, asks the real ``decide`` how
+to go on, and begins the next generation with those who go on and new processes for the others. What
+must hold is checked on the way.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.core.parked import Parked
+from controller.core.regroup import Decision, Source, decide
+from nodeagent.protocol.ids import Generation
+from nodeagent.protocol.regroup import Position, Resume
+from profiles.layout import Layout
+from tests.fakes.modelled_groups import Groups
+from tests.fakes.modelled_ranks import ModelledProcess
+from tests.fakes.modelled_state import Job, Parameters, Storage, whole_update
+
+Decide = Callable[..., Decision]
+
+STEPS_PER_ITERATION: Final = 40
+"""About the most that a rank takes."""
+
+
+@dataclass(eq=False)
+class ModelledTask:
+    """One task.
+
+    Attributes:
+        processes: The ranks of the present generation, dead ones included.
+        left_out: Frozen processes that the generations since went on without.
+        is_halting: Whether the present generation was told to park.
+        newest: The newest iteration that some rank had committed, and that is not lost.
+    """
+
+    job: Job
+    layout: Layout
+    decide: Decide = decide
+    storage: Storage = field(default_factory=Storage)
+    generation: int = 0
+    resume: Resume = field(default_factory=Resume)
+    processes: dict[int, ModelledProcess] = field(default_factory=dict)
+    left_out: list[ModelledProcess] = field(default_factory=list)
+    is_halting: bool = False
+    newest: int = 0
+    _examined: dict[int, Parameters] = field(default_factory=dict)
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nobody is lost and nobody was told to halt."""
+        everybody = self.processes.values()
+        return not self.is_halting and all(each.is_well for each in everybody)
+
+    @property
+    def awaited(self) -> list[int]:
+        """Ranks that are to say where they stand; a frozen one is given up."""
+        return [
+            rank for rank, each in self.processes.items() if each.run is not None and each.is_well
+        ]
+
+    @property
+    def fit(self) -> list[int]:
+        """Ranks whose processes are parked and can go on."""
+        return [rank for rank, each in self.processes.items() if each.is_well and each.position]
+
+    # --- training -----------------------------------------------------------------------------
+
+    def advance(self, process: ModelledProcess, num: int = 1) -> None:
+        """Have a process go on ``num`` steps, or until it has to wait."""
+        for _ in range(num):
+            if not process.can_advance:
+                return
+            process.advance()
+            if process.ledger.has_state and process not in self.left_out:
+                self.newest = max(self.newest, process.ledger.committed)
+
+    def reach(self, phase: str) -> None:
+        """Have all ranks go on to a phase of an iteration, as far as they get."""
+        for _ in range(STEPS_PER_ITERATION):
+            for process in self.processes.values():
+                if process.ledger.phase != phase:
+                    self.advance(process)
+
+    def commit_one(self) -> None:
+        """Have all ranks commit an iteration that none of them has."""
+        ledgers = [each.ledger for each in self.processes.values()]
+        goal = max((each.committed for each in ledgers if each.has_state), default=0) + 1
+        self._run_until(lambda each: each.ledger.has_state and each.ledger.committed >= goal)
+
+    def pause(self, which: int) -> None:
+        """Have all ranks park at the end of an iteration, on the word of one."""
+        self.processes[which].wants_pause = True
+        self._run_until(lambda each: each.run is None)
+        self.is_halting = True
+        assert len({each.ledger.committed for each in self.processes.values()}) == 1
+
+    def _run_until(self, is_done: Callable[[ModelledProcess], bool]) -> None:
+        while busy := [each for each in self.processes.values() if not is_done(each)]:
+            able = [each for each in busy if each.can_advance]
+            assert able, f"all wait: {[each.stop for each in busy]}"
+            for process in able:
+                while process.can_advance and not is_done(process):
+                    self.advance(process)
+
+    # --- parking ------------------------------------------------------------------------------
+
+    def park(self, process: ModelledProcess, luck: int) -> None:
+        """Halt a rank. By luck, a bit for each, it still gets results that are there."""
+        while process.run is not None and process.is_well:
+            luck, is_lucky = luck // 2, luck % 2 == 1
+            if process.can_advance and (is_lucky or not process.can_halt_here):
+                self.advance(process)
+            else:
+                process.interrupt()
+
+    def finish_computing(self, replica: int) -> None:
+        """Have a replica finish what it can without the others, if it is whole."""
+        members = [p for r, p in self.processes.items() if self.layout.dp_rank(r) == replica]
+        if all(each.is_well for each in members):
+            while able := [each for each in members if each.can_advance and each.is_computing]:
+                for process in able:
+                    self.advance(process)
+
+    # --- from one generation to the next ------------------------------------------------------
+
+    def regroup(
+        self,
+        dp: int,
+        order: Sequence[int],
+        *,
+        is_mixed: bool = False,
+        excluded: Sequence[Source] = (),
+        allows_reuse: bool = True,
+    ) -> None:
+        """Begin the next generation with ``dp`` replicas.
+
+        Args:
+            dp: Replicas of the new generation.
+            order: Old replicas by new one; the others give up their places.
+            is_mixed: Whether new replicas are put together from whoever is left of each cell.
+            excluded: As in ``decide``.
+            allows_reuse: As in ``decide``.
+        """
+        new = Layout(self.layout.tp, self.layout.pp, dp)
+        continues = self._continues(new, order, is_mixed=is_mixed)
+        positions = {rank: p.position for rank, p in self.processes.items() if p.position}
+        parked = Parked(self.layout, self.job.num_micro_batches, positions, self.resume)
+        decision = self.decide(parked, new, continues, excluded=excluded, allows_reuse=allows_reuse)
+        self._check_that_nothing_is_lost(continues, positions, decision, excluded)
+        stay = {new: self.processes[old] for old, new in continues.items()}
+        self.begin(new, stay, decision.resume)
+
+    def begin(self, layout: Layout, stay: Mapping[int, ModelledProcess], resume: Resume) -> None:
+        """Begin a generation with these processes, by new rank, and new ones."""
+        self.left_out += [
+            each
+            for each in self.processes.values()
+            if each.is_alive and each.is_frozen and each not in stay.values()
+        ]
+        self.generation += 1
+        groups = Groups(Generation(self.generation), layout)
+        self.layout, self.resume, self.is_halting = layout, resume, False
+        self.processes = {
+            rank: stay.get(rank) or ModelledProcess(self.job, self.storage)
+            for rank in range(layout.num_workers)
+        }
+        for rank, process in self.processes.items():
+            process.join(groups, rank, resume)
+
+    def _continues(self, new: Layout, order: Sequence[int], *, is_mixed: bool) -> dict[int, int]:
+        old, fit = self.layout, self.fit
+        continues: dict[int, int] = {}
+        for tp in range(old.tp):
+            for pp in range(old.pp):
+                cell = [(pp * old.dp + replica) * old.tp + tp for replica in order]
+                if is_mixed:
+                    cell.sort(key=lambda rank: rank not in fit)
+                for replica, rank in enumerate(cell[: new.dp]):
+                    if rank in fit:
+                        continues[rank] = (pp * new.dp + replica) * new.tp + tp
+        return continues
+
+    # --- what must hold -----------------------------------------------------------------------
+
+    def check_states(self) -> None:
+        """Whoever has the state after an iteration has exactly that."""
+        for process in [*self.processes.values(), *self.left_out]:
+            ledger = process.ledger
+            if not ledger.has_state or self._examined.get(id(process)) is process.parameters:
+                continue
+            updates = tuple(
+                whole_update(iteration, self.job.num_micro_batches)
+                for iteration in range(1, ledger.committed + 1)
+            )
+            for history in process.parameters.values():
+                assert history == updates
+            self._examined[id(process)] = process.parameters
+
+    def _check_that_nothing_is_lost(
+        self,
+        continues: Mapping[int, int],
+        positions: Mapping[int, Position],
+        decision: Decision,
+        excluded: Sequence[Source],
+    ) -> None:
+        """While every cell has somebody with the newest state, or who can get there, it is kept."""
+        resume, layout = decision.resume, self.layout
+        level = resume.vote.iteration if resume.vote else resume.committed
+        if resume.source == "disk":
+            level = max(self.storage.complete, default=0)
+        votes = [each.vote for each in positions.values() if each.vote]
+        is_known = self.newest in {vote.iteration for vote in votes}
+        update = whole_update(self.newest, self.job.num_micro_batches)
+
+        def has_or_can_have(process: ModelledProcess) -> bool:
+            ledger = process.ledger
+            has_gradient = all(gradient == update for gradient in process.sums.values())
+            is_ready = is_known and has_gradient and ledger.committed == self.newest - 1
+            return ledger.has_state and (ledger.committed == self.newest or is_ready)
+
+        holders = [self.processes[old] for old in continues if has_or_can_have(self.processes[old])]
+        is_covered = len({each.cell for each in holders}) == layout.tp * layout.pp
+        if is_covered and "peer" not in excluded:
+            assert resume.source == "peer", decision.reason
+            assert level >= self.newest, decision.reason
+        self.newest = level

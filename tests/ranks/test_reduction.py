@@ -1,0 +1,75 @@
+"""Buckets that were reduced before all other replicas were lost."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nodeagent.rank.ledger import Ledger
+
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore"),  # Megatron's own, on import
+]
+
+Lazy = Any
+"""Something of torch or of ours, imported when a test runs: collecting tests stays fast."""
+
+
+@pytest.fixture
+def torch() -> Lazy:
+    return import_module("torch")
+
+
+@pytest.fixture
+def alone(torch: Lazy) -> Iterator[Lazy]:
+    """The process group of a replica that has no others."""
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield distributed.group.WORLD
+    distributed.destroy_process_group()
+
+
+def chunk_of(torch: Lazy, *sums: float) -> Lazy:
+    """Return what ``Reduction`` needs of Megatron's wrapper: one bucket per parameter."""
+    module = torch.nn.Module()
+    for number in range(len(sums)):
+        module.register_parameter(f"weight{number}", torch.nn.Parameter(torch.zeros(2)))
+    buckets = [
+        SimpleNamespace(params_list=[parameter], grad_data=torch.full((2,), each))
+        for parameter, each in zip(module.parameters(), sums, strict=True)
+    ]
+    return SimpleNamespace(
+        module=module,
+        bucket_groups=[SimpleNamespace(buckets=buckets)],
+        expert_parallel_bucket_groups=[],
+        param_to_bucket_group={},
+    )
+
+
+def test_a_replica_left_alone_takes_what_was_reduced_with_the_others(
+    torch: Lazy, alone: Lazy
+) -> None:
+    ledger = Ledger()
+    ledger.begin()
+    ledger.count(0, 3.0, 10)
+    chunk = chunk_of(torch, 1.0, 2.0)
+    buckets = [each.grad_data for each in chunk.bucket_groups[0].buckets]
+    reduction = import_module("nodeagent.rank.reduction").Reduction([chunk], ledger)
+    reduction.enter(alone)
+    first, losses = reduction._buckets[0], reduction._losses
+    first.staging.fill_(9.0)
+    losses.staging.copy_(torch.tensor([7.0, 20.0]))
+
+    reduction.share(first.name, 0)
+    reduction.finish()
+    reduction.restore()
+    assert [each.tolist() for each in buckets] == [[9.0, 9.0], [2.0, 2.0]]
+    assert reduction.losses() == (3.0, 10.0)
+    assert ledger.is_torn
+
+    reduction.share(losses.name, 0)
+    assert reduction.losses() == (7.0, 20.0)
