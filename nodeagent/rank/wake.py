@@ -9,6 +9,12 @@ does the same.
 A descriptor's number is used again once it is closed, so a connection is known by its inode, and
 the descriptor is duplicated before the inode is compared. Listening sockets are left alone: gloo
 ends the process when one of its own is shut down.
+
+Now and then gloo does not wake an operation that begins in the instant in which its connections end.
+Our own collectives get over that (``wait_unless_halted``). Those inside Megatron can't be looked at:
+a look at a point-to-point operation breaks its connection, and gloo's reduce-scatter takes no limit.
+A rank that is stuck in one does not park, and is replaced when the controller's ``halt_limit_s`` is
+over.
 """
 
 import contextlib
@@ -66,11 +72,7 @@ class HaltedError(Exception):
 
 
 class StuckWorkError(RuntimeError):
-    """A collective does not end although its connections did. Its group can't be ended either.
-
-    Now and then gloo forgets to wake an operation that begins in the instant in which its
-    connections end.
-    """
+    """A collective does not end although its connections did. Its group can't be ended either."""
 
 
 def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) -> None:

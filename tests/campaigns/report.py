@@ -14,7 +14,7 @@ _PACKAGES = ("torch", "megatron-core", "numpy")
 
 _COLUMNS = (
     *("layout", "cases", "failed", "two faults", "commit", "reuse", "re-run", "restore"),
-    *("largest difference", "median s"),
+    *("stuck", "largest difference", "median s"),
 )
 
 _PAGE = """\
@@ -33,7 +33,8 @@ compared with the run without a fault:
 - survivors go on in their processes, and the counters say what was saved and computed again.
 
 {num_cases} cases, {num_failures} failed. The columns of rungs count regroups; a case with two faults has
-two.
+two. A survivor is stuck if it has not parked after ten seconds: it waits in an operation that gloo has
+forgotten to wake, which happens where more ranks run than the machine has cores, and is replaced.
 
 {table}
 """
@@ -64,9 +65,10 @@ def line(number: int, total: int, case: Case, result: Outcome | str) -> str:
     if isinstance(result, str):
         return f"{number:5d}/{total} FAILED {case}\n{result}"
     rungs = ", then ".join(result.rungs)
+    stuck = f", {result.num_stuck} stuck" if result.num_stuck else ""
     return (
         f"{number:5d}/{total} {case}: {rungs}, parameters differ by {result.difference:.1e},"
-        f" {result.duration_s:.1f} s"
+        f" {result.duration_s:.1f} s{stuck}"
     )
 
 
@@ -87,7 +89,8 @@ def table(findings: Findings) -> str:
         largest = max((outcome.difference for outcome in here), default=0.0)
         times = sorted(outcome.duration_s for outcome in here)
         median = f"{times[len(times) // 2]:.1f}" if times else "-"
-        cells = [len(here) + num_failed, num_failed, num_double, *counts]
+        num_stuck = sum(outcome.num_stuck for outcome in here)
+        cells = [len(here) + num_failed, num_failed, num_double, *counts, num_stuck]
         rows.append(f"| {name} | {' | '.join(map(str, cells))} | {largest:.1e} | {median} |")
     return "\n".join(rows)
 

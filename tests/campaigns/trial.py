@@ -49,6 +49,7 @@ class Outcome:
         difference: Relative L2 difference of the final parameters.
         num_saved: Micro-batches whose results were kept.
         num_recomputed: Micro-batches that were computed again.
+        num_stuck: Survivors that did not park, and were replaced.
         duration_s: Of the whole case.
     """
 
@@ -56,6 +57,7 @@ class Outcome:
     difference: float
     num_saved: int
     num_recomputed: int
+    num_stuck: int
     duration_s: float
 
 
@@ -108,6 +110,7 @@ class Trials:
             difference=difference,
             num_saved=sum(resume.num_saved for resume in resumes),
             num_recomputed=sum(resume.num_recomputed for resume in resumes),
+            num_stuck=task.num_stuck,
             duration_s=time.perf_counter() - began,
         )
 

@@ -18,6 +18,7 @@ from controller.core.parked import Parked
 from controller.core.placement import Worker
 from controller.core.regroup import Decision, decide, known_votes
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.observations import RankHalted, RankRaised
 from nodeagent.protocol.regroup import Position, RankRef, Resume
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
@@ -56,6 +57,8 @@ class RankTask:
         layout: Of the present generation.
         name: A name that no other task of the host has.
         limit_s: How long anything may take.
+        halt_limit_s: How long ranks may take to park. Whoever takes longer is replaced, as the
+            controller does it.
     """
 
     host: RankHost
@@ -63,10 +66,13 @@ class RankTask:
     layout: Layout
     name: str
     limit_s: float = 60.0
+    halt_limit_s: float = 10.0
     members: dict[int, Member] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     positions: dict[int, Position] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
+    num_stuck: int = 0
+    """Ranks that did not park in time: gloo forgets now and then to wake an operation (``wake``)."""
     generation: int = 0
     _resume: Resume | None = None
 
@@ -110,11 +116,7 @@ class RankTask:
         records = [self.host.record(member.launch) for member in survivors]
         self.host.wait_for(lambda: all(record.hellos for record in records), self.limit_s)
         self.host.halt([member.launch for member in survivors], sorted(lost))
-        found = {
-            member.launch.global_rank: self._wait_for_position(member.launch)
-            for member in survivors
-        }
-        self.positions = {number: each for number, each in found.items() if each is not None}
+        self.positions = self._positions([member.launch for member in survivors])
         self._note_losses()
         return self.positions
 
@@ -229,15 +231,22 @@ class RankTask:
             copy_holders=copy_holders(self.layout, placement, is_sharded=is_sharded),
         )
 
-    def _wait_for_position(self, launch: RankLaunch) -> Position | None:
-        record = self.host.record(launch)
-        report = self._wait_for_report(record, "rank_halted", "rank_raised")
-        position: Position | None = report.position
-        return position
+    def _positions(self, launches: list[RankLaunch]) -> dict[int, Position]:
+        """Return the positions of the ranks that park in time and have any."""
+        records = {launch.global_rank: self.host.record(launch) for launch in launches}
 
-    def _wait_for_report(self, record: RankRecord, *kinds: str) -> Any:  # noqa: ANN401 - one of many
-        self.host.wait_for(lambda: any(map(record.of_kind, kinds)), self.limit_s)
-        return next(one for kind in kinds for one in record.of_kind(kind))
+        def stuck() -> list[int]:
+            return [number for number, record in records.items() if not _parked(record)]
+
+        with contextlib.suppress(AssertionError):
+            self.host.wait_for(lambda: not stuck(), self.halt_limit_s)
+        self.num_stuck += len(stuck())
+        reports = {number: _parked(record) for number, record in records.items()}
+        return {n: one.position for n, one in reports.items() if one and one.position}
+
+    def _wait_for_report(self, record: RankRecord, kind: str) -> Any:  # noqa: ANN401 - one of many
+        self.host.wait_for(lambda: record.of_kind(kind), self.limit_s)
+        return record.of_kind(kind)[0]
 
     def _note_losses(self) -> None:
         self.losses.update(self.host.record(self.members[0].launch).loss_by_iteration)
@@ -266,6 +275,11 @@ def continuing(old: Layout, new: Layout, parked: Collection[int]) -> dict[int, i
         for number in parked
         if old.dp_rank(number) in place_by_replica
     }
+
+
+def _parked(record: RankRecord) -> RankHalted | RankRaised | None:
+    reports = [*record.of_kind("rank_halted"), *record.of_kind("rank_raised")]
+    return reports[0] if reports else None
 
 
 def is_stopped(pid: int) -> bool:
