@@ -24,6 +24,7 @@ from megatron.core import parallel_state
 from torch import distributed
 from torch.distributed import ProcessGroup
 
+from nodeagent.rank.forming import interruptible
 from nodeagent.rank.store import AgentStore
 from nodeagent.rank.wake import Connections, HaltedError
 from profiles.layout import Layout
@@ -203,7 +204,7 @@ class Groups:
         connections = Connections()
         with self._lock:
             kind.append(connections)
-        with connections.recording():
+        with connections.recording(), interruptible(lambda: self._is_cut):
             group = make()
         if group is not None:
             self._made.append(group)

@@ -31,6 +31,7 @@ FAULTY_ITERATION: Final = 2
 """A checkpoint is saved after it, so that its points lie in the same iteration."""
 
 NUM_FINALISE_STEPS: Final = 4
+_NUM_INTRODUCTIONS: Final = 2
 _NUM_GROUPS: Final = 3
 """Process groups that every layout makes, at least."""
 
@@ -192,6 +193,7 @@ def _during_recovery(
         early, late = fault_at(first, "counted", 2), fault_at(first, "finalised")
         for count in range(1, _NUM_GROUPS + 1):
             yield early, second_at(rank, "forming", count)
+        for count in range(1, _NUM_INTRODUCTIONS + 1):
             yield early, second_at(rank, "introduced", count)
         for point in ("formed", "resumed", "counted", "started", "in vote", "committed"):
             yield early, second_at(rank, point)
