@@ -32,6 +32,8 @@ CASES = [
     Case("dp2", (fault_at(1, "written"),)),
     # The survivor could not even meet its new peer.
     Case("dp2", (fault_at(1, "counted", 2), second_at(1, "forming"))),
+    # Some survivors are connected with the new peer when it is lost, others wait for it.
+    Case("dp4", (fault_at(3, "counted", 2), second_at(3, "introduced"))),
     Case("dp2", (fault_at(0, "counted", 2), second_at(0, "transfer", 2))),
     # The only copy of the state is lost, and no checkpoint is there yet: all begin from the seed.
     Case("dp2", (fault_at(0, "counted", 2), second_at(1, "transfer", 2))),
