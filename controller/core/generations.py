@@ -23,7 +23,7 @@ from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.placement import Worker
 from controller.core.preparation import is_prepared, ready_spares
 from controller.core.progress import take_vote
-from controller.core.regroup import Decision, decide, known_votes
+from controller.core.regroup import Decision, Source, decide, known_votes
 from controller.core.state import RankState, Target, TaskState
 from controller.core.timers import CapacityOverdue
 from controller.core.turn import Turn
@@ -32,6 +32,9 @@ from profiles.layout import Layout
 
 _MAX_REUSES = 2
 """Recoveries in a row that may use partial results; after that an iteration begins afresh."""
+
+_MAX_MEMORY_USES = 2
+"""The same of in-memory checkpoints: one that led nowhere may have met with another fault only."""
 
 
 def park_what_moves(turn: Turn) -> None:
@@ -188,7 +191,7 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
     )  # fmt: skip
     _take_known_vote(turn, task, decision)
     if any(shard.is_copy for shard in decision.resume.shards):
-        task.tried.add("memory")
+        task.num_memory_uses += 1
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
     _leave_out(turn, task, goal, continues)
     old_of = {new: old for old, new in continues.items()}
@@ -236,11 +239,15 @@ def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> Decisio
         decision = decide(_parked(task), goal.layout, {}, excluded=("peer", "memory"))
         names = ", ".join(each.partition(": ")[0] for each in task.unsupported)
         return replace(decision, reason=f"restart from disk: not in process with {names}")
+    excluded: tuple[Source, ...] = ()
+    if task.num_memory_uses >= _MAX_MEMORY_USES:
+        excluded = ("memory",)
     return decide(
         _parked(task),
         goal.layout,
         continues,
-        excluded=task.tried,
+        excluded=excluded,
+        disk_iteration=task.checkpoint_iteration,
         allows_reuse=task.num_recoveries <= _MAX_REUSES,
     )
 

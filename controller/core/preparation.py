@@ -35,7 +35,12 @@ def is_prepared(turn: Turn, task: TaskState, target: Target, staying: Collection
         target: Where it is to be; free, and in contact.
         staying: Ranks of the target whose processes go on.
     """
-    missing = [place for place in range(len(target.placement)) if place not in staying]
+    occupied = {rank.worker for rank in task.living_ranks.values()}
+    missing = [
+        place
+        for place, worker in enumerate(target.placement)
+        if place not in staying and worker not in occupied
+    ]
     if task.preparation is None and missing:
         _begin(turn, task, target, missing)
     preparation = task.preparation

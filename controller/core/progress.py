@@ -46,7 +46,7 @@ def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None
     task.voted_iteration = None
     if not is_known:
         _note_commit(turn, task, commit)
-    task.tried.clear()
+    task.num_memory_uses = 0
     _measure_speed(task, commit)
     task.committed_at = turn.at
     rank = task.ranks[commit.global_rank]

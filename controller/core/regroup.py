@@ -53,6 +53,7 @@ def decide(
     *,
     excluded: Collection[Source] = (),
     allows_reuse: bool = True,
+    disk_iteration: int = 0,
 ) -> Decision:
     """Decide how the generation after ``parked`` begins.
 
@@ -64,6 +65,7 @@ def decide(
         excluded: Sources of the state that were tried and led to no committed iteration. The disk
             is the last resort and is never excluded.
         allows_reuse: False skips the second rung.
+        disk_iteration: Iteration of the newest checkpoint on disk; older copies in memory give way.
     """
     survivors = survivors_of(parked, layout, continues)
     votes = known_votes(parked)
@@ -79,13 +81,15 @@ def decide(
         copies = cuts.get((level, _num_shards(parked)), {})
         if holders and missing <= set(copies):
             sources = _Sources(parked, holders, {shard: copies[shard] for shard in missing})
-            if any(_is_other_level(survivor, level) for survivor in survivors):
+            if any(_is_behind(survivor, level) for survivor in survivors):
                 return _commit(survivors, sources, level, votes.get(level))
             return _finish(parked, layout, sources, level, allows_reuse=allows_reuse)
     reason = "tp or pp change"
     if _is_same_model(parked.layout, layout):
         reason = _why_no_peer(survivors, needed)
-    return _restore(parked, _newest_cut(cuts, layout), reason)
+    cut = _newest_cut(cuts, layout)
+    is_outdated = cut is not None and cut.iteration < disk_iteration
+    return _restore(parked, None if is_outdated else cut, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +182,8 @@ def _can_step(survivor: Survivor, level: int) -> bool:
     return position.committed == level - 1 and position.phase in _HAS_VOTED
 
 
-def _is_other_level(survivor: Survivor, level: int) -> bool:
-    return survivor.position.has_state and survivor.position.committed != level
+def _is_behind(survivor: Survivor, level: int) -> bool:
+    return survivor.position.has_state and survivor.position.committed < level
 
 
 def _commit(

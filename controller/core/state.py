@@ -199,8 +199,8 @@ class TaskState:
     """How the present generation took up training."""
     unsupported: tuple[str, ...] = ()
     """What its ranks said does not recover in process; then none of its processes goes on."""
-    tried: set[Literal["memory"]] = field(default_factory=set)
-    """Sources of state that have led to no committed iteration yet."""
+    num_memory_uses: int = 0
+    """Generations since the last new iteration that took state from in-memory checkpoints."""
     leaving: dict[tuple[Generation, int], Worker] = field(default_factory=dict)
     """Processes of older generations that are being ended, and where they still are."""
     transition: Transition | None = None

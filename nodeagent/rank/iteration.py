@@ -24,7 +24,7 @@ from nodeagent.rank.loop import Loop
 from nodeagent.rank.parallel import Place, data_parallel_group
 from nodeagent.rank.reduction import Reduction
 from nodeagent.rank.sharded import ShardedOptimizer
-from nodeagent.rank.wake import wait_unless_halted
+from nodeagent.rank.wake import HaltedError, wait_unless_halted
 
 _NUM_TRIES: Final = 2
 
@@ -176,6 +176,17 @@ class Iterations:
         """
         if isinstance(self._loop.optimizer, ShardedOptimizer):
             self._loop.optimizer.gather(data_parallel_group(), self._is_halted)
+
+    def check_complete(self) -> None:
+        """On a GPU: wait until all that was asked for is done, and make sure that nothing broke off.
+
+        Raises:
+            HaltedError: The generation was halted; after an abort everything counts as done.
+        """
+        if self.place.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
+            if self._is_halted():
+                raise HaltedError("halted while the state was on its way")
 
     def run(
         self, micro_batches: Sequence[int], *wishes: Callable[[], bool]

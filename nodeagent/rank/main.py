@@ -196,7 +196,7 @@ class _Process:
         if self._groups is not None:
             self._groups.cut(with_inner=True)
             if self._training is not None:
-                self._has_stuck_work |= self._training.leave()
+                self._training.leave()
             self._groups.leave(has_stuck_work=self._has_stuck_work)
             self._has_stuck_work = False
         with self._lock:

@@ -3,7 +3,8 @@
 At an iteration boundary the shard is copied; while training goes on the copy travels to its holder,
 over connections of its own. A new copy is begun only when all ranks have sent and received the last
 one, which they tell each other in the vote. Every shard has two places, of which the older is
-overwritten, so at any moment one iteration is complete in all of them: the older, or both.
+overwritten. So once the first copy is complete, some iteration is complete in all places at any
+moment, until a holder is lost.
 
 Copies outlive generations with the process that holds them. What can be handed out is stated with
 the rank's position (``held``); the controller's core chooses a cut that is complete.
@@ -52,11 +53,21 @@ class _Copy:
 
 
 class _Transfer(NamedTuple):
-    """What one boundary has to send and to receive."""
+    """What one boundary has to send and to receive. Without ``own`` the holder is told so."""
 
     iteration: int
     own: _Copy | None
     wait_until_copied: Callable[[], None]
+
+
+class _Connections:
+    """The group that copies travel over in one generation, and what is under way in it."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self.group = group
+        self.transfers: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()
+        self.num_open = 0
+        """Transfers that have not ended. Where one fails it stays, and no other is begun."""
 
 
 class MemoryCheckpoints:
@@ -72,9 +83,8 @@ class MemoryCheckpoints:
         self._holder: int | None = None
         self._owners: list[tuple[int, ShardKey]] = []
         self._key = ShardKey(0, 0, 0, 1)
-        self._transfers: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()
+        self._connections: _Connections | None = None
         self._thread: threading.Thread | None = None
-        self._num_open = 0
         self._num_taken = 0
         self.is_wanted = False
         """Whether copies are made in this generation."""
@@ -94,9 +104,6 @@ class MemoryCheckpoints:
             if holder == self._rank
         ]
         self._key = self._key_of(place, self._rank)
-        cells = {(key.tp_rank, key.pp_rank) for key in self._places}
-        if any(tp >= place.layout.tp or pp >= place.layout.pp for tp, pp in cells):
-            self.forget()
 
     def _key_of(self, place: Place, rank: int) -> ShardKey:
         layout, is_sharded = place.layout, self._state.sharded is not None
@@ -110,30 +117,29 @@ class MemoryCheckpoints:
     @property
     def needs_group(self) -> bool:
         """Whether the generation makes copies and has no connections for them yet."""
-        return self.is_wanted and self._thread is None
+        return self.is_wanted and self._connections is None
 
     def connect(self, group: ProcessGroup) -> None:
         """Make copies from now on, which travel over ``group``: all ranks, in host memory."""
-        self._transfers = queue.SimpleQueue()
-        self._num_open = self._num_taken = 0
+        self._connections = _Connections(group)
+        self._num_taken = 0
         self._thread = threading.Thread(
-            target=self._run, args=(group, self._transfers), name="memory checkpoints", daemon=True
+            target=self._run, args=(self._connections,), name="memory checkpoints", daemon=True
         )
         self._thread.start()
 
-    def leave(self) -> bool:
-        """End the generation, whose connections are cut; return whether a transfer never ends."""
-        if self._thread is None:
-            return False
-        self._transfers.put(None)
+    def leave(self) -> None:
+        """End the generation, whose connections are cut."""
+        if self._thread is None or self._connections is None:
+            return
+        self._connections.transfers.put(None)
         self._thread.join(_END_LIMIT_S)
-        is_stuck = self._thread.is_alive()
-        self._thread = None
-        if is_stuck:
+        if self._thread.is_alive():
+            # It is in the middle of a copy that is not complete, and keeps it and the group.
             with self._lock:
                 for copies in self._places.values():
                     copies[:] = [copy if copy.iteration else _Copy() for copy in copies]
-        return is_stuck
+        self._thread = self._connections = None
 
     # --- copies --------------------------------------------------------------------------------
 
@@ -141,7 +147,7 @@ class MemoryCheckpoints:
     def is_busy(self) -> bool:
         """Whether the last copies are still on their way, or the connections are lost."""
         with self._lock:
-            return self._num_open > 0
+            return self._connections is not None and self._connections.num_open > 0
 
     def take(self, iteration: int) -> None:
         """Begin the copies of the state after ``iteration``. All ranks call it; none is busy."""
@@ -150,17 +156,26 @@ class MemoryCheckpoints:
             self._keep_only({self._key, *(key for _, key in self._owners)})
         self._num_taken += 1
         if self._holder is not None:
-            own = self._place_for(self._key, self._state.num_bytes(*self._state.partition))
-            targets = self._state.packed_over(own.data, *self._state.partition).tensors
-            sources = [source.reshape(-1) for source in self._state.sources()]
-            self._begin(_Transfer(iteration, own, self._copier.copy(sources, targets)))
+            self._begin(self._copied(iteration))
         elif self._owners:
             self._begin(_Transfer(iteration, None, lambda: None))
 
+    def _copied(self, iteration: int) -> _Transfer:
+        try:
+            own = self._place_for(self._key, self._state.num_bytes(*self._state.partition))
+        except (RuntimeError, MemoryError) as error:
+            # Training does not need the copy.
+            logger.warning("no memory for a checkpoint: %s", str(error).splitlines()[0])
+            return _Transfer(iteration, None, lambda: None)
+        targets = self._state.packed_over(own.data, *self._state.partition).tensors
+        sources = [source.reshape(-1) for source in self._state.sources()]
+        return _Transfer(iteration, own, self._copier.copy(sources, targets))
+
     def _begin(self, transfer: _Transfer) -> None:
+        assert self._connections is not None, "connect() comes first"
         with self._lock:
-            self._num_open += 1
-        self._transfers.put(transfer)
+            self._connections.num_open += 1
+        self._connections.transfers.put(transfer)
 
     def held(self) -> tuple[HeldCopy, ...]:
         """Return what this process can hand out: complete copies of its own shard and others'."""
@@ -208,20 +223,26 @@ class MemoryCheckpoints:
 
     # --- the thread ----------------------------------------------------------------------------
 
-    def _run(self, group: ProcessGroup, transfers: "queue.SimpleQueue[_Transfer | None]") -> None:
-        while (transfer := transfers.get()) is not None:
+    def _run(self, connections: _Connections) -> None:
+        while (transfer := connections.transfers.get()) is not None:
             try:
-                self._carry_out(transfer, group)
-            except (RuntimeError, ValueError) as error:
-                # A peer is gone; that the generation is over, others tell.
-                logger.info("in-memory checkpoints end: %s", str(error).splitlines()[0])
+                self._carry_out(transfer, connections.group)
+            except (RuntimeError, ValueError, MemoryError) as error:
+                # Where a peer is gone the generation is over, and others tell.
+                logger.warning(
+                    "no in-memory checkpoints until the next generation: %s",
+                    str(error).splitlines()[0],
+                )
                 return
             with self._lock:
-                self._num_open -= 1
+                connections.num_open -= 1
 
     def _carry_out(self, transfer: _Transfer, group: ProcessGroup) -> None:
         works = []
-        if transfer.own is not None and self._holder is not None:
+        if transfer.own is None and self._holder is not None:
+            nothing = torch.zeros(3, dtype=torch.int64)
+            works = [distributed.isend(nothing, self._holder, group=group, tag=_HEADER_TAG)]
+        elif transfer.own is not None and self._holder is not None:
             transfer.wait_until_copied()
             self._complete(transfer.own, transfer.iteration)
             data = transfer.own.data
@@ -240,6 +261,8 @@ class MemoryCheckpoints:
         header = torch.zeros(3, dtype=torch.int64)
         distributed.recv(header, owner, group=group, tag=_HEADER_TAG)
         iteration, num_bytes, expected = header.tolist()
+        if not iteration:
+            return
         copy = self._place_for(key, num_bytes)
         distributed.recv(copy.data, owner, group=group, tag=_DATA_TAG)
         if checksum(copy.data) != expected:

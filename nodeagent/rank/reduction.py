@@ -27,7 +27,7 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.ledger import Ledger
-from nodeagent.rank.wake import StuckWorkError, wait_unless_halted
+from nodeagent.rank.wake import HaltedError, StuckWorkError, wait_unless_halted
 
 LOSS_BUCKET: Final = "losses"
 
@@ -114,7 +114,7 @@ class Reduction:
         self._group: ProcessGroup | None = None
         self._is_armed = False
         self._num_started = 0
-        self._failure: RuntimeError | None = None
+        self._failure: Exception | None = None
         self._buckets = [bucket for chunk in chunks for bucket in self._take_over(chunk)]
         device = self._buckets[0].sums.device
         sums, staging = torch.zeros((2, 2), dtype=torch.float64, device=device)
@@ -229,7 +229,7 @@ class Reduction:
                 torch.cuda.current_stream().synchronize()
         except StuckWorkError as error:
             self._failure = error
-        except RuntimeError as error:
+        except (RuntimeError, HaltedError) as error:
             self._failure = self._failure or error
         else:
             self._ledger.reduced.add(bucket.name)

@@ -67,6 +67,7 @@ def resume_from_peers(
         _spread_state(resume, place, state)
     else:
         iterations.share_parameters()
+    iterations.check_complete()
     if has_state:
         ledger.has_state = True
     else:

@@ -43,6 +43,8 @@ def _prepare_gpu(worker: int) -> torch.device:
     # question would travel to the controller, and the threads would need Python's lock for it.
     os.environ["TORCH_NCCL_ENABLE_MONITORING"] = "0"
     os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"
+    # The watchdog would end the process when a peer is lost; the controller decides that.
+    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
     device = torch.device("cuda", worker)
     torch.cuda.set_device(device)
     # Equal losses on every layout are promised in float32; TF32 keeps 10 bits of the mantissa.

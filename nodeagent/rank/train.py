@@ -7,6 +7,7 @@ decide alike whether to go on, to pause or to stop after it.
 Not here: the phases of an iteration, taking up after a fault (``resume``), exceptions (``main``).
 """
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from nodeagent.rank.store import AgentStore
 from nodeagent.rank.wake import HaltedError
 
 _FINAL_CHECKPOINT_LIMIT_S: Final = 120.0
+_LOOK_UP_S: Final = 0.05
 
 _LOSS_TOLERANCE: Final = 0.01
 """Relative difference to the recorded loss that rounding explains in any layout and precision."""
@@ -99,6 +101,7 @@ class Training:
         self._launch: RankLaunch | None = None
         self._checkpoints: Checkpoints | None = None
         self._to_compute: Sequence[int] | None = None
+        self._final_iteration: int | None = None
         self._paced_at = 0.0
 
     @property
@@ -126,11 +129,11 @@ class Training:
             return position.model_copy(update={"has_state": False})
         return position
 
-    def leave(self) -> bool:
-        """End the generation, whose connections are cut; return whether some work never ends."""
+    def leave(self) -> None:
+        """End the generation, whose connections are cut."""
         if self._checkpoints is not None:
             self._checkpoints.abandon()
-        return self._memory.leave()
+        self._memory.leave()
 
     def enter(
         self, launch: RankLaunch, place: Place, groups: Groups, store: AgentStore
@@ -142,6 +145,7 @@ class Training:
         """
         self._launch = launch
         self._groups = groups
+        self._final_iteration = None
         by_role = groups_by_role()
         rebind(self._loop.chunks, self._loop.optimizer, self._group_by_role, by_role)
         self._group_by_role = by_role
@@ -187,14 +191,22 @@ class Training:
             if not is_final and not is_copying:
                 self._copy(vote.iteration)
             if is_final or self.committed % spec.checkpoint_interval == 0:
-                self._save(vote, is_final=is_final)
+                self._save(vote.iteration, vote.loss, is_final=is_final)
             if is_stop_wanted and not is_last:
                 self._finish_saving()
                 return "stopped"
             if vote.is_pause_wanted and not is_last:
                 raise PausedError
+        if self._final_iteration != self.committed:
+            # A fault came between the last iteration and its checkpoint.
+            self._save(self.committed, self._loss_of_last(), is_final=True)
         self._finish_saving()
         return "finished"
+
+    def _loss_of_last(self) -> float:
+        """Return the loss of the newest iteration; NaN on a rank that came after it."""
+        vote = self._ledger.vote or self.launch.resume.vote
+        return vote.loss if vote is not None and vote.iteration == self.committed else math.nan
 
     def _iterate(self) -> tuple[VoteResult, list[bool]]:
         began = self._around.monotonic_s()
@@ -283,18 +295,33 @@ class Training:
         if self._memory.is_wanted:
             self._memory.take(iteration)
 
-    def _save(self, vote: VoteResult, *, is_final: bool) -> None:
+    def _save(self, iteration: int, loss: float, *, is_final: bool) -> None:
         assert self._checkpoints is not None
         loop = self._loop
         if is_final:
             # One that is still being written would make the last one be skipped.
-            self._checkpoints.wait(_FINAL_CHECKPOINT_LIMIT_S)
-        self._checkpoints.save(vote.iteration, vote.loss, loop.chunks[0], loop.optimizer)
+            self._wait_for_checkpoint()
+            self._final_iteration = iteration
+        self._checkpoints.save(iteration, loss, loop.chunks[0], loop.optimizer)
 
     def _finish_saving(self) -> None:
-        assert self._checkpoints is not None
-        self._checkpoints.wait(_FINAL_CHECKPOINT_LIMIT_S)
+        self._wait_for_checkpoint()
         self._report_saved()
+
+    def _wait_for_checkpoint(self) -> None:
+        """Wait until nothing is being written, or for the limit.
+
+        Raises:
+            HaltedError: The generation was halted; another one completes a checkpoint.
+        """
+        assert self._checkpoints is not None
+        began = self._around.monotonic_s()
+        while not self._checkpoints.wait(_LOOK_UP_S):
+            if self._around.halted.is_set():
+                raise HaltedError
+            is_idle = not self._checkpoints.is_writing
+            if is_idle or self._around.monotonic_s() - began > _FINAL_CHECKPOINT_LIMIT_S:
+                return
 
     def _report_saved(self) -> None:
         assert self._checkpoints is not None

@@ -11,8 +11,8 @@ the descriptor is duplicated before the inode is compared. Listening sockets are
 ends the process when one of its own is shut down.
 
 Now and then gloo does not wake an operation that begins in the instant in which its connections end.
-Our own collectives get over that (``wait_unless_halted``). Those inside Megatron can't be looked at:
-a look at a point-to-point operation breaks its connection, and gloo's reduce-scatter takes no limit.
+The vote, the buckets and the gathering of a sharded optimizer get over that (``wait_unless_halted``).
+What moves state at the start of a generation waits plainly, and collectives inside Megatron can't be looked at: a look at a point-to-point operation breaks its connection, and gloo's reduce-scatter takes no limit.
 A rank that is stuck in one does not park, and is replaced when the controller's ``halt_limit_s`` is
 over.
 """
@@ -21,6 +21,7 @@ import contextlib
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,6 +34,7 @@ from torch.distributed import ProcessGroup
 
 _LOOK_UP: Final = timedelta(seconds=0.1)
 _NUM_LOOKS_AFTER_HALT: Final = 3
+_POLL_S: Final = 0.0005
 
 
 @dataclass(slots=True)
@@ -40,7 +42,7 @@ class Connections:
     """What can be woken of one process group.
 
     Attributes:
-        inodes: Sockets that were made with it; empty with NCCL.
+        inodes: Sockets that were made with it.
         group: The group itself, for NCCL's abort.
     """
 
@@ -82,6 +84,9 @@ def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) ->
         StuckWorkError: It never ends.
         RuntimeError: It failed.
     """
+    if distributed.is_initialized() and distributed.get_backend() == "nccl":
+        _poll(work, is_halted)
+        return
     num_looks = 0
     while num_looks < _NUM_LOOKS_AFTER_HALT:
         try:
@@ -94,6 +99,21 @@ def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) ->
             work.wait()
         return
     raise StuckWorkError("gloo: a collective did not end after the generation was halted")
+
+
+def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:
+    """The same with NCCL, where a wait that runs into its limit would abort the communicator.
+
+    After an abort an operation counts as ended, whatever it has left behind. This path has not been
+    run yet.
+    """
+    while not work.is_completed():
+        if is_halted():
+            raise HaltedError("halted in a collective")
+        time.sleep(_POLL_S)
+    work.wait()
+    if is_halted():
+        raise HaltedError("halted in a collective")
 
 
 def _tcp_inodes() -> set[int]:

@@ -147,6 +147,11 @@ class Checkpoints:
         """
         return self._saver.wait(timeout_s)
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._saver.pending is not None
+
     def abandon(self) -> None:
         """The generation has ended: stop what is being written. Nothing is completed any more."""
         self._saver.abandon()

@@ -29,7 +29,7 @@ from nodeagent.rank.parallel import Place
 logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
-_ABANDON_S: Final = 2.0
+_ABANDON_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,3 +272,29 @@ def test_a_new_rank_without_its_state_yet_hands_nothing_out() -> None:
     decision = decided({0: counting(0, 1), 1: at(0, has_state=False, num_buckets=0)})
     assert decision.rung == "reuse"
     assert decision.resume.state_from == (0,)
+
+
+def test_copies_in_memory_that_are_older_than_the_disk_give_way() -> None:
+    positions = {0: at(9, copies=copies(3, 1)), 1: at(9, copies=copies(3, 0))}
+    layout = Layout(pp=2, dp=2)
+    parked = Parked(layout, B, positions)
+    going_on = {0: 0, 1: 1}
+    assert decide(parked, layout, going_on, disk_iteration=3).resume.source == "memory"
+    assert decide(parked, layout, going_on, disk_iteration=5).resume.source == "disk"
+
+
+def test_a_rank_that_has_stepped_goes_back_where_a_shard_of_its_iteration_is_lost() -> None:
+    held = tuple(
+        HeldCopy(tp_rank=0, pp_rank=0, dp_rank=number, num_shards=3, iteration=4)
+        for number in (0, 1)
+    )
+    positions = {
+        0: at(5, copies=held),
+        2: at(4, phase="vote", counted=(4, 5), reduced=("a", "b")),
+    }
+    decision = decided(positions, is_sharded=True)
+    assert decision.rung != "commit"
+    assert decision.resume.committed == 4
+    assert decision.resume.state_from == (2,)
+    sources = [(one.dp_rank, one.holder, one.is_copy) for one in decision.resume.shards]
+    assert sources == [(0, 0, True), (1, 0, True), (2, 2, False)]
