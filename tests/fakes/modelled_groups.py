@@ -84,6 +84,8 @@ class Groups:
     def _members(self, group: Group) -> Collection[int]:
         layout, ranks = self.layout, range(self.layout.num_workers)
         kind, *where = group
+        if kind == "pair":
+            return where
         if kind == "replica":
             return [rank for rank in ranks if [layout.dp_rank(rank)] == where]
         if kind == "data parallel":

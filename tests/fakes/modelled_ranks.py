@@ -12,9 +12,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from nodeagent.protocol.regroup import HeldCopy, Position, Resume, VoteResult, even_shares
+from nodeagent.protocol.regroup import Position, Resume, VoteResult, even_shares
 from nodeagent.rank.ledger import Ledger
 from tests.fakes.modelled_groups import Collective, Groups, Part
+from tests.fakes.modelled_memory import ModelledMemory
 from tests.fakes.modelled_state import Cell, Gradient, Job, Parameters, Storage, whole_update
 
 LOSSES: Final = "losses"
@@ -36,9 +37,8 @@ class ModelledProcess:
     Attributes:
         run: What it does in the present generation; None before the first and once it is parked.
         stop: Where it is.
-        copies: In-memory checkpoints that lie in its memory, by cell and iteration.
+        memory: In-memory checkpoints that it makes and holds.
         to_write: Copies of its own state that are still to be written to disk.
-        to_send: The newest one, which is still to be sent to a peer's memory.
     """
 
     job: Job
@@ -49,7 +49,6 @@ class ModelledProcess:
     is_alive: bool = True
     is_frozen: bool = False
     is_built: bool = False
-    is_training: bool = False
     wants_pause: bool = False
     position: Position | None = None
     groups: Groups = field(init=False)
@@ -60,9 +59,8 @@ class ModelledProcess:
     staging: dict[str, Gradient] = field(default_factory=dict)
     loss_sums: tuple[float, float] = (0.0, 0.0)
     loss_staging: tuple[float, float] = (0.0, 0.0)
-    copies: dict[Cell, dict[int, Parameters]] = field(default_factory=dict)
+    memory: ModelledMemory = field(default_factory=ModelledMemory)
     to_write: list[tuple[int, Parameters]] = field(default_factory=list)
-    to_send: tuple[int, Parameters] | None = None
     _is_paused: bool = False
     _knows_buckets: bool = False
     _works: dict[str, Collective] = field(default_factory=dict)
@@ -74,8 +72,8 @@ class ModelledProcess:
     def join(self, groups: Groups, rank: int, resume: Resume) -> None:
         """Become a rank of a generation."""
         self.groups, self.rank, self.resume = groups, rank, resume
-        self.position, self.is_training = None, False
-        self.wants_pause, self._is_paused = False, False
+        self.memory.enter(groups, rank)
+        self.position, self.wants_pause, self._is_paused = None, False, False
         self.run = self._take_part()
         self.stop = next(self.run)
 
@@ -125,31 +123,12 @@ class ModelledProcess:
         if self.is_well and self.to_write:
             self.storage.write(self.groups, self.rank, *self.to_write.pop(0))
 
-    def send_copy(self, holder: "ModelledProcess") -> None:
-        """Put its newest state into the memory of another process, which keeps two of each cell.
-
-        One that has told what it holds, and has not handed it out yet, takes nothing: something of
-        that would go.
-        """
-        is_ready = holder.is_training and holder.is_alive and holder is not self
-        if not self.is_well or not is_ready or self.to_send is None:
-            return
-        iteration, parameters = self.to_send
-        copies = holder.copies.setdefault(self.cell, {})
-        copies[iteration] = parameters
-        for old in sorted(copies)[:-2]:
-            del copies[old]
-
     def _park(self) -> None:
-        self.run, self.is_training = None, False
+        self.run = None
         if not self.is_built:
             return
-        copies = [
-            HeldCopy(tp_rank=tp, pp_rank=pp, dp_rank=0, iteration=iteration)
-            for (tp, pp), by_iteration in sorted(self.copies.items())
-            for iteration in sorted(by_iteration)
-        ]
-        self.position = self.ledger.position(len(self.job.buckets) + 1, copies)
+        num_buckets = len(self.job.buckets) + 1
+        self.position = self.ledger.position(num_buckets, self.memory.held())
 
     # --- one generation -----------------------------------------------------------------------
 
@@ -182,12 +161,11 @@ class ModelledProcess:
             self.staging = {bucket: Gradient() for bucket in self.job.buckets}
             self._forget_sums()
         self._works, self._to_compute = {}, None
-        self.to_write, self.to_send = [], None
+        self.to_write = []
         if self.resume.source == "disk":
             yield from self._load()
         else:
-            yield from self._resume_from_peers()
-        self.is_training = True
+            yield from self._resume()
         yield "local"
         while True:
             yield from self._iterate()
@@ -199,7 +177,7 @@ class ModelledProcess:
         ledger = self.ledger
         ledger.has_state = False
         # A fresh model: what the process had of before is gone.
-        self.copies.clear()
+        self.memory.forget()
         self.staging = {bucket: Gradient() for bucket in self.job.buckets}
         newest = max(self.storage.complete, default=0) if self.rank == 0 else None
         choice = self._begin("world", "checkpoint", newest, 0)
@@ -212,7 +190,7 @@ class ModelledProcess:
 
     # --- nodeagent.rank.resume ----------------------------------------------------------------
 
-    def _resume_from_peers(self) -> Run:
+    def _resume(self) -> Run:
         resume, ledger = self.resume, self.ledger
         has_state = self.rank in resume.state_from
         level = resume.committed if resume.vote is None else resume.vote.iteration
@@ -223,46 +201,54 @@ class ModelledProcess:
             assert ledger.committed == level, f"has committed {ledger.committed}, not {level}"
         else:
             ledger.has_state = False
-        yield from self._spread_shards(level)
+        yield from self._spread_copies(level)
         yield from self._spread_state()
-        if not has_state:
+        if has_state:
+            ledger.has_state = True
+        else:
             ledger.adopt(level)
-        for by_iteration in self.copies.values():
-            for newer in [iteration for iteration in by_iteration if iteration > level]:
-                del by_iteration[newer]
-        if resume.vote is not None or not resume.shares:
-            return
-        yield from self._gather_partial_results()
-        self._to_compute = resume.shares[self._dp_rank]
+        self.memory.forget(newer_than=level)
+        if resume.vote is None and resume.shares:
+            yield from self._gather_partial_results()
+            self._to_compute = resume.shares[self._dp_rank]
 
-    def _spread_shards(self, level: int) -> Run:
+    def _spread_copies(self, level: int) -> Run:
         """``shards.spread_shards``, of state that is not sharded."""
         for shard in self.resume.shards:
+            assert shard.is_copy
             cell = shard.tp_rank, shard.pp_rank
-            part = self.copies[cell][level] if shard.holder == self.rank else None
-            sending = self._begin("world", f"copy of {cell}", part, shard.holder)
-            yield sending
-            if self.rank == self._peers(cell)[0]:
+            target = self._ranks_at(cell)[0]
+            data = None
+            if shard.holder == self.rank:
+                data = self.memory.data_of(cell, level)
+                assert data is not None, f"no copy of {cell} of iteration {level}"
+            if self.rank in (shard.holder, target) and shard.holder != target:
+                sending = self.groups.begin(
+                    ("pair", shard.holder, target), self.rank, f"copy of {cell}", data
+                )
+                yield sending
+                data = sending.given[shard.holder]
+            if self.rank == target:
+                assert data is not None
                 assert not self.ledger.has_state, "a copy for a rank that has the state"
-                self.parameters = dict(sending.sent)
+                self.parameters = dict(data)
 
     def _spread_state(self) -> Run:
-        peers = self._peers(self.cell)
+        peers = self._ranks_at(self.cell)
         sources = [rank for rank in peers if rank in self.resume.state_from]
-        if not sources and self.cell in {(one.tp_rank, one.pp_rank) for one in self.resume.shards}:
+        if not sources and any((s.tp_rank, s.pp_rank) == self.cell for s in self.resume.shards):
             sources = peers[:1]
         assert sources, f"no rank has the state of {self.cell}"
         if len(sources) == len(peers):
             return
         for bucket in self.job.buckets:
-            name = f"state of {bucket}"
             part = self.parameters[bucket]
-            sending = self._begin("data parallel", name, part, sources[0])
+            sending = self._begin("data parallel", f"state of {bucket}", part, sources[0])
             yield sending
             if self.rank not in sources:
                 self.parameters = {**self.parameters, bucket: sending.sent}
 
-    def _peers(self, cell: Cell) -> list[int]:
+    def _ranks_at(self, cell: Cell) -> list[int]:
         layout = self.groups.layout
         return [
             rank
@@ -314,14 +300,15 @@ class ModelledProcess:
             ]
         micro_batches, self._to_compute = self._to_compute, None
         yield from self._compute(micro_batches)
-        yield from self._vote()
+        is_copying = yield from self._vote()
         vote = self.ledger.vote
         assert vote is not None
         yield from self._step(vote)
         yield "local"
         if self.ledger.committed % self.job.checkpoint_interval == 0:
             self.to_write.append((self.ledger.committed, dict(self.parameters)))
-        self.to_send = self.ledger.committed, dict(self.parameters)
+        if not is_copying:
+            self.memory.take(self.ledger.committed, dict(self.parameters))
         self._is_paused = vote.is_pause_wanted
 
     def _compute(self, micro_batches: Sequence[int]) -> Run:
@@ -342,15 +329,17 @@ class ModelledProcess:
             for bucket, each in self.sums.items()
         }
 
-    def _vote(self) -> Run:
+    def _vote(self) -> Generator[Stop, None, bool]:
+        """Vote; return whether some rank is still busy with copies."""
         ledger, layout = self.ledger, self.groups.layout
         ledger.phase = "vote"
         speaks = self.cell == (0, layout.pp - 1) and self._dp_rank == 0
         losses = self.loss_staging if LOSSES in ledger.reduced else self.loss_sums
-        part = (*(losses if speaks else (0.0, 0.0)), ledger.iteration, self.wants_pause)
+        wishes = self.wants_pause, self.memory.is_busy
+        part = (*(losses if speaks else (0.0, 0.0)), ledger.iteration, *wishes)
         voting = self._begin("world", "vote", part)
         yield voting
-        loss, num_tokens, iterations, wishes = (
+        loss, num_tokens, iterations, num_pausing, num_busy = (
             sum(numbers) for numbers in zip(*voting.parts, strict=True)
         )
         assert iterations == ledger.iteration * layout.num_workers, "not all run one iteration"
@@ -359,8 +348,9 @@ class ModelledProcess:
             loss=loss,
             grad_norm=1.0,
             num_tokens=num_tokens,
-            is_pause_wanted=wishes > 0,
+            is_pause_wanted=num_pausing > 0,
         )
+        return bool(num_busy)
 
     def _step(self, vote: VoteResult) -> Run:
         ledger, num = self.ledger, self.job.num_micro_batches

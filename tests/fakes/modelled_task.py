@@ -5,6 +5,7 @@ to go on, and begins the next generation with those who go on and new processes 
 must hold is checked on the way.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -222,7 +223,21 @@ class ModelledTask:
 
         holders = [self.processes[old] for old in continues if has_or_can_have(self.processes[old])]
         is_covered = len({each.cell for each in holders}) == layout.tp * layout.pp
+        if resume.source == "disk" and "memory" not in excluded:
+            assert not self._has_complete_copies(continues), decision.reason
         if is_covered and "peer" not in excluded:
             assert resume.source == "peer", decision.reason
             assert level >= self.newest, decision.reason
         self.newest = level
+
+    def _has_complete_copies(self, continues: Mapping[int, int]) -> bool:
+        """Whether of some iteration every cell has a copy that a rank has told of."""
+        positions = [self.processes[old].position for old in continues]
+        told = {
+            (copy.iteration, (copy.tp_rank, copy.pp_rank))
+            for position in positions
+            if position
+            for copy in position.copies
+        }
+        num_cells = Counter(iteration for iteration, _ in told)
+        return self.layout.tp * self.layout.pp in num_cells.values()

@@ -92,19 +92,30 @@ class RegroupMachine(RuleBasedStateMachine):
         self.task.commit_one()
 
     @precondition(lambda self: self.task.is_intact)
+    @rule()
+    def an_iteration_is_committed_and_copied(self) -> None:
+        self.task.commit_one()
+        self.copy_reaches_its_holder(None, is_half=False)
+
+    @precondition(lambda self: self.task.is_intact)
     @rule(which=someone)
     def all_pause_after_the_iteration(self, which: int) -> None:
         self.task.pause(which % len(self.task.processes))
 
-    @rule(which=someone | none(), is_in_memory=booleans())
-    def state_is_copied(self, which: int | None, is_in_memory: bool) -> None:
-        """The state that one rank, or all ranks, have put aside reaches a peer, or the disk."""
+    @rule(which=someone | none())
+    def checkpoint_is_written(self, which: int | None) -> None:
+        """What one rank, or all ranks, have put aside reaches the disk."""
         processes = self.task.processes
         for process in processes.values() if which is None else [self._pick(which)]:
-            if is_in_memory:
-                process.send_copy(processes[(process.rank + 1) % len(processes)])
-            else:
-                process.write_checkpoint()
+            process.write_checkpoint()
+
+    @rule(which=someone | none(), is_half=booleans())
+    def copy_reaches_its_holder(self, which: int | None, is_half: bool) -> None:
+        processes = self.task.processes
+        for process in processes.values() if which is None else [self._pick(which)]:
+            holder = process.memory.holder
+            if holder is not None and process.is_well and processes[holder].is_well:
+                processes[holder].memory.receive(process.rank, process.memory, is_half=is_half)
 
     # --- faults -------------------------------------------------------------------------------
 
