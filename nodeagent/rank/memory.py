@@ -2,9 +2,9 @@
 
 At an iteration boundary the shard is copied; while training goes on the copy travels to its holder,
 over connections of its own. A new copy is begun only when all ranks have sent and received the last
-one, which they tell each other in the vote. Every shard has two places, of which the older is
-overwritten. So once the first copy is complete, some iteration is complete in all places at any
-moment, until a holder is lost.
+one, which they tell each other in the vote. Every shard has two places, and the iteration that is
+known to be complete in all of them is not overwritten. So from the first one on some iteration is
+complete at any moment, until a holder is lost.
 
 Copies outlive generations with the process that holds them. What can be handed out is stated with
 the rank's position (``held``); the controller's core chooses a cut that is complete.
@@ -86,6 +86,8 @@ class MemoryCheckpoints:
         self._connections: _Connections | None = None
         self._thread: threading.Thread | None = None
         self._num_taken = 0
+        self._newest_iteration = 0
+        self._complete_iteration = 0
         self.is_wanted = False
         """Whether copies are made in this generation."""
 
@@ -154,7 +156,9 @@ class MemoryCheckpoints:
         if self._num_taken:
             # Complete everywhere by now: what is left of other partitions serves no more.
             self._keep_only({self._key, *(key for _, key in self._owners)})
+            self._complete_iteration = self._newest_iteration
         self._num_taken += 1
+        self._newest_iteration = iteration
         if self._holder is not None:
             self._begin(self._copied(iteration))
         elif self._owners:
@@ -206,16 +210,17 @@ class MemoryCheckpoints:
             self._places = {key: copies for key, copies in self._places.items() if key in keys}
 
     def _place_for(self, key: ShardKey, num_bytes: int) -> _Copy:
-        """Return the place of the older copy of a shard, marked as not complete."""
+        """Return a place for the next copy of a shard, marked as not complete."""
         with self._lock:
             copies = self._places.setdefault(key, [_Copy(), _Copy()])
-            older = min(copies, key=lambda copy: copy.iteration)
-            older.iteration = 0
-            if older.data.numel() != num_bytes:
-                older.data = torch.empty(
+            safe = self._complete_iteration
+            place = min(copies, key=lambda copy: (copy.iteration == safe, copy.iteration))
+            place.iteration = 0
+            if place.data.numel() != num_bytes:
+                place.data = torch.empty(
                     num_bytes, dtype=torch.uint8, pin_memory=self._device.type == "cuda"
                 )
-            return older
+            return place
 
     def _complete(self, copy: _Copy, iteration: int) -> None:
         with self._lock:

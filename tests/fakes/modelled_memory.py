@@ -1,6 +1,6 @@
 """In-memory checkpoints of modelled ranks: ``nodeagent.rank.memory`` without tensors and threads.
 
-Every cell has two places for copies, of which the older is overwritten. A copy lies with its owner
+Every cell has two places for copies, of which the one that is known complete everywhere stays. A copy lies with its owner
 at once, and with its holder when the test lets it arrive, or half of it.
 """
 
@@ -39,6 +39,8 @@ class ModelledMemory:
     _owners: Sequence[int] = ()
     _places: dict[Cell, list[_Copy]] = field(default_factory=dict)
     _num_taken: int = 0
+    _newest: int = 0
+    _complete: int = 0
 
     def enter(self, groups: Groups, rank: int) -> None:
         """Take up a generation: what was on its way is not there, what has arrived stays."""
@@ -63,7 +65,9 @@ class ModelledMemory:
         if self._num_taken:
             kept = {self._cell, *(self._cells[owner] for owner in self._owners)}
             self._places = {cell: each for cell, each in self._places.items() if cell in kept}
+            self._complete = self._newest
         self._num_taken += 1
+        self._newest = iteration
         if self.holder is not None:
             self._place_for(self._cell, iteration, parameters)
             self.outgoing = iteration, parameters
@@ -101,5 +105,5 @@ class ModelledMemory:
 
     def _place_for(self, cell: Cell, iteration: int, parameters: Parameters) -> None:
         copies = self._places.setdefault(cell, [_Copy(), _Copy()])
-        older = min(copies, key=lambda copy: copy.iteration)
-        older.iteration, older.parameters = iteration, parameters
+        place = min(copies, key=lambda copy: (copy.iteration == self._complete, copy.iteration))
+        place.iteration, place.parameters = iteration, parameters
