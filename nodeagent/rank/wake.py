@@ -12,9 +12,10 @@ ends the process when one of its own is shut down.
 
 Now and then gloo does not wake an operation that begins in the instant in which its connections end.
 The vote, the buckets and the gathering of a sharded optimizer get over that (``wait_unless_halted``).
-What moves state at the start of a generation waits plainly, and collectives inside Megatron can't be looked at: a look at a point-to-point operation breaks its connection, and gloo's reduce-scatter takes no limit.
-A rank that is stuck in one does not park, and is replaced when the controller's ``halt_limit_s`` is
-over.
+What moves state at the start of a generation waits plainly, and collectives inside Megatron can't be
+looked at: a look at a point-to-point operation breaks its connection, and gloo's reduce-scatter takes
+no limit. A rank that is stuck in one does not park, and is replaced when the controller's
+``halt_limit_s`` is over.
 """
 
 import contextlib
