@@ -228,7 +228,9 @@ class RankTask:
             training=self.training,
             continues=continues,
             resume=self._resume,
-            copy_holders=copy_holders(self.layout, placement, is_sharded=is_sharded),
+            copy_holders=copy_holders(self.layout, placement, is_sharded=is_sharded)
+            if self.training.memory_interval
+            else (),
         )
 
     def _positions(self, launches: list[RankLaunch]) -> dict[int, Position]:
