@@ -53,6 +53,10 @@ def reference(
     return host.run(ranks).loss_by_iteration
 
 
+class StuckError(Exception):
+    """A survivor waits in an operation that gloo has forgotten to wake, and would be replaced."""
+
+
 def lose(
     host: RankHost, ranks: list[RankLaunch], pids: dict[int, int], lost: set[int], after: int
 ) -> dict[int, Position]:
@@ -63,6 +67,17 @@ def lose(
         os.kill(pids[number], signal.SIGKILL)
     survivors = [launch for launch in ranks if launch.global_rank not in lost]
     host.halt(survivors, sorted(lost))
+    records = [host.record(launch) for launch in survivors]
+    try:
+        host.wait_for(
+            lambda: all(
+                one.of_kind("rank_halted") or one.of_kind("rank_raised") for one in records
+            ),
+            timeout_s=10,
+        )
+    except AssertionError as error:
+        host.kill_ranks()
+        raise StuckError from error
     return {launch.global_rank: host.wait_for_position(launch) for launch in survivors}
 
 
@@ -109,6 +124,24 @@ def test_the_last_copy_of_a_shard_in_a_process_is_not_the_last_one(
     spec = long.model_copy(update={"shard_optimizer": is_sharded})
     task = f"memory-{layout.tp}-{layout.pp}-{layout.dp}-{is_sharded}".lower()
     expected = reference(host, spec, layout, f"{task}-whole")
+    try:
+        check_restored(host, spec, layout, lost, task, expected)
+    except StuckError:
+        # Once may happen.
+        check_restored(host, spec, layout, lost, f"{task}-again", expected)
+
+
+def check_restored(
+    host: RankHost,
+    spec: TrainingSpec,
+    layout: Layout,
+    lost: set[int],
+    task: str,
+    expected: dict[int, float],
+) -> None:
+    """Lose ranks, go on with copies, and compare with the run without a fault."""
+    is_sharded = spec.shard_optimizer
+    spec = spec.model_copy(update={"checkpoint_dir": f"{spec.checkpoint_dir}-{task}"})
     ranks = with_copies(launches(spec, layout, task=task))
     pids = host.start(ranks)
 
