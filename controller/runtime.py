@@ -6,7 +6,7 @@ once they are in the journal. Nothing is decided here.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -117,43 +117,46 @@ class Runtime:
                 assert_never(instruction)
 
     def _launches(self, instruction: StartRanks) -> dict[NodeId, list[RankLaunch]]:
-        by_node: dict[NodeId, list[RankLaunch]] = {}
         training = self._training[instruction.task]
         holders = copy_holders(
             instruction.layout, instruction.placement, is_sharded=training.shard_optimizer
         )
-        for global_rank in instruction.global_ranks:
-            worker = instruction.placement[global_rank]
-            launch = RankLaunch(
-                task=instruction.task,
-                generation=instruction.generation,
-                global_rank=global_rank,
-                worker=worker.slot,
-                layout=instruction.layout,
-                backend=self._backend,
-                training=training,
-                continues=instruction.continues.get(global_rank),
-                resume=instruction.resume,
-                copy_holders=holders if training.memory_interval else (),
+        return _by_node(
+            (
+                instruction.placement[global_rank].node,
+                RankLaunch(
+                    task=instruction.task,
+                    generation=instruction.generation,
+                    global_rank=global_rank,
+                    worker=instruction.placement[global_rank].slot,
+                    layout=instruction.layout,
+                    backend=self._backend,
+                    training=training,
+                    continues=instruction.continues.get(global_rank),
+                    resume=instruction.resume,
+                    copy_holders=holders if training.memory_interval else (),
+                ),
             )
-            by_node.setdefault(worker.node, []).append(launch)
-        return by_node
+            for global_rank in instruction.global_ranks
+        )
 
     def _preparations(self, instruction: PrepareRanks) -> dict[NodeId, list[RankLaunch]]:
-        by_node: dict[NodeId, list[RankLaunch]] = {}
-        for number, (worker, place) in instruction.spares.items():
-            launch = RankLaunch(
-                task=instruction.task,
-                generation=instruction.generation,
-                global_rank=number,
-                worker=worker.slot,
-                layout=instruction.target,
-                backend=self._backend,
-                training=self._training[instruction.task],
-                prepares_for=place,
+        return _by_node(
+            (
+                worker.node,
+                RankLaunch(
+                    task=instruction.task,
+                    generation=instruction.generation,
+                    global_rank=number,
+                    worker=worker.slot,
+                    layout=instruction.target,
+                    backend=self._backend,
+                    training=self._training[instruction.task],
+                    prepares_for=place,
+                ),
             )
-            by_node.setdefault(worker.node, []).append(launch)
-        return by_node
+            for number, (worker, place) in instruction.spares.items()
+        )
 
     def _set_timer(self, instruction: SetTimer) -> None:
         timer = instruction.timer
@@ -165,3 +168,12 @@ class Runtime:
     def _fire(self, timer: Timer) -> None:
         del self._timers[timer]
         self.post(TimerFired(timer))
+
+
+def _by_node(
+    launches: Iterable[tuple[NodeId, RankLaunch]],
+) -> dict[NodeId, list[RankLaunch]]:
+    by_node: dict[NodeId, list[RankLaunch]] = {}
+    for node, launch in launches:
+        by_node.setdefault(node, []).append(launch)
+    return by_node

@@ -168,9 +168,6 @@ class Training:
 
     def _load(self, store: AgentStore) -> StateSource:
         assert self._checkpoints is not None
-        self._ledger.has_state = False
-        self._memory.forget()
-        self._to_compute = None
         iteration = self._checkpoints.load(self._loop.chunks[0], self._loop.optimizer, store)
         self._ledger.adopt(iteration)
         return "disk" if iteration else "seed"
