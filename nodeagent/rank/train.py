@@ -160,8 +160,8 @@ class Training:
                 launch.resume, place, self._iterations, self._ledger, self._state, self._memory
             )
             self._to_compute = resumed.micro_batches
-            if any(shard.is_copy for shard in launch.resume.shards):
-                self._checkpoints.recall(self._ledger.committed, store)
+            # Those of a load that the fault came after, or of iterations that a copy goes back over.
+            self._checkpoints.recall(self._ledger.committed, store)
             return resumed.source
         self._state.enter(place)
         return self._load(store)

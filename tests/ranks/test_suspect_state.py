@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.parked import Parked
+from controller.core.regroup import decide
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
@@ -41,6 +43,22 @@ def again(ranks: list[RankLaunch], generation: int) -> list[RankLaunch]:
     ]
 
 
+def train_and_spoil(host: RankHost, spec: TrainingSpec, task: str) -> dict[int, float]:
+    """Train beyond iteration 9, lose all ranks, and leave checkpoint 6 with the state after 3."""
+    directory = Path(spec.checkpoint_dir)
+    first = launches(spec, Layout(dp=2), task=task)
+    pids = host.start(first)
+    record = host.record(first[0])
+    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 9)
+    for launch in first:
+        os.kill(pids[launch.global_rank], signal.SIGKILL)
+        host.wait_for_exit(launch)
+    for newer in directory.glob("iter_0000009"):
+        shutil.rmtree(newer)
+    pass_off_as(directory / "iter_0000003", directory / "iter_0000006", 6)
+    return record.loss_by_iteration
+
+
 def test_a_wrong_checkpoint_is_found_by_its_losses_and_quarantined(
     host: RankHost, training: TrainingSpec
 ) -> None:
@@ -48,18 +66,7 @@ def test_a_wrong_checkpoint_is_found_by_its_losses_and_quarantined(
         update={"num_iterations": 12, "iteration_floor_s": 0.1, "learning_rate": 0.01}
     )
     directory = Path(spec.checkpoint_dir)
-    first = launches(spec, Layout(dp=2), task="suspect")
-    pids = host.start(first)
-    record = host.record(first[0])
-    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 9)
-    for launch in first:
-        os.kill(pids[launch.global_rank], signal.SIGKILL)
-        host.wait_for_exit(launch)
-    before = record.loss_by_iteration
-    for newer in directory.glob("iter_0000009"):
-        shutil.rmtree(newer)
-    pass_off_as(directory / "iter_0000003", directory / "iter_0000006", 6)
-
+    before = train_and_spoil(host, spec, "suspect")
     second = launches(spec, Layout(dp=2), task="suspect", generation=2)
     host.start(second)
     for launch in second:
@@ -81,6 +88,32 @@ def test_a_wrong_checkpoint_is_found_by_its_losses_and_quarantined(
     common = before.keys() & losses.keys()
     assert len(common) >= 4
     assert {i: losses[i] for i in common} == {i: before[i] for i in common}
+
+
+def test_a_fault_right_after_the_load_does_not_hide_a_wrong_checkpoint(
+    host: RankHost, training: TrainingSpec
+) -> None:
+    spec = training.model_copy(
+        update={"num_iterations": 12, "iteration_floor_s": 0.1, "learning_rate": 0.01}
+    )
+    train_and_spoil(host, spec, "hidden")
+    slow = spec.model_copy(update={"iteration_floor_s": 2.0})
+    second = launches(slow, Layout(dp=2), task="hidden", generation=2)
+    host.start(second)
+    host.wait_for(lambda: all(host.record(launch).of_kind("rank_joined") for launch in second))
+    host.halt(second, [])
+    positions = {launch.global_rank: host.wait_for_position(launch) for launch in second}
+    parked = Parked(Layout(dp=2), spec.num_micro_batches, positions)
+    decision = decide(parked, Layout(dp=2), {0: 0, 1: 1})
+    third = [
+        launch.model_copy(update={"resume": decision.resume}) for launch in again(second, 3)
+    ]
+    for old, launch in zip(second, third, strict=True):
+        host.join(old, launch)
+    for launch in third:
+        assert host.wait_for_raise(launch).exception_type == "SuspectStateError"
+    assert [one.source for one in host.record(third[0]).of_kind("rank_joined")] == ["own"]
+    assert list(Path(spec.checkpoint_dir).glob("*iter_0000006*distrusted*"))
 
 
 def test_without_a_usable_checkpoint_a_process_begins_from_the_seed(

@@ -55,10 +55,14 @@ class Checkpoints:
         self._give_up_s = give_up_s
         self._monotonic_s = monotonic_s
         self._memory = HostMemory()
+        self._loaded: Loaded | None = None
         self._enter(launch, place)
 
     def rejoin(self, launch: RankLaunch, place: Place) -> None:
-        """Go on in another generation; what the old one has not completed is abandoned."""
+        """Go on in another generation; what the old one has not completed is abandoned.
+
+        The checkpoint that was loaded last may still turn out to be bad.
+        """
         self._retire_saver()
         self._enter(launch, place)
 
@@ -70,7 +74,6 @@ class Checkpoints:
         self._directory = CheckpointDirectory(path, launch.generation)
         self._losses = RecordedLosses(path, settings_digest(training))
         self._loader = Loader(self._directory, place, training, self._losses)
-        self._loaded: Loaded | None = None
         self._expected: dict[int, float] = {}
         self._can_note = True
         self._saver = self._new_saver()

@@ -237,6 +237,21 @@ def test_with_all_replicas_lost_memory_or_the_disk_serves_and_the_rest_is_counte
     assert incident.recomputed_micro_batches >= 2 * 12
 
 
+def test_iterations_that_a_second_fault_loses_again_are_counted_once() -> None:
+    world = demo_world()
+    for number in range(4):
+        world.kill_rank("gpt-a", number)
+    world.run_until(lambda: task(world).generation == 2)
+    world.run_until(lambda: all(rank.joined for rank in task(world).ranks.values()))
+    lost = task(world).iteration - 5
+    assert lost > 0
+    world.kill_rank("gpt-a", 0)
+    trained(world, 12)
+    incidents = world.machine.state.incidents
+    assert len(incidents) == 2
+    assert sum(incident.num_lost_iterations[A] for incident in incidents) == lost
+
+
 def test_a_stage_without_survivors_is_restored_from_memory() -> None:
     world = demo_world()
     for number in (0, 2):
