@@ -1,7 +1,8 @@
 """How a task goes from one generation to the next: step by step, predicted beside actual.
 
-Shown are the transition that is under way, or the newest, and what was found out about the task's
-last fault: where its state came from, and how many micro-batches that saved.
+Shown are the transition that is under way, or the newest, what was found out about the task's last
+fault (where its state came from, and how many micro-batches that saved), and why a task does not
+recover in process, where it does not.
 """
 
 from console.viewmodel.glyphs import Glyphs
@@ -45,9 +46,9 @@ def _task_lines(
 ) -> list[Line]:
     letter = span(f"{task_letter(position)} ", task_tone(position))
     head = (letter, span(task.name, Tone.STRONG), span(f"  generation {task.generation}  "))
-    transition = task.transition
+    transition, limits = task.transition, _limit_lines(task, width, glyphs)
     if transition is None:
-        return [Line((*head, span("no transition yet", Tone.DIM)))]
+        return [Line((*head, span("no transition yet", Tone.DIM))), *limits]
     sign = marked(_DONE if transition.is_done else _RUNNING, glyphs)
     lines = [Line((*head, span(f"{transition.kind}  "), *sign))]
     running = next((step for step in transition.steps if step.actual_s is None), None)
@@ -58,7 +59,7 @@ def _task_lines(
     blank = Span("  " + " " * _WORD_WIDTH)
     lines.append(Line((blank, *_times_cell(total, Tone.STRONG, width, glyphs))))
     incident = _last_fault(state, task)
-    return lines + (_resume_lines(incident, width, glyphs) if incident else [])
+    return lines + (_resume_lines(incident, width, glyphs) if incident else []) + limits
 
 
 def _step_cell(step: StepView, width: int, glyphs: Glyphs, *, is_running: bool) -> Cell:
@@ -94,12 +95,20 @@ def _resume_lines(incident: IncidentView, width: int, glyphs: Glyphs) -> list[Li
     source = incident.state_source or glyphs.dash
     saved, again = incident.saved_micro_batches, incident.recomputed_micro_batches
     kept = f"micro-batches {saved} kept, {again} computed again"
-    texts = (
-        (f"last fault {incident.id}: state from {source}, {kept}", Tone.PLAIN),
-        (incident.resume, Tone.DIM),
-    )
+    head = f"last fault {incident.id}: state from {source}, {kept}"
     return [
-        Line((span(f"  {part}", tone),))
-        for text, tone in texts
-        for part in wrap(text, max(8, width - 2), 3, glyphs.ellipsis)
+        *_wrapped(head, Tone.PLAIN, width, glyphs),
+        *_wrapped(incident.resume, Tone.DIM, width, glyphs),
     ]
+
+
+def _limit_lines(task: TaskView, width: int, glyphs: Glyphs) -> list[Line]:
+    if not task.unsupported:
+        return []
+    text = "a fault restarts all its processes from disk: " + "; ".join(task.unsupported)
+    return _wrapped(text, Tone.WARN, width, glyphs)
+
+
+def _wrapped(text: str, tone: Tone, width: int, glyphs: Glyphs) -> list[Line]:
+    parts = wrap(text, max(8, width - 2), 3, glyphs.ellipsis)
+    return [Line((span(f"  {part}", tone),)) for part in parts]

@@ -17,6 +17,7 @@ from console.viewmodel.status import activity_line, status_line
 from console.viewmodel.table import Table
 from console.viewmodel.tasks import task_table
 from console.viewmodel.text import Ground, Line, Tone, cells_wide, span
+from console.viewmodel.transition import transition_lines
 from console.viewmodel.words import (
     ACTION_WORDS,
     INCIDENT_WORDS,
@@ -253,3 +254,15 @@ def test_an_action_without_reply_says_that_it_waits() -> None:
     line = activity_line(state(cluster_views.calm(), activity=sent), 100, UNICODE)
     assert "approve P-2: waiting for the controller" in line.text
     assert line.text.rstrip().endswith("1.0 s ago")
+
+
+@pytest.mark.parametrize("width", [30, 60, 120])
+def test_a_task_that_does_not_recover_in_process_says_why(width: int) -> None:
+    view = cluster_views.waiting()
+    reasons = ["virtual pipeline stages: not rebuilt in process", "fp16"]
+    limited = view.tasks[0].model_copy(update={"unsupported": reasons})
+    shown = state(view.model_copy(update={"tasks": [limited, *view.tasks[1:]]}))
+    lines = transition_lines(shown, None, width, UNICODE)
+    text = " ".join("".join(part.text for part in line.spans).strip() for line in lines)
+    assert text.count("from disk: virtual") == 1
+    assert all(cells_wide(line.spans) <= max(width, 60) for line in lines)
