@@ -16,7 +16,8 @@ from controller.api.views import (
     TransitionView,
     WorkerView,
 )
-from controller.core.state import ClusterState, Incident, NodeState, Plan, TaskState
+from controller.core.state import ClusterState, Incident, NodeState, Plan
+from controller.core.tasks import TaskState
 from controller.core.transitions import Transition
 from profiles.layout import Layout
 

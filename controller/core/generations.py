@@ -24,7 +24,7 @@ from controller.core.placement import Worker
 from controller.core.preparation import is_prepared, ready_spares
 from controller.core.progress import take_vote
 from controller.core.regroup import Decision, Source, decide, known_votes
-from controller.core.state import RankState, Target, TaskState
+from controller.core.tasks import RankState, Target, TaskState
 from controller.core.timers import CapacityOverdue
 from controller.core.turn import Turn
 from nodeagent.protocol.regroup import RankRef

@@ -18,7 +18,8 @@ from controller.core.lifecycle import stop
 from controller.core.parking import awaited_ranks, halt, halt_limit_s
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.regroup import Decision
-from controller.core.state import Incident, TaskState
+from controller.core.state import Incident
+from controller.core.tasks import TaskState
 from controller.core.timers import HaltOverdue, SettleIncident
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation

@@ -1,7 +1,8 @@
 """What must hold after every event, whatever happened. Checked in tests, simulation and drills."""
 
 from controller.core.phases import InvariantViolationError, NodeCondition, PlanState, TaskPhase
-from controller.core.state import ClusterState, TaskState
+from controller.core.state import ClusterState
+from controller.core.tasks import TaskState
 
 _WITHOUT_RANKS = frozenset(
     {TaskPhase.WAITING, TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.FINISHED}

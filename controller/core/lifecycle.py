@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
 from controller.core.parking import halt_again, note_loss
 from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.state import Intent, RankState, Target, TaskState
+from controller.core.tasks import Intent, RankState, Target, TaskState
 from controller.core.timers import StartOverdue, StopOverdue
 from controller.core.transitions import Transition, kind_of
 from controller.core.turn import Turn

@@ -44,14 +44,8 @@ from controller.core.placement import Unplaceable, place
 from controller.core.planning import advance_plan, reconsider
 from controller.core.policy import Policy
 from controller.core.preparation import drop_useless_spares, end_preparation
-from controller.core.state import (
-    ClusterState,
-    NodeSpec,
-    NodeState,
-    Target,
-    TaskSpec,
-    TaskState,
-)
+from controller.core.state import ClusterState, NodeSpec, NodeState
+from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
     HaltOverdue,

@@ -7,7 +7,8 @@ follows from all this is decided in ``controller.core.health``.
 
 from controller.core.health import NodeEvidence
 from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.state import NodeState, Progress, TaskState
+from controller.core.state import NodeState
+from controller.core.tasks import Progress, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
 

@@ -15,7 +15,8 @@ from controller.core.node_evidence import gather, peers_of, tasks_on
 from controller.core.parking import halt, note_heard
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.planning import propose, reconsider
-from controller.core.state import Incident, NodeState, Progress, TaskState
+from controller.core.state import Incident, NodeState
+from controller.core.tasks import Progress, TaskState
 from controller.core.timers import JudgeNode
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId

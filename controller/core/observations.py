@@ -15,7 +15,7 @@ from controller.core.parking import take_position
 from controller.core.phases import TaskPhase
 from controller.core.preparation import observe_spare
 from controller.core.progress import take_commit
-from controller.core.state import TaskState
+from controller.core.tasks import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.observations import (
     AnyObservation,

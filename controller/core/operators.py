@@ -10,7 +10,8 @@ from controller.core.events import DrillRequested, PlanApproved, PlanRejected, P
 from controller.core.instructions import AnswerRequest, CarryOutDrill
 from controller.core.phases import NodeCondition, PlanState, TaskPhase
 from controller.core.planning import approve, propose, reject
-from controller.core.state import Plan, TaskState
+from controller.core.state import Plan
+from controller.core.tasks import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
 

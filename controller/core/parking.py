@@ -10,7 +10,7 @@ What is decided from the positions is not decided here (``controller.core.genera
 from controller.core.instructions import HaltRanks
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.policy import Policy
-from controller.core.state import Parking, TaskState
+from controller.core.tasks import Parking, TaskState
 from controller.core.timers import HaltOverdue
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId

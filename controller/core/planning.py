@@ -26,7 +26,8 @@ from controller.core.problem import (
     planned_tasks,
     size_before,
 )
-from controller.core.state import Intent, Plan, Target, TaskChange, TaskState
+from controller.core.state import Plan, TaskChange
+from controller.core.tasks import Intent, Target, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 

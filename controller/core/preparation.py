@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from controller.core.instructions import PrepareRanks, StopRanks
 from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.state import Preparation, RankState, Target, TaskState
+from controller.core.tasks import Preparation, RankState, Target, TaskState
 from controller.core.timers import PrepareOverdue
 from controller.core.turn import Turn
 from nodeagent.protocol.observations import (

@@ -12,7 +12,7 @@ from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.placement import Placement, Unplaceable, Worker, place
 from controller.core.planner import Decision
 from controller.core.policy import Policy
-from controller.core.state import Target, TaskState
+from controller.core.tasks import Target, TaskState
 from controller.core.transitions import TransitionKind
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import TaskId

@@ -8,7 +8,7 @@ reporting rank died) is known from the result of its vote, which its peers hold.
 from typing import Final
 
 from controller.core.phases import TaskPhase
-from controller.core.state import TaskState
+from controller.core.tasks import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.observations import IterationCommitted
 from nodeagent.protocol.regroup import VoteResult

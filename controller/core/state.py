@@ -1,11 +1,10 @@
-"""Everything the core remembers: nodes, tasks, incidents and plans.
+"""Everything the core remembers: nodes, tasks, incidents and plans. A task's own part is in ``tasks``.
 
 Plain mutable records that only the core's own modules change, one event at a time. Derived facts
 are properties, so that nothing has to be kept in step.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from controller.core.faults import Evidence
 from controller.core.health import ProbeOutcome
@@ -13,23 +12,14 @@ from controller.core.phases import (
     INCIDENT_CHANGES,
     NODE_CHANGES,
     PLAN_CHANGES,
-    TASK_CHANGES,
     IncidentState,
     NodeCondition,
     PlanState,
-    TaskPhase,
     advance,
 )
-from controller.core.placement import Placement, Worker
-from controller.core.transitions import Experience, Transition
-from nodeagent.protocol.ids import NO_GENERATION, AgentId, Generation, NodeId, TaskId
-from nodeagent.protocol.observations import RankJoined
-from nodeagent.protocol.regroup import Position, RankRef, Resume, StateSource
-from profiles.layout import Layout
-from profiles.throughput import ThroughputTable
-
-Intent = Literal["run", "stop", "hold"]
-"""What becomes of a task once its ranks are gone: it waits to run, stays stopped, or is held."""
+from controller.core.tasks import Progress, Target, TaskState
+from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
+from nodeagent.protocol.regroup import StateSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +29,6 @@ class NodeSpec:
     node: NodeId
     address: str
     num_workers: int
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSpec:
-    """A task as the core needs it; how it trains is the runtime's business.
-
-    Attributes:
-        task: Name.
-        weight: Priority; multiplies the throughput in the WAF.
-        workers: Size at the start.
-        min_workers: Smallest size that counts.
-        table: T(t, x) with the layout of every size.
-        flops_per_iteration: Model FLOPs of one global batch.
-        num_iterations: Iterations after which the task is finished; None trains on.
-        num_micro_batches: Micro-batches of the global batch.
-        is_sharded: Whether the optimizer state is sharded over the replicas.
-    """
-
-    task: TaskId
-    weight: float
-    workers: int
-    min_workers: int
-    table: ThroughputTable
-    flops_per_iteration: float
-    num_iterations: int | None
-    num_micro_batches: int
-    is_sharded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a task was, and when that was seen."""
-
-    iteration: int
-    seen_at: float
 
 
 @dataclass(slots=True)
@@ -99,197 +54,6 @@ class NodeState:
         """Change the condition along the table, with a note for operators."""
         self.condition = advance(NODE_CHANGES, self.condition, condition, self.spec.node)
         self.note = note
-
-
-@dataclass(slots=True)
-class RankState:
-    """One rank of the task's present generation."""
-
-    worker: Worker
-    is_alive: bool = True
-    """Launched, and not known to be gone."""
-    is_seen: bool = False
-    """Its node has told of it, as a rank of this generation."""
-    pid: int | None = None
-    iteration: int = 0
-    rss_bytes: int | None = None
-    continues: RankRef | None = None
-    """The parked rank whose process it goes on in; None for a process of its own."""
-    joined: RankJoined | None = None
-    position: Position | None = None
-    """Where it has parked."""
-    is_broken: bool = False
-    """Its process can't go on: it raised an exception of its own, or does not answer."""
-    missing_since: float | None = None
-    """When its node's heartbeats stopped listing it, although no exit was reported."""
-    done: Literal["stopped", "finished"] | None = None
-
-    @property
-    def can_go_on(self) -> bool:
-        """Whether its process is parked and can be a rank of another generation."""
-        is_fit = self.is_alive and not self.is_broken and self.done is None
-        return is_fit and self.position is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a task is to run next."""
-
-    layout: Layout
-    placement: Placement
-
-    def uses(self, node: NodeId) -> bool:
-        """Return whether a rank is to run on ``node``."""
-        return any(worker.node == node for worker in self.placement)
-
-
-@dataclass(slots=True)
-class Parking:
-    """The parked, or parking, generation of a task."""
-
-    since: float
-    at_boundary: bool
-    broken: tuple[int, ...]
-    """Ranks that are lost or can't go on, as the nodes were last told."""
-    heard: set[NodeId] = field(default_factory=set)
-    """Nodes that have said something since the newest loss of a rank there: they live."""
-    is_settled: bool = False
-    """Time enough has passed to hear from nodes that lost a rank."""
-    parked_at: float | None = None
-    """When all ranks had said where they stand."""
-    waits_for_capacity: bool = False
-    is_impatient: bool = False
-    """It has waited for workers of other tasks for long enough."""
-
-
-@dataclass(slots=True)
-class Preparation:
-    """Processes that build their models for a place where their task is to be."""
-
-    target: Target
-    ranks: dict[int, RankState]
-    """By number, beyond the ranks of the generation that trains; with a position once they wait."""
-    places: dict[int, int]
-    """Which rank of the target each is to be."""
-    is_over: bool = False
-    """They had time enough; nobody waits for them."""
-
-
-@dataclass(slots=True)
-class TaskState:
-    """One task. ``ranks`` are those of ``generation``, by global rank."""
-
-    spec: TaskSpec
-    phase: TaskPhase = TaskPhase.WAITING
-    note: str = ""
-    generation: Generation = NO_GENERATION
-    layout: Layout | None = None
-    placement: Placement = ()
-    granted: Layout | None = None
-    """What it was last given to run with; less may run where workers were lost since."""
-    target: Target | None = None
-    """Where it is to be; None until a plan says, if it has lost workers."""
-    interim: Target | None = None
-    """Where it goes on meanwhile, with what it has left."""
-    parking: Parking | None = None
-    preparation: Preparation | None = None
-    next_spare: int = 0
-    """Number of the next process that prepares in this generation."""
-    resume: Resume = field(default_factory=Resume)
-    """How the present generation took up training."""
-    unsupported: tuple[str, ...] = ()
-    """What its ranks said does not recover in process; then none of its processes goes on."""
-    num_memory_uses: int = 0
-    """Generations since the last new iteration that took state from in-memory checkpoints."""
-    leaving: dict[tuple[Generation, int], Worker] = field(default_factory=dict)
-    """Processes of older generations that are being ended, and where they still are."""
-    transition: Transition | None = None
-    """The present one, or the newest."""
-    experience: Experience = field(default_factory=Experience)
-    stopping_since: float = 0.0
-    stop_s: float = 0.0
-    """How long the newest stop took."""
-    intent: Intent = "run"
-    is_stop_graceful: bool = False
-    ranks: dict[int, RankState] = field(default_factory=dict)
-    stopped_nodes: set[NodeId] = field(default_factory=set)
-    """Nodes that have carried out the present stop; what their heartbeats don't list is gone."""
-    iteration: int = 0
-    checkpoint_iteration: int = 0
-    losses: dict[int, float] = field(default_factory=dict)
-    num_rerun_iterations: int = 0
-    voted_iteration: int | None = None
-    """Newest iteration that is known to be committed from its vote alone: nobody reported it."""
-    committed_at: float | None = None
-    mean_iteration_s: float | None = None
-    tokens_per_s: float | None = None
-    num_recoveries: int = 0
-    """Recoveries since the last new iteration."""
-
-    def become(self, phase: TaskPhase, note: str = "") -> None:
-        """Change the phase along the table, with a note for operators."""
-        self.phase = advance(TASK_CHANGES, self.phase, phase, self.spec.task)
-        self.note = note
-
-    @property
-    def living_ranks(self) -> dict[int, RankState]:
-        """Ranks that may still have a process."""
-        return {number: rank for number, rank in self.ranks.items() if rank.is_alive}
-
-    @property
-    def occupied_workers(self) -> set[Worker]:
-        """Workers that its processes hold, also those that are being ended."""
-        spares = self.preparation.ranks.values() if self.preparation else ()
-        living = [rank.worker for rank in (*self.ranks.values(), *spares) if rank.is_alive]
-        return {*living, *self.leaving.values()}
-
-    @property
-    def nodes(self) -> tuple[NodeId, ...]:
-        """Nodes of the living ranks, sorted."""
-        return tuple(sorted({rank.worker.node for rank in self.living_ranks.values()}))
-
-    @property
-    def newest_iteration(self) -> int:
-        """Newest iteration that any rank of this generation is known to have finished."""
-        return max((rank.iteration for rank in self.ranks.values()), default=0)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether ranks of the present generation train, or are about to."""
-        return self.phase in {TaskPhase.STARTING, TaskPhase.RUNNING}
-
-    @property
-    def can_regroup(self) -> bool:
-        """Whether there is a generation that another one can follow in the same processes."""
-        return self.is_active or self.phase is TaskPhase.PARKING
-
-    @property
-    def place(self) -> Target | None:
-        """Where it is; None before its first start."""
-        return Target(self.layout, self.placement) if self.layout else None
-
-    @property
-    def remaining_s(self) -> float | None:
-        """Expected seconds to its last iteration at its present speed; None if that is not known."""
-        if self.spec.num_iterations is None or self.mean_iteration_s is None:
-            return None
-        return max(0, self.spec.num_iterations - self.iteration) * self.mean_iteration_s
-
-    @property
-    def waf(self) -> float:
-        """Weighted FLOP/s that its profile gives for what runs now; 0 while it does not train."""
-        if self.phase is not TaskPhase.RUNNING or self.layout is None:
-            return 0.0
-        return self.spec.weight * _flops_per_s(self.spec.table, self.layout.num_workers)
-
-
-def _flops_per_s(table: ThroughputTable, workers: int) -> float:
-    """Return T(t, x), for a size that the table does not list in proportion to the next larger.
-
-    Such a size is never planned for; a task runs with it after a loss, until a plan is applied.
-    """
-    listed = next((size for size in table.sizes if size >= workers), None)
-    return table.flops_per_s(listed) * workers / listed if listed else 0.0
 
 
 @dataclass(slots=True)

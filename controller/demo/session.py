@@ -22,7 +22,8 @@ from controller.core.events import (
 from controller.core.instructions import AnswerRequest
 from controller.core.machine import Machine
 from controller.core.policy import Policy
-from controller.core.state import NodeSpec, TaskSpec
+from controller.core.state import NodeSpec
+from controller.core.tasks import TaskSpec
 from controller.demo.cluster import LocalCluster
 from controller.demo.drills import DRILLS, LocalDrillGround
 from controller.demo.hub import Hub

@@ -2,7 +2,8 @@
 
 from controller.core.machine import Machine
 from controller.core.policy import Policy
-from controller.core.state import NodeSpec, TaskSpec
+from controller.core.state import NodeSpec
+from controller.core.tasks import TaskSpec
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 from profiles.tasks import default_task_profiles

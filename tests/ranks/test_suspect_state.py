@@ -105,9 +105,7 @@ def test_a_fault_right_after_the_load_does_not_hide_a_wrong_checkpoint(
     positions = {launch.global_rank: host.wait_for_position(launch) for launch in second}
     parked = Parked(Layout(dp=2), spec.num_micro_batches, positions)
     decision = decide(parked, Layout(dp=2), {0: 0, 1: 1})
-    third = [
-        launch.model_copy(update={"resume": decision.resume}) for launch in again(second, 3)
-    ]
+    third = [launch.model_copy(update={"resume": decision.resume}) for launch in again(second, 3)]
     for old, launch in zip(second, third, strict=True):
         host.join(old, launch)
     for launch in third:

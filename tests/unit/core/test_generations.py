@@ -7,7 +7,8 @@ from controller.core.instructions import StartRanks
 from controller.core.machine import Machine
 from controller.core.phases import IncidentState, PlanState, TaskPhase
 from controller.core.policy import Policy
-from controller.core.state import Incident, NodeSpec, TaskSpec, TaskState
+from controller.core.state import Incident, NodeSpec
+from controller.core.tasks import TaskSpec, TaskState
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable

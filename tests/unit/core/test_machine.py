@@ -23,7 +23,7 @@ from controller.core.phases import (
     TaskPhase,
 )
 from controller.core.policy import Policy
-from controller.core.state import Target, TaskState
+from controller.core.tasks import Target, TaskState
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine

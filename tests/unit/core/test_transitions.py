@@ -5,7 +5,7 @@ import pytest
 from controller.core.instructions import Fact
 from controller.core.policy import Policy
 from controller.core.problem import expected_transition_s
-from controller.core.state import TaskState
+from controller.core.tasks import TaskState
 from controller.core.transitions import Experience, TransitionKind, kind_of
 from nodeagent.protocol.ids import TaskId
 from profiles.layout import Layout

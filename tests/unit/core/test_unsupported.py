@@ -4,7 +4,8 @@ import pytest
 
 from controller.core.instructions import StartRanks
 from controller.core.phases import IncidentState, TaskPhase
-from controller.core.state import Incident, TaskState
+from controller.core.state import Incident
+from controller.core.tasks import TaskState
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.observations import RankJoined
 from tests.fakes.clusters import demo_machine
