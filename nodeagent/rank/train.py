@@ -7,6 +7,7 @@ decide alike whether to go on, to pause or to stop after it.
 Not here: the phases of an iteration, taking up after a fault (``resume``), exceptions (``main``).
 """
 
+import datetime as dt
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -29,6 +30,10 @@ from nodeagent.rank.store import AgentStore
 from nodeagent.rank.wake import HaltedError
 
 _FINAL_CHECKPOINT_LIMIT_S: Final = 120.0
+_FINISHED_GRACE_S: Final = 30.0
+_FINISHED_KEY: Final = "finished"
+"""Set in the store by global rank 0, when the final checkpoint is complete."""
+
 _LOOK_UP_S: Final = 0.05
 
 _LOSS_TOLERANCE: Final = 0.01
@@ -98,6 +103,7 @@ class Training:
         self._memory = MemoryCheckpoints(self._state)
         self._group_by_role = groups_by_role()
         self._groups: Groups | None = None
+        self._store: AgentStore | None = None
         self._launch: RankLaunch | None = None
         self._checkpoints: Checkpoints | None = None
         self._to_compute: Sequence[int] | None = None
@@ -145,6 +151,7 @@ class Training:
         """
         self._launch = launch
         self._groups = groups
+        self._store = store
         self._final_iteration = None
         by_role = groups_by_role()
         rebind(self._loop.chunks, self._loop.optimizer, self._group_by_role, by_role)
@@ -302,8 +309,19 @@ class Training:
         self._checkpoints.save(iteration, loss, loop.chunks[0], loop.optimizer)
 
     def _finish_saving(self) -> None:
+        """Save what is being saved. No rank leaves before: until then others may need what it has.
+
+        Raises:
+            RuntimeError: A peer was lost meanwhile.
+        """
         self._wait_for_checkpoint()
         self._report_saved()
+        assert self._store is not None
+        if self._iterations.place.global_rank == 0:
+            self._store.set(_FINISHED_KEY, "")
+        else:
+            limit_s = _FINAL_CHECKPOINT_LIMIT_S + _FINISHED_GRACE_S
+            self._store.wait([_FINISHED_KEY], dt.timedelta(seconds=limit_s))
 
     def _wait_for_checkpoint(self) -> None:
         """Wait until nothing is being written, or for the limit.

@@ -2,8 +2,8 @@
 
 A case is one fault, or two of which the second strikes while the first is being recovered from. All
 cases of a layout are: every point of an iteration, on every rank, with a replacement and with one
-replica less; some of them in the first iteration, as an exception, and as a stopped process; and
-every point of a regroup as the second fault.
+replica less; some of them in the first and in the last iteration, as an exception, and as a stopped
+process; and every point of a regroup as the second fault.
 """
 
 import random
@@ -27,6 +27,7 @@ LAYOUTS: Final = {
 NUM_MICRO_BATCHES: Final = 8
 NUM_ITERATIONS: Final = 4
 CHECKPOINT_INTERVAL: Final = 2
+_NUM_CHECKPOINTS: Final = NUM_ITERATIONS // CHECKPOINT_INTERVAL
 FAULTY_ITERATION: Final = 2
 """A checkpoint is saved after it, so that its points lie in the same iteration."""
 
@@ -42,6 +43,7 @@ _ONCE: Final[tuple[Point, ...]] = (
 )
 _STEPPING: Final[tuple[Point, ...]] = ("stepping", "scaled", "stepped", "committed")
 _IN_FIRST_ITERATION: Final[tuple[Point, ...]] = ("counted", "started", "in vote", "committed")
+_IN_LAST_ITERATION: Final[tuple[Point, ...]] = ("counted", "in vote", "committed", "saving")
 _RAISING: Final[tuple[Point, ...]] = (
     *("forward", "backward", "started", "restored", "finalised"),
     *("voting", "voted", "stepping", "scaled", "stepped", "committed"),
@@ -158,6 +160,12 @@ def _in_iteration(layout: Layout, rank: int, *, is_sharded: bool) -> Iterator[Fa
 def _varied(rank: int) -> Iterator[Fault]:
     for point in _IN_FIRST_ITERATION:
         yield fault_at(rank, point, iteration=1)
+    for point in _IN_LAST_ITERATION:
+        yield fault_at(rank, point, iteration=NUM_ITERATIONS)
+    if rank == 0:
+        # The others are done with their parts, and must not have left.
+        yield fault_at(rank, "written", _NUM_CHECKPOINTS)
+        yield fault_at(rank, "publishing", _NUM_CHECKPOINTS)
     for point in _RAISING:
         yield fault_at(rank, point, action="raise")
     for point in _STOPPING:

@@ -218,6 +218,10 @@ def _check_counters(task: RankTask) -> None:
     resume = task.decisions[-1].resume
     record = task.host.record(task.members[0].launch)
     committed = record.of_kind("iteration_committed")
+    level = resume.vote.iteration if resume.vote else resume.committed
+    if level == NUM_ITERATIONS and resume.source != "disk":
+        assert not committed
+        return
     is_resumed = resume.source == "peer" and bool(resume.shares)
     saved = committed[0].num_saved, committed[0].num_recomputed
     assert saved == ((resume.num_saved, resume.num_recomputed) if is_resumed else (0, 0))

@@ -3,7 +3,7 @@
 import pytest
 
 from profiles.layout import Layout
-from tests.campaigns.matrix import Case, all_cases, fault_at, sample, second_at
+from tests.campaigns.matrix import NUM_ITERATIONS, Case, all_cases, fault_at, sample, second_at
 from tests.campaigns.trial import Trials, check_counted_once
 from tests.fakes.fault_points import Contribution
 from tests.fakes.rank_host import RankHost
@@ -30,6 +30,9 @@ CASES = [
     Case("tp2-dp2", (fault_at(3, "voted", action="raise"),), "reattempt"),
     Case("dp2", (fault_at(0, "committed"),)),
     Case("dp2", (fault_at(1, "written"),)),
+    # Nothing is left to train. The final checkpoint is not there yet, and its writer is lost.
+    Case("dp2", (fault_at(0, "saving", iteration=NUM_ITERATIONS),)),
+    Case("tp2-dp2", (fault_at(0, "publishing", 2),)),
     # The survivor could not even meet its new peer.
     Case("dp2", (fault_at(1, "counted", 2), second_at(1, "forming"))),
     # Some survivors are connected with the new peer when it is lost, others wait for it.
