@@ -12,9 +12,8 @@ ends the process when one of its own is shut down.
 
 Now and then gloo does not wake an operation that begins in the instant in which its connections end.
 The vote, the buckets and the gathering of a sharded optimizer get over that (``wait_unless_halted``).
-What moves state at the start of a generation waits plainly, and collectives inside Megatron can't be
-looked at: a look at a point-to-point operation breaks its connection, and gloo's reduce-scatter takes
-no limit. A rank that is stuck in one does not park, and is replaced when the controller's
+What moves state at the start of a generation waits plainly, and so does Megatron for its own
+collectives. A rank that is stuck in one does not park, and is replaced when the controller's
 ``halt_limit_s`` is over.
 """
 
@@ -22,10 +21,10 @@ import contextlib
 import os
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +32,7 @@ import torch
 from torch import distributed
 from torch.distributed import ProcessGroup
 
-_LOOK_UP: Final = timedelta(seconds=0.1)
+_LOOK_UP_S: Final = 0.1
 _NUM_LOOKS_AFTER_HALT: Final = 3
 _POLL_S: Final = 0.0005
 
@@ -88,18 +87,15 @@ def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) ->
     if distributed.is_initialized() and distributed.get_backend() == "nccl":
         _poll(work, is_halted)
         return
+    ended = threading.Event()
+    # Not wait(limit): where that gives up it says so by an exception, and making one is costly.
+    work.get_future().add_done_callback(lambda _: ended.set())
     num_looks = 0
-    while num_looks < _NUM_LOOKS_AFTER_HALT:
-        try:
-            work.wait(_LOOK_UP)
-        except RuntimeError:
-            if not work.is_completed():
-                num_looks += is_halted()
-                continue
-            # It failed, or ended in the very moment in which this look gave up.
-            work.wait()
-        return
-    raise StuckWorkError("gloo: a collective did not end after the generation was halted")
+    while not ended.wait(_LOOK_UP_S):
+        num_looks += is_halted()
+        if num_looks == _NUM_LOOKS_AFTER_HALT:
+            raise StuckWorkError("gloo: a collective did not end after the generation was halted")
+    work.wait()
 
 
 def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:

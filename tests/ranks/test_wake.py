@@ -1,8 +1,9 @@
-"""Waiting for a collective: it may end at any moment, also in the one in which a look gives up."""
+"""Waiting for a collective: for as long as it takes, but not once its generation was halted."""
 
-from datetime import timedelta
+import threading
 
 import pytest
+from torch.futures import Future  # noqa: TID253
 
 from nodeagent.rank.wake import StuckWorkError, wait_unless_halted
 
@@ -10,35 +11,48 @@ pytestmark = pytest.mark.ranks
 
 
 class Work:
-    """A collective as torch shows it: ``wait`` raises if it has not ended in time, or has failed."""
+    """A collective as torch shows it: what becomes of it comes by its future, in another thread."""
 
-    def __init__(self, looks_until_end: int, failure: str = "") -> None:
-        self._looks_left = looks_until_end
+    def __init__(self, failure: str = "") -> None:
+        self._future: Future[list[object]] = Future()
         self._failure = failure
 
-    def is_completed(self) -> bool:
-        return self._looks_left <= 0
+    def end(self) -> None:
+        self._future.set_result([])
 
-    def wait(self, _: timedelta | None = None) -> bool:
-        if self._looks_left > 0:
-            self._looks_left -= 1
-            raise RuntimeError("Operation timed out!")
+    def get_future(self) -> Future[list[object]]:
+        return self._future
+
+    def wait(self) -> bool:
+        assert self._future.done()
         if self._failure:
             raise RuntimeError(self._failure)
         return True
 
 
-@pytest.mark.parametrize("looks", [0, 1, 5])
-def test_work_that_ends_is_waited_for(looks: int) -> None:
-    # With one look left the work ends after the look gave up and before it is asked.
-    wait_unless_halted(Work(looks), lambda: False)  # type: ignore[arg-type]
+def test_work_that_has_ended_is_not_waited_for() -> None:
+    work = Work()
+    work.end()
+    wait_unless_halted(work, lambda: pytest.fail("looked"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_halted", [False, True])
+def test_work_that_ends_in_time_is_waited_for(is_halted: bool) -> None:
+    work = Work()
+    threading.Timer(0.15, work.end).start()
+    wait_unless_halted(work, lambda: is_halted)  # type: ignore[arg-type]
 
 
 def test_a_failure_is_passed_on() -> None:
+    work = Work("Connection closed by peer")
+    work.end()
     with pytest.raises(RuntimeError, match="closed by peer"):
-        wait_unless_halted(Work(2, "Connection closed by peer"), lambda: False)  # type: ignore[arg-type]
+        wait_unless_halted(work, lambda: False)  # type: ignore[arg-type]
 
 
 def test_work_that_never_ends_is_given_up_once_halted() -> None:
+    halted = threading.Event()
+    threading.Timer(0.3, halted.set).start()
     with pytest.raises(StuckWorkError):
-        wait_unless_halted(Work(1000), lambda: True)  # type: ignore[arg-type]
+        wait_unless_halted(Work(), halted.is_set)  # type: ignore[arg-type]
+    assert halted.is_set()
