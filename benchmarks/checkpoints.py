@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import torch  # noqa: TID253
+from ending import end_on_sigterm
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
@@ -52,6 +53,7 @@ CASES = ((Layout(dp=2), Layout(tp=2)), (Layout(tp=2), Layout(pp=2)))
 
 def main() -> None:
     """Measure each layout and print what was measured."""
+    end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--windows", type=int, default=6, metavar="N", help="pairs (default 6)")
     parser.add_argument("--hidden-size", type=int, default=256, metavar="H")

@@ -25,11 +25,14 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+from ending import end_on_sigterm
+
 DRILLS = ("kill-rank@8", "lose-node@16")
 
 
 def main() -> None:
     """Run the demo a few times and print what was measured."""
+    end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs (default 3)")
     arguments = parser.parse_args()

@@ -4,12 +4,13 @@
 
 Plain Megatron is megatron-core's own DDP with overlapped reduction, its own finalisation of gradients,
 schedule and optimizer. Both loops are built in the same processes, on the same model, data, seed,
-layout and cores, and take turns in blocks of iterations; several rounds of fresh processes. Unicron's
-reports go to a real agent. Figures, seconds unless said otherwise:
+layout and cores, and take turns in short blocks of iterations, since the machine's speed may change
+with its neighbours; several rounds of fresh processes. Unicron's reports go to a real agent. Figures,
+seconds unless said otherwise:
 
 - ``iteration``, ``reference_iteration``: medians, of Unicron and of plain Megatron;
-- ``ratio``: of the medians, Unicron to plain, with a 95 % confidence interval (bootstrap over rounds and
-  pairs of blocks); ``mean_ratio``: of the means;
+- ``ratio``: median over all pairs of neighbouring blocks of Unicron's time over plain Megatron's, with a
+  95 % confidence interval (bootstrap over rounds and pairs); ``mean_ratio``: of the means of all;
 - ``max_loss_deviation``: largest relative difference of the losses; above 1e-5 the measurement fails.
 
 In-memory checkpoints are off; ``memory.py`` measures them. These are measurements of one machine at one
@@ -21,6 +22,7 @@ import json
 import sys
 from typing import Any
 
+from ending import end_on_sigterm
 from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 from paired.plain import PlainMegatron
 from paired.product import Product, launch_of
@@ -31,6 +33,7 @@ from paired.workload import LAYOUTS, SIZES, add_model_arguments, training_spec
 
 def main() -> None:
     """Measure every layout and size, and print what was measured."""
+    end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     add_arguments(parser)
     add_model_arguments(parser)
@@ -97,7 +100,7 @@ def _section(report: dict[str, Any]) -> str:
 
     {report["command"]}
 
-| layout | tokens per rank and iteration | plain Megatron, ms | Unicron, ms | ratio of medians (95 %) | of means | losses differ by |
+| layout | tokens per rank and iteration | plain Megatron, ms | Unicron, ms | ratio of neighbouring blocks (95 %) | of means | losses differ by |
 |---|---|---|---|---|---|---|
 {rows}"""
 

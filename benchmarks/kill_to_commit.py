@@ -33,6 +33,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
+from ending import end_on_sigterm
 from killing.cluster import Cluster, SessionOverError
 from killing.recovery import PARTS_OF_JOIN, PHASES, Recovery
 from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
@@ -47,6 +48,7 @@ _RECOVERY_LIMIT_S: Final = 60.0
 
 def main() -> None:
     """Measure each layout and print what was measured."""
+    end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=30, metavar="N", help="(default 30)")
     parser.add_argument("--layouts", nargs="+", choices=list(LAYOUTS), default=list(LAYOUTS))

@@ -8,7 +8,8 @@ the replicas, and stages or tensor-parallel ranks without a replica. Who holds w
 decided as in the product, for two nodes. Figures, seconds unless said otherwise:
 
 - ``iteration``, ``reference_iteration``: medians, with checkpoints and without;
-- ``ratio``: of the medians, with a 95 % confidence interval; ``mean_ratio``: of the means;
+- ``ratio``: median over all pairs of neighbouring blocks, with a 95 % confidence interval;
+  ``mean_ratio``: of the means of all;
 - ``copied``: share of the due checkpoints that were made: one that is still on its way lets the next one out.
 
 These are measurements of one machine at one time, not limits.
@@ -19,6 +20,7 @@ import json
 import sys
 from typing import Any, Final
 
+from ending import end_on_sigterm
 from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 from paired.product import Product, launch_of
 from paired.ratio import Ratio
@@ -42,9 +44,11 @@ _DEFAULT_CASES: Final = list(CASES)[:3]
 
 def main() -> None:
     """Measure every case and size, and print what was measured."""
+    end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     add_arguments(parser)
     add_model_arguments(parser)
+    parser.set_defaults(tokens=[4096])
     parser.add_argument(
         "--cases",
         nargs="+",
@@ -126,7 +130,7 @@ def _section(report: dict[str, Any]) -> str:
 
     {report["command"]}
 
-| | tokens per rank and iteration | without, ms | with, ms | ratio of medians (95 %) | of means | checkpoints made |
+| | tokens per rank and iteration | without, ms | with, ms | ratio of neighbouring blocks (95 %) | of means | checkpoints made |
 |---|---|---|---|---|---|---|
 {rows}"""
 

@@ -12,8 +12,7 @@ from paired.product import Product
 from paired.ranks import Seat, agree
 
 _NUM_WARM_UP: Final = 3
-_MIN_BLOCK: Final = 4
-_GAP_S: Final = 0.1
+_GAP_S: Final = 0.02
 
 
 class BlockLoop(Protocol):
@@ -69,8 +68,10 @@ def take_turns(
     reference = make_reference() if swaps else None
     measured = make_measured()
     reference = reference or make_reference()
+    # What was built stays, and need not be looked through after every block.
+    gc.freeze()
     warm_up = [loop.run_block(_NUM_WARM_UP)[-1] for loop in (measured, reference)]
-    size = max(_MIN_BLOCK, round(agree(turns.block_s / min(warm_up), seat.place))) + 1
+    size = max(1, round(agree(turns.block_s / min(warm_up), seat.place))) + 1
     pairs = []
     for number in range(turns.num_pairs):
         is_reference_first = swaps ^ bool(number % 2)

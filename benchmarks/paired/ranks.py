@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import sys
 import tempfile
 import warnings
@@ -40,10 +41,17 @@ def run_ranks(layout: Layout, seed: int, run: Callable[[Seat], Any]) -> list[Any
     """
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        pids = [_fork(layout, rank, seed, directory, run) for rank in range(layout.num_workers)]
-        statuses = [os.waitpid(pid, 0)[1] for pid in pids]
-        if any(statuses):
-            raise RuntimeError(f"a rank of {layout} failed")
+        running = {_fork(layout, rank, seed, directory, run) for rank in range(layout.num_workers)}
+        try:
+            while running:
+                pid, status = os.wait()
+                running.discard(pid)
+                if status:
+                    raise RuntimeError(f"a rank of {layout} failed")
+        finally:
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
         return [
             json.loads((directory / f"{rank}.json").read_text())
             for rank in range(layout.num_workers)
@@ -62,6 +70,7 @@ def _fork(
     if pid:
         return pid
     code = 1
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         cores = sorted(os.sched_getaffinity(0))
         # Before any thread is made: those of gloo and of the link to the agent share the core.

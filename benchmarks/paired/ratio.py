@@ -33,39 +33,48 @@ class Ratio:
         return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
-def ratio_of_medians(rounds: Sequence[Sequence[Pair]]) -> Ratio:
-    """Return the median time of the measured way over that of the reference.
+def ratio_of_pairs(rounds: Sequence[Sequence[Pair]]) -> Ratio:
+    """Return the median over all pairs of the ratio of a pair's median times.
 
-    The bootstrap draws rounds, and of each drawn round its pairs of blocks, with replacement: times of one
-    block resemble each other, and so do those of one round. Equal input gives an equal result.
+    Whatever changes slowly, the speed of a shared machine above all, meets both blocks of a pair alike.
+    The bootstrap draws rounds, and of each drawn round its pairs, with replacement: what stays the
+    same for the life of a process makes the pairs of a round alike. Equal input gives an equal result.
 
     Raises:
         ValueError: There is no pair.
     """
-    return _bootstrap(rounds, statistics.median)
+    return _bootstrap(rounds, _median_of_pairs)
 
 
 def ratio_of_means(rounds: Sequence[Sequence[Pair]]) -> Ratio:
-    """Return the same for means: rare long iterations count."""
-    return _bootstrap(rounds, statistics.fmean)
+    """Return the mean time over the mean of the reference: rare long iterations count."""
+    return _bootstrap(rounds, _ratio_of_means)
 
 
-def _bootstrap(
-    rounds: Sequence[Sequence[Pair]], average: Callable[[Sequence[float]], float]
-) -> Ratio:
+def _median_of_pairs(pairs: Sequence[Pair]) -> float:
+    return statistics.median(
+        statistics.median(pair.measured) / statistics.median(pair.reference) for pair in pairs
+    )
+
+
+def _ratio_of_means(pairs: Sequence[Pair]) -> float:
+    measured = statistics.fmean(time for pair in pairs for time in pair.measured)
+    return measured / statistics.fmean(time for pair in pairs for time in pair.reference)
+
+
+def _bootstrap(rounds: Sequence[Sequence[Pair]], ratio: Callable[[Sequence[Pair]], float]) -> Ratio:
     if not any(rounds):
         raise ValueError("no pair of blocks was measured")
     generator = random.Random(1)  # noqa: S311 - statistics, not secrets
     ratios = []
     for _ in range(_NUM_RESAMPLES):
         drawn = generator.choices(rounds, k=len(rounds))
-        ratios.append(_ratio([generator.choices(pairs, k=len(pairs)) for pairs in drawn], average))
+        ratios.append(ratio([one for pairs in drawn for one in _drawn_from(pairs, generator)]))
     ratios.sort()
     outside = round(_NUM_RESAMPLES * (1 - _CONFIDENCE) / 2)
-    return Ratio(_ratio(rounds, average), ratios[outside], ratios[-1 - outside])
+    value = ratio([pair for pairs in rounds for pair in pairs])
+    return Ratio(value, ratios[outside], ratios[-1 - outside])
 
 
-def _ratio(rounds: Sequence[Sequence[Pair]], average: Callable[[Sequence[float]], float]) -> float:
-    pairs = [pair for pairs in rounds for pair in pairs]
-    measured = average([time for pair in pairs for time in pair.measured])
-    return measured / average([time for pair in pairs for time in pair.reference])
+def _drawn_from(pairs: Sequence[Pair], generator: random.Random) -> list[Pair]:
+    return generator.choices(pairs, k=len(pairs))

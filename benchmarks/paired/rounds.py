@@ -12,7 +12,7 @@ from nodeagent.protocol.training import TrainingSpec
 from paired.blocks import BlockLoop, Turns, take_turns
 from paired.product import Product, running_agents
 from paired.ranks import Seat, run_ranks
-from paired.ratio import Pair, ratio_of_means, ratio_of_medians
+from paired.ratio import Pair, ratio_of_means, ratio_of_pairs
 from profiles.layout import Layout
 
 _MAX_DEVIATION: Final = 1e-5
@@ -36,10 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=int, default=8, metavar="N", help="of fresh processes (default 8)"
     )
     parser.add_argument(
-        "--pairs", type=int, default=4, metavar="N", help="of blocks, per round (default 4)"
+        "--pairs", type=int, default=50, metavar="N", help="of blocks, per round (default 50)"
     )
     parser.add_argument(
-        "--block", type=float, default=3.0, metavar="SECONDS", help="length, about (default 3)"
+        "--block",
+        type=float,
+        default=0.5,
+        metavar="SECONDS",
+        help="length, about; an iteration at least (default 0.5)",
     )
 
 
@@ -87,7 +91,7 @@ def compare(
         "num_iterations": len(measured),
         "iteration": round(statistics.median(measured), 5),
         "reference_iteration": round(statistics.median(reference), 5),
-        "ratio": asdict(ratio_of_medians(rounds)),
+        "ratio": asdict(ratio_of_pairs(rounds)),
         "mean_ratio": asdict(ratio_of_means(rounds)),
         "max_loss_deviation": deviation,
         "num_run": num_run,

@@ -45,7 +45,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         choices=sorted(SIZES),
         default=sorted(SIZES),
         metavar="N",
-        help=f"tokens per rank and iteration, of {', '.join(map(str, sorted(SIZES)))} (default all)",
+        help=f"tokens per rank and iteration, of {', '.join(map(str, sorted(SIZES)))} (default %(default)s)",
     )
 
 
