@@ -194,9 +194,9 @@ class _Process:
 
     def _begin_generation(self, launch: RankLaunch, place: Place, store: AgentStore) -> Groups:
         if self._groups is not None:
-            self._groups.cut(with_inner=True)
-            if self._training is not None:
-                self._training.leave()
+            self._groups.hang_up()
+            if self._training is not None and self._training.leave():
+                self._has_stuck_work = True
             self._groups.leave(has_stuck_work=self._has_stuck_work)
             self._has_stuck_work = False
         with self._lock:
@@ -250,7 +250,7 @@ class _Process:
             iteration = self._training.iteration if self._training is not None else 0
             self._link.report(describe(error, launch, iteration, position))
         if self._groups is not None and not isinstance(error, PausedError):
-            self._groups.cut(with_inner=True)
+            self._groups.hang_up()
         logger.info("parked in generation %d: %s", launch.generation, position)
 
 

@@ -155,9 +155,9 @@ class Groups:
         return group
 
     def cut(self, *, with_inner: bool) -> None:
-        """Make collectives fail: those that connect replicas, or all of them.
+        """Make collectives of this rank fail: those that connect replicas, or all of them.
 
-        Whoever is blocked in one is woken, and so is whoever still waits for peers to come.
+        If it is blocked in one it is woken, and also if it still waits for peers to come.
         """
         with self._lock:
             self._is_cut = True
@@ -166,13 +166,19 @@ class Groups:
         for connections in doomed:
             connections.cut()
 
+    def hang_up(self) -> None:
+        """Make all collectives fail, also in peers that were not told to halt. The rank is in none."""
+        self.cut(with_inner=True)
+        for connections in [*self._spanning, *self._inner]:
+            connections.hang_up()
+
     def leave(self, *, has_stuck_work: bool = False) -> None:
         """Take all groups apart. The generation is over for this process.
 
         Ending a group waits for its operations. Where one never ends, the groups are kept as they
         are, out of use, for the rest of the process's life.
         """
-        self.cut(with_inner=True)
+        self.hang_up()
         if has_stuck_work:
             _KEPT.extend(self._made)
         parallel_state.destroy_model_parallel()

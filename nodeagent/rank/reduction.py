@@ -138,6 +138,13 @@ class Reduction:
             bucket.work = None
             bucket.expect()
 
+    def abandon(self) -> bool:
+        """Leave the group, whose connections are cut; return whether an operation never ends."""
+        works = [bucket.work for bucket in self._all if bucket.work is not None]
+        for bucket in self._all:
+            bucket.work = None
+        return any(_is_stuck(work) for work in works)
+
     def arm(self) -> None:
         """The backward pass of the last micro-batch may come: start buckets as they get ready."""
         self._is_armed = True
@@ -254,6 +261,16 @@ class Reduction:
         wrapper.bucket_groups = hooked
         wrapper.expert_parallel_bucket_groups = []
         return buckets
+
+
+def _is_stuck(work: distributed.Work) -> bool:
+    try:
+        wait_unless_halted(work, lambda: True)
+    except StuckWorkError:
+        return True
+    except (RuntimeError, HaltedError):
+        return False
+    return False
 
 
 def _digest(names: list[str]) -> str:

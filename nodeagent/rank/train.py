@@ -135,11 +135,12 @@ class Training:
             return position.model_copy(update={"has_state": False})
         return position
 
-    def leave(self) -> None:
-        """End the generation, whose connections are cut."""
+    def leave(self) -> bool:
+        """End the generation, whose connections are cut; return whether an operation never ends."""
         if self._checkpoints is not None:
             self._checkpoints.abandon()
         self._memory.leave()
+        return self._iterations.reduction.abandon()
 
     def enter(
         self, launch: RankLaunch, place: Place, groups: Groups, store: AgentStore

@@ -1,20 +1,26 @@
 """Waking a rank that is blocked in a collective with a peer that will never answer.
 
 When a peer dies, gloo raises only on the ranks that were exchanging with it; the others stay blocked
-until the collective's timeout, and aborting the group does not wake them. Shutting down the TCP
-connections of the group does, within milliseconds. Which connections belong to a group is noted
-while the group is made: the process's sockets before and after. With NCCL the library's own abort
-does the same.
+until the collective's timeout, and aborting the group does not wake them. Ending the TCP connections
+of the group does, within milliseconds. Which connections belong to a group is noted while the group
+is made: the process's sockets before and after. With NCCL the library's own abort does the same.
+
+How a connection ends matters. Gloo keeps what waits to be sent or received in lists, and raises in all
+that is there when a connection breaks; but what is partly sent or received is in none of them, and
+is never woken. A write that fails makes such a thing every time. So a connection is ended in two
+steps. ``cut`` ends receiving only: gloo reads the end of the stream, raises and closes its descriptor,
+while a duplicate held here keeps the connection open, so that what a peer is writing does not fail
+before it is told to halt itself. ``hang_up`` ends the connection, which wakes peers that were not told: the
+rank has parked by then, and writes nothing any more.
+
+What is left are operations whose payload was on its way in pieces. The vote, the buckets and the
+gathering of a sharded optimizer get over that (``wait_unless_halted``). What moves state at the start of
+a generation waits plainly, and so does Megatron for its own collectives. A rank that is stuck in
+one does not park, and is replaced when the controller's ``halt_limit_s`` is over.
 
 A descriptor's number is used again once it is closed, so a connection is known by its inode, and
 the descriptor is duplicated before the inode is compared. Listening sockets are left alone: gloo
 ends the process when one of its own is shut down.
-
-Now and then gloo does not wake an operation that begins in the instant in which its connections end.
-The vote, the buckets and the gathering of a sharded optimizer get over that (``wait_unless_halted``).
-What moves state at the start of a generation waits plainly, and so does Megatron for its own
-collectives. A rank that is stuck in one does not park, and is replaced when the controller's
-``halt_limit_s`` is over.
 """
 
 import contextlib
@@ -24,7 +30,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,17 +42,18 @@ _NUM_LOOKS_AFTER_HALT: Final = 3
 _POLL_S: Final = 0.0005
 
 
-@dataclass(slots=True)
 class Connections:
-    """What can be woken of one process group.
+    """What can be woken of one process group. Its methods may be called from any thread, repeatedly.
 
     Attributes:
-        inodes: Sockets that were made with it.
         group: The group itself, for NCCL's abort.
     """
 
-    inodes: set[int] = field(default_factory=set)
-    group: ProcessGroup | None = None
+    def __init__(self) -> None:
+        self.group: ProcessGroup | None = None
+        self._inodes: set[int] = set()
+        self._lock = threading.Lock()
+        self._held: dict[int, socket.socket] = {}
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
@@ -56,17 +62,35 @@ class Connections:
         try:
             yield
         finally:
-            self.inodes |= _tcp_inodes() - before
+            self._inodes |= _tcp_inodes() - before
 
     def cut(self) -> None:
-        """Make every operation on the group fail, also one that another thread is blocked in.
-
-        Safe from any thread and any number of times.
-        """
-        for descriptor in _socket_descriptors():
-            _shut_down_if(descriptor, self.inodes)
+        """Make every operation on the group fail, also one that another thread is blocked in."""
+        with self._lock:
+            for descriptor in _socket_descriptors():
+                self._stop_receiving(descriptor)
         if self.group is not None:
             _abort_nccl(self.group)
+
+    def hang_up(self) -> None:
+        """End the connections for the peers too. No operation may be under way that is to be woken."""
+        self.cut()
+        with self._lock:
+            for connection in self._held.values():
+                with contextlib.suppress(OSError), connection:
+                    connection.shutdown(socket.SHUT_RDWR)
+            self._held.clear()
+            self._inodes.clear()
+
+    def _stop_receiving(self, descriptor: int) -> None:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            copy = stack.enter_context(socket.socket(fileno=os.dup(descriptor)))
+            inode = os.fstat(copy.fileno()).st_ino
+            is_listening = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+            if inode in self._inodes and inode not in self._held and not is_listening:
+                copy.shutdown(socket.SHUT_RD)
+                self._held[inode] = copy
+                stack.pop_all()
 
 
 class HaltedError(Exception):
@@ -131,13 +155,6 @@ def _socket_descriptors() -> list[int]:
             if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 descriptors.append(descriptor)
     return descriptors
-
-
-def _shut_down_if(descriptor: int, inodes: set[int]) -> None:
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as copy:
-        is_listening = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-        if os.fstat(copy.fileno()).st_ino in inodes and not is_listening:
-            copy.shutdown(socket.SHUT_RDWR)
 
 
 def _abort_nccl(group: ProcessGroup) -> None:
