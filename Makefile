@@ -50,10 +50,11 @@ format: $(VENV)/.dev ## Format the code
 measure: $(VENV)/.dev ## Measure agent, start-up and recovery of the demo; prints JSON
 	@$(BIN)/python benchmarks/demo.py $(ARGS)
 
-overhead: $(VENV)/.dev ## What faults and their absence cost; an hour (ARGS=--write-docs)
+overhead: $(VENV)/.dev ## What faults and their absence cost; two hours (ARGS=--write-docs)
 	@$(BIN)/python benchmarks/kill_to_commit.py $(ARGS)
 	@$(BIN)/python benchmarks/iterations.py $(ARGS)
 	@$(BIN)/python benchmarks/memory.py $(ARGS)
+	@$(BIN)/python benchmarks/checkpoints.py $(ARGS)
 
 compare: ## Compare recovery with the alternatives; hours (ARGS="--quick" for minutes)
 	@$(PYTHON) benchmarks/recovery.py $(ARGS)

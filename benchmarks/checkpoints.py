@@ -1,6 +1,6 @@
 """Measures checkpoints on disk while a model trains on real ranks, and prints one JSON object.
 
-    python benchmarks/checkpoints.py [--windows N] [--hidden-size H] [--layers L]
+    python benchmarks/checkpoints.py [--windows N] [--hidden-size H] [--layers L] [--write-docs]
 
 Windows of 50 iterations with one checkpoint alternate with windows without. Figures, seconds unless
 said otherwise:
@@ -19,21 +19,18 @@ These are measurements of one machine at one time, not limits.
 
 import argparse
 import json
-import logging
-import os
-import platform
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch  # noqa: TID253
 from ending import end_on_sigterm
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: TID253
+from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+from paired.ranks import Seat, run_ranks
 from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.ids import Generation, TaskId
@@ -42,8 +39,7 @@ from nodeagent.rank.checkpoint import Checkpoints
 from nodeagent.rank.checkpoint.loading import Exchange
 from nodeagent.rank.data import MicroBatches
 from nodeagent.rank.gpt import build_model, build_optimizer
-from nodeagent.rank.parallel import Groups, Place
-from nodeagent.rank.shim import prepare_device
+from nodeagent.rank.parallel import Place
 from profiles.layout import Layout
 from profiles.model import ModelShape
 
@@ -59,6 +55,7 @@ def main() -> None:
     parser.add_argument("--hidden-size", type=int, default=256, metavar="H")
     parser.add_argument("--layers", type=int, default=4, metavar="L")
     parser.add_argument("--seq-length", type=int, default=64, metavar="S")
+    parser.add_argument("--write-docs", action="store_true", help="update docs/measurements.md")
     arguments = parser.parse_args()
     shape = ModelShape(
         num_layers=arguments.layers,
@@ -67,18 +64,17 @@ def main() -> None:
         seq_length=arguments.seq_length,
     )
     report: dict[str, Any] = {
-        "version": version("unicron"),
-        "torch": version("torch"),
-        "megatron_core": version("megatron-core"),
-        "python": platform.python_version(),
-        "cores": len(os.sched_getaffinity(0)),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        **machine(),
+        "command": command_line(),
         "model": shape.model_dump(),
         "windows": arguments.windows,
     }
     report["layouts"] = [measure(shape, *case, arguments.windows) for case in CASES]
-    json.dump(report, sys.stdout, indent=2)
+    json.dump(report, sys.stdout, indent=1)
     sys.stdout.write("\n")
+    if arguments.write_docs:
+        write_results("checkpoints", report)
+        write_section(MEASUREMENTS, "checkpoints", _section(report))
 
 
 def measure(shape: ModelShape, layout: Layout, other: Layout, num_windows: int) -> dict[str, Any]:
@@ -87,9 +83,9 @@ def measure(shape: ModelShape, layout: Layout, other: Layout, num_windows: int) 
         training = TrainingSpec(
             model=shape, checkpoint_dir=f"{directory}/checkpoints", num_micro_batches=4
         )
-        trained = run_ranks(training, layout, 1, lambda rank: rank.train(num_windows))
-        same = run_ranks(training, layout, 2, lambda rank: rank.load())
-        elsewhere = run_ranks(training, other, 3, lambda rank: rank.load())
+        trained = _run(training, layout, 1, lambda rank: rank.train(num_windows))
+        same = _run(training, layout, 2, lambda rank: rank.load())
+        elsewhere = _run(training, other, 3, lambda rank: rank.load())
     first = trained[0]
     blocked = [max(times) for times in zip(*(one["blocked"] for one in trained), strict=True)]
     iteration_s = statistics.median(first["plain_iterations"])
@@ -110,6 +106,25 @@ def measure(shape: ModelShape, layout: Layout, other: Layout, num_windows: int) 
         "other": str(other),
         "load_other": round(max(one["load"] for one in elsewhere), 4),
     }
+
+
+def _run(
+    training: TrainingSpec, layout: Layout, generation: int, run: Callable[["Rank"], Any]
+) -> list[Any]:
+    """Run the ranks of a generation and return what ``run`` returned on each."""
+
+    def run_rank(seat: Seat) -> object:
+        launch = RankLaunch(
+            task=TaskId("benchmark"),
+            generation=Generation(generation),
+            global_rank=seat.place.global_rank,
+            worker=seat.place.global_rank,
+            layout=layout,
+            training=training,
+        )
+        return run(Rank(training, seat.place, launch, seat.store))
+
+    return run_ranks(layout, training.seed, run_rank)
 
 
 class Rank:
@@ -204,52 +219,26 @@ def sum_of_losses(loss_per_token: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     return loss, torch.tensor(loss_per_token.numel(), dtype=torch.int), loss.detach().clone()
 
 
-def run_ranks(
-    training: TrainingSpec,
-    layout: Layout,
-    generation: int,
-    run: Callable[[Rank], dict[str, Any]],
-) -> list[dict[str, Any]]:
-    """Fork the ranks of a generation and return what ``run`` returned on each."""
-    with tempfile.TemporaryDirectory() as directory:
-        out_dir = Path(directory)
-        pids = []
-        for global_rank in range(layout.num_workers):
-            launch = RankLaunch(
-                task=TaskId("benchmark"),
-                generation=Generation(generation),
-                global_rank=global_rank,
-                worker=global_rank,
-                layout=layout,
-                training=training,
-            )
-            pids.append(_fork(launch, out_dir, run))
-        for pid in pids:
-            _, status = os.waitpid(pid, 0)
-            if status:
-                raise RuntimeError(f"a rank of {layout} failed")
-        return [json.loads((out_dir / f"{i}.json").read_text()) for i in range(layout.num_workers)]
+def _section(report: dict[str, Any]) -> str:
+    shape, rows = report["model"], "\n".join(map(_row, report["layouts"]))
+    return f"""\
+{machine_line(report)} {shape["num_layers"]} layers, hidden size {shape["hidden_size"]}; windows of {WINDOW} iterations.
+
+    {report["command"]}
+
+| layout | parameters per rank | one iteration, ms | training blocked, ms | of {WINDOW} iterations | windows with a checkpoint to those without | complete on disk after, s | loading, s | loading as, s |
+|---|---|---|---|---|---|---|---|---|
+{rows}"""
 
 
-def _fork(launch: RankLaunch, out_dir: Path, run: Callable[[Rank], dict[str, Any]]) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        torch.set_num_threads(1)
-        logging.basicConfig(level=logging.WARNING)
-        device = prepare_device("gloo", 0, launch.training.seed)
-        place = Place(launch.global_rank, launch.layout, device)
-        make_store: Exchange = distributed.__dict__["FileStore"]
-        store = make_store(str(out_dir / "store"), launch.layout.num_workers)
-        Groups(store, place, "gloo").form()
-        found = run(Rank(launch.training, place, launch, store))
-        (out_dir / f"{launch.global_rank}.json").write_text(json.dumps(found))
-        code = 0
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+def _row(found: dict[str, Any]) -> str:
+    return (
+        f"| {found['layout']} | {found['parameters']:,} | {1000 * found['iteration']:.1f}"
+        f" | {1000 * found['blocked']:.1f} (worst {1000 * found['blocked_worst']:.1f},"
+        f" first {1000 * found['blocked_first']:.1f}) | **{found['blocked_percent']:.2f} %**"
+        f" | {found['window_ratio']:.3f} | {found['background']:.2f} | {found['load_same']:.2f}"
+        f" | {found['other']}: {found['load_other']:.2f} |"
+    )
 
 
 if __name__ == "__main__":

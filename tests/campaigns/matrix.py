@@ -151,7 +151,7 @@ def _in_iteration(layout: Layout, rank: int, *, is_sharded: bool) -> Iterator[Fa
     if rank == 0:
         counts["publishing"] = 1
     if is_sharded:
-        counts["gathered"] = 1
+        counts["gathered"] = counts["sending"] = 1
     for point, largest in counts.items():
         for count in range(1, largest + 1):
             yield fault_at(rank, point, count)

@@ -2,9 +2,9 @@
 
     python -m tests.campaigns.phases [--layout NAME ...] [--point POINT ...] [--seed N] [--write-docs]
 
-All of it takes hours; ``--seed`` takes one case of each kind, which takes a quarter of an hour. A line
-per case and a table go to standard output. The exit code is 1 if anything did not hold. Ctrl-C ends
-it with the table of what was run.
+All of it takes hours; ``--seed`` takes one case of each kind, which takes half an hour. A line per case
+and a table go to standard output. The exit code is 1 if anything did not hold, or was not run. Ctrl-C ends
+it with the table of the layouts and optimizers that were run to their end.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import get_args
 
 from tests.campaigns.matrix import LAYOUTS, Case, all_cases, sample
-from tests.campaigns.report import Failure, Findings, line, page, table
+from tests.campaigns.report import ALL, Failure, Findings, Record, Summary, line, table
 from tests.campaigns.trial import Trials
 from tests.fakes.fault_points import Point
 from tests.fakes.rank_host import FAULTY_TEMPLATE, REPOSITORY, rank_host
@@ -31,24 +31,34 @@ _PAGE = REPOSITORY / "docs" / "campaigns" / "phases.md"
 def main(arguments: Sequence[str]) -> int:
     """Run the campaign and return the exit code."""
     options = _parse(arguments)
-    cases = list(_chosen(options))
-    if not cases:
+    parts = [(part, cases) for part in _parts(options) if (cases := _cases(*part, options))]
+    if not parts:
         sys.stderr.write("phases: no case is at such a point\n")
         return 2
-    findings = Findings()
+    try:
+        record = Record(_PAGE) if options.write_docs else None
+    except ValueError as error:
+        sys.stderr.write(f"phases: the results beside {_PAGE} can't be read: {error}\n")
+        return 2
+    summaries: list[Summary] = []
     with contextlib.suppress(KeyboardInterrupt):
-        _run(cases, findings, options.limit_s)
-    _tell(f"\n{table(findings)}\n\n{findings.num_cases} cases, {len(findings.failures)} failed")
-    for failure in findings.failures:
-        _tell(f"FAILED {failure.case}: {failure.reason.splitlines()[0]}")
-    if options.write_docs:
-        _PAGE.parent.mkdir(exist_ok=True)
-        today = dt.datetime.now(dt.UTC).date()  # noqa: TID251 - of the page
-        _PAGE.write_text(page(findings, arguments, today))
-    return 1 if findings.failures else 0
+        for (layout, optimizer), cases in parts:
+            findings = _run(cases, options.limit_s)
+            today = dt.datetime.now(dt.UTC).date()  # noqa: TID251 - of the page
+            selection = ALL if options.seed is None else f"seed {options.seed}"
+            summaries.append(findings.summary(layout, optimizer, selection, today.isoformat()))
+            if record is not None:
+                record.add(summaries[-1])
+    failures = [failure for summary in summaries for failure in summary.failures]
+    _tell(f"\n{table(summaries)}\n")
+    _tell(f"{sum(one.num_cases for one in summaries)} cases, {len(failures)} failed")
+    for failure in failures:
+        _tell(f"FAILED {failure}")
+    return 1 if failures or len(summaries) < len(parts) else 0
 
 
-def _run(cases: Sequence[Case], findings: Findings, limit_s: float) -> None:
+def _run(cases: Sequence[Case], limit_s: float) -> Findings:
+    findings = Findings()
     with _directory() as directory, rank_host(directory, FAULTY_TEMPLATE) as host:
         trials = Trials(host, directory, limit_s)
         for number, case in enumerate(cases, 1):
@@ -61,6 +71,7 @@ def _run(cases: Sequence[Case], findings: Findings, limit_s: float) -> None:
             else:
                 findings.outcomes.append((case, outcome))
                 _tell(line(number, len(cases), case, outcome))
+    return findings
 
 
 def _tell(text: str) -> None:
@@ -78,14 +89,17 @@ def _directory() -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-def _chosen(options: argparse.Namespace) -> Iterator[Case]:
-    for name, optimizer in itertools.product(options.layout or LAYOUTS, options.optimizer):
-        cases = [
-            case
-            for case in all_cases(name, is_sharded=optimizer == "sharded")
-            if not options.point or case.point in options.point
-        ]
-        yield from cases if options.seed is None else sample(cases, options.seed)
+def _parts(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    return itertools.product(options.layout or LAYOUTS, options.optimizer)
+
+
+def _cases(layout: str, optimizer: str, options: argparse.Namespace) -> list[Case]:
+    cases = [
+        case
+        for case in all_cases(layout, is_sharded=optimizer == "sharded")
+        if not options.point or case.point in options.point
+    ]
+    return cases if options.seed is None else sample(cases, options.seed)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -103,8 +117,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, help="one case of each kind, chosen by this seed")
     parser.add_argument("--limit-s", type=float, default=60.0, help="how long a case may wait")
-    parser.add_argument("--write-docs", action="store_true", help=f"write {_PAGE.name}")
-    return parser.parse_args(arguments)
+    parser.add_argument(
+        "--write-docs", action="store_true", help=f"add the results to docs/campaigns/{_PAGE.name}"
+    )
+    options = parser.parse_args(arguments)
+    if options.write_docs and options.point:
+        parser.error("--write-docs: results of some points only are not written")
+    return options
 
 
 if __name__ == "__main__":

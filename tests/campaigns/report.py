@@ -1,26 +1,37 @@
-"""What a campaign over the phases found, as text: a line per case, a table, a page for the docs."""
+"""What a campaign over the phases found, as text: a line per case, a table, a page for the docs.
 
-import datetime as dt
+Results are kept by layout and optimizer beside the page, so that a campaign of hours can be run in parts.
+"""
+
 import platform
-import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
+from typing import Final, get_args
 
-from tests.campaigns.matrix import NUM_ITERATIONS, NUM_MICRO_BATCHES, Case
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from controller.core.regroup import Rung
+from tests.campaigns.matrix import LAYOUTS, NUM_ITERATIONS, NUM_MICRO_BATCHES, Case
 from tests.campaigns.trial import Outcome
 
-_PACKAGES = ("torch", "megatron-core", "numpy")
+ALL: Final = "all"
+_PACKAGES: Final = ("unicron", "torch", "megatron-core")
+_RUNGS: Final[tuple[Rung, ...]] = get_args(Rung)
 
-_COLUMNS = (
-    *("layout", "cases", "failed", "two faults", "commit", "reuse", "re-run", "restore"),
-    *("stuck", "largest difference", "median s"),
+_COLUMNS: Final = (
+    *("layout", "optimizer", "cases", "failed", "two faults", *_RUNGS),
+    *("stuck", "largest difference", "median s", "date"),
 )
 
-_PAGE = """\
+_PAGE: Final = """\
 # Faults in every phase of an iteration
 
-Written by `{command}` on {today}; {versions}, Python {python}, gloo on CPUs.
+    make phases ARGS=--write-docs                   # everything; hours
+    make phases ARGS="--seed 7 --write-docs"        # one case of each kind
+    make phases ARGS="--layout dp2 --optimizer plain --write-docs"
 
 A rank is lost at an exact point, the others park, the core decides, and the task goes on with a
 replacement or with one replica less. A task has {num_iterations} iterations of {num_micro_batches}
@@ -32,12 +43,56 @@ compared with the run without a fault:
 - every bucket of every iteration holds every micro-batch once,
 - survivors go on in their processes, and the counters say what was saved and computed again.
 
-{num_cases} cases, {num_failures} failed. The columns of rungs count regroups; a case with two faults has
-two. A survivor is stuck if it has not parked after ten seconds: it waits in an operation that gloo has
-forgotten to wake, which happens where more ranks run than the machine has cores, and is replaced.
+{num_cases} cases, {num_failures} failed. Cases are *all* of a layout and optimizer, or one of each kind, drawn by a
+seed: cases of a kind differ in the rank that is lost and in what follows. The columns of rungs
+count regroups; a case with two faults has two. A survivor is *stuck* if it has not parked after ten
+seconds: it waits in an operation that gloo has forgotten (`nodeagent/rank/wake.py`), and is replaced.
 
 {table}
+
+{versions}; gloo on CPUs.
 """
+
+
+class Summary(BaseModel):
+    """What the cases of one layout and optimizer were like.
+
+    Attributes:
+        selection: ``all``, or which part of them.
+        failures: Case and reason of each failure.
+        num_double: Cases with two faults.
+        num_by_rung: Regroups by how they took up training.
+        num_stuck: Survivors that did not park in time.
+        difference: Largest relative L2 difference of the final parameters.
+        median_s: Duration of a case.
+        versions: Of what was run.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    layout: str
+    optimizer: str
+    selection: str
+    num_cases: int
+    failures: tuple[str, ...]
+    num_double: int
+    num_by_rung: dict[Rung, int]
+    num_stuck: int
+    difference: float
+    median_s: float
+    date: str
+    versions: str
+
+    @property
+    def row(self) -> str:
+        """The row of the table."""
+        cells = (
+            *(self.layout, self.optimizer, f"{self.selection}: {self.num_cases}"),
+            *(len(self.failures), self.num_double),
+            *(self.num_by_rung.get(rung, 0) for rung in _RUNGS),
+            *(self.num_stuck, f"{self.difference:.1e}", f"{self.median_s:.1f}", self.date),
+        )
+        return f"| {' | '.join(map(str, cells))} |"
 
 
 @dataclass(frozen=True)
@@ -50,14 +105,32 @@ class Failure:
 
 @dataclass
 class Findings:
-    """What the cases run so far were like."""
+    """What the cases of one layout and optimizer were like."""
 
     outcomes: list[tuple[Case, Outcome]] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
-    @property
-    def num_cases(self) -> int:
-        return len(self.outcomes) + len(self.failures)
+    def summary(self, layout: str, optimizer: str, selection: str, date: str) -> Summary:
+        """Return the result."""
+        cases = [*(case for case, _ in self.outcomes), *(one.case for one in self.failures)]
+        outcomes = [outcome for _, outcome in self.outcomes]
+        times = sorted(outcome.duration_s for outcome in outcomes)
+        return Summary(
+            layout=layout,
+            optimizer=optimizer,
+            selection=selection,
+            num_cases=len(cases),
+            failures=tuple(f"{one.case}: {one.reason.splitlines()[0]}" for one in self.failures),
+            num_double=sum(len(case.faults) > 1 for case in cases),
+            num_by_rung=Counter(rung for outcome in outcomes for rung in outcome.rungs),
+            num_stuck=sum(outcome.num_stuck for outcome in outcomes),
+            difference=max((outcome.difference for outcome in outcomes), default=0.0),
+            median_s=times[len(times) // 2] if times else 0.0,
+            date=date,
+            versions=", ".join(
+                [f"Python {platform.python_version()}", *(f"{n} {version(n)}" for n in _PACKAGES)]
+            ),
+        )
 
 
 def line(number: int, total: int, case: Case, result: Outcome | str) -> str:
@@ -72,41 +145,54 @@ def line(number: int, total: int, case: Case, result: Outcome | str) -> str:
     )
 
 
-def table(findings: Findings) -> str:
-    """Return a Markdown table: a row per layout."""
-    rows = ["|" + "|".join(f" {column} " for column in _COLUMNS) + "|"]
-    rows.append("|---" + "|--:" * (len(_COLUMNS) - 1) + "|")
-    cases = [
-        *(case for case, _ in findings.outcomes),
-        *(failure.case for failure in findings.failures),
-    ]
-    for name in dict.fromkeys(case.layout_name for case in cases):
-        here = [outcome for case, outcome in findings.outcomes if case.layout_name == name]
-        num_failed = sum(failure.case.layout_name == name for failure in findings.failures)
-        num_double = sum(len(case.faults) > 1 for case in cases if case.layout_name == name)
-        rungs = [rung for outcome in here for rung in outcome.rungs]
-        counts = [rungs.count(rung) for rung in ("commit", "reuse", "re-run", "restore")]
-        largest = max((outcome.difference for outcome in here), default=0.0)
-        times = sorted(outcome.duration_s for outcome in here)
-        median = f"{times[len(times) // 2]:.1f}" if times else "-"
-        num_stuck = sum(outcome.num_stuck for outcome in here)
-        cells = [len(here) + num_failed, num_failed, num_double, *counts, num_stuck]
-        rows.append(f"| {name} | {' | '.join(map(str, cells))} | {largest:.1e} | {median} |")
-    return "\n".join(rows)
+def table(summaries: Iterable[Summary]) -> str:
+    """Return a Markdown table: a row per layout, optimizer and selection."""
+    rows = [f"| {' | '.join(_COLUMNS)} |", "|---|---|--:" + "|--:" * (len(_COLUMNS) - 3) + "|"]
+    return "\n".join([*rows, *(summary.row for summary in summaries)])
 
 
-def page(findings: Findings, arguments: Sequence[str], today: dt.date) -> str:
-    """Return the page for the docs."""
+class Record:
+    """Results so far, in a file beside the page.
+
+    Args:
+        page: The page; results are kept beside it as JSON.
+
+    Raises:
+        ValueError: The file holds something else.
+    """
+
+    def __init__(self, page: Path) -> None:
+        self._page = page
+        self._data = page.with_suffix(".json")
+        self._type = TypeAdapter(list[Summary])
+        text = self._data.read_bytes() if self._data.exists() else b"[]"
+        self._summaries = self._type.validate_json(text)
+
+    def add(self, new: Summary) -> None:
+        """Add a result and write the page. It replaces those of the same cases, or of some of them."""
+        kept = [old for old in self._summaries if not _replaces(new, old)]
+        order = list(LAYOUTS)
+        self._summaries = sorted(
+            [*kept, new], key=lambda one: (order.index(one.layout), one.optimizer, one.selection)
+        )
+        self._page.parent.mkdir(exist_ok=True)
+        self._data.write_bytes(self._type.dump_json(self._summaries, indent=1) + b"\n")
+        self._page.write_text(_page(self._summaries))
+
+
+def _replaces(new: Summary, old: Summary) -> bool:
+    is_same = (new.layout, new.optimizer) == (old.layout, old.optimizer)
+    return is_same and new.selection in {ALL, old.selection}
+
+
+def _page(summaries: Sequence[Summary]) -> str:
+    failures = [f"- {failure}\n" for one in summaries for failure in one.failures]
     text = _PAGE.format(
-        command=shlex.join(["python", "-m", "tests.campaigns.phases", *arguments]),
-        today=today,
-        versions=", ".join(f"{name} {version(name)}" for name in _PACKAGES),
-        python=platform.python_version(),
         num_iterations=NUM_ITERATIONS,
         num_micro_batches=NUM_MICRO_BATCHES,
-        num_cases=findings.num_cases,
-        num_failures=len(findings.failures),
-        table=table(findings),
+        num_cases=sum(one.num_cases for one in summaries),
+        num_failures=len(failures),
+        table=table(summaries),
+        versions="; ".join(sorted({one.versions for one in summaries})),
     )
-    failed = [f"- {one.case}: {one.reason.splitlines()[0]}\n" for one in findings.failures]
-    return text + "".join(["\n## Failures\n\n", *failed] if failed else [])
+    return text + "".join(["\n## Failures\n\n", *failures] if failures else [])

@@ -26,6 +26,7 @@ Point = Literal[
     "stepped",  # after the optimizer, before the iteration is marked as committed
     "committed",  # the iteration is committed here, and nobody was told
     "gathered",  # a sharded optimizer's parameters are gathered after the step
+    "sending",  # before an in-memory checkpoint goes to its holder (in the thread for it)
     "saving",  # before the copy for a checkpoint is taken
     "copied",  # the copy is taken, and is being written
     "written",  # this rank's part of the checkpoint is written (in the checkpoint's thread)

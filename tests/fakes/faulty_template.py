@@ -136,7 +136,8 @@ def _pass_if(point: Point, is_so: bool) -> None:
 def _wait_for_copies(memory: "MemoryCheckpoints", *_: object) -> None:
     """Have the copies complete before the next iteration, so that a case is always the same."""
     for _look in range(_NUM_LOOKS):
-        if not memory.is_busy:
+        # Where a transfer failed the thread has ended, and more will not come.
+        if not memory.is_busy or not (memory._thread and memory._thread.is_alive()):
             return
         time.sleep(_LOOK_S)
 
@@ -233,6 +234,11 @@ def _plant_around_it() -> None:
     state._chunks = chunks_with_points
     _wrap(state.TrainingState, "take", before=_here("transfer"))
     _wrap(memory.MemoryCheckpoints, "take", after=_wait_for_copies)
+    _wrap(
+        memory.MemoryCheckpoints,
+        "_carry_out",
+        before=lambda _, transfer, __: _RANK.passes("sending", transfer.iteration),
+    )
     _wrap(reduction.Reduction, "share", before=_here("sharing"))
     _wrap(train, "resume_from_peers", after=_here("resumed"))
 

@@ -30,6 +30,8 @@ CASES = [
     Case("tp2-dp2", (fault_at(3, "voted", action="raise"),), "reattempt"),
     Case("dp2", (fault_at(0, "committed"),)),
     Case("dp2", (fault_at(1, "written"),)),
+    # Its newest shard is lost with it. The one before is complete on all ranks.
+    Case("dp2", (fault_at(1, "sending"),), is_sharded=True),
     # Nothing is left to train. The final checkpoint is not there yet, and its writer is lost.
     Case("dp2", (fault_at(0, "saving", iteration=NUM_ITERATIONS),)),
     Case("tp2-dp2", (fault_at(0, "publishing", 2),)),
