@@ -1,7 +1,10 @@
 """State that no survivor has comes back from the memory of another rank, and nothing starts anew."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -13,7 +16,7 @@ from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
-from tests.fakes.rank_host import RankHost, launches
+from tests.fakes.rank_host import REPOSITORY, RankHost, launches
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 
@@ -184,3 +187,13 @@ def test_sharding_changes_no_loss(host: RankHost, long: TrainingSpec) -> None:
         update={"shard_optimizer": True, "checkpoint_dir": f"{long.checkpoint_dir}-sharded"}
     )
     assert reference(host, sharded, layout, "sharded") == plain
+
+
+def test_while_copies_are_on_their_way_the_newest_complete_ones_are_kept() -> None:
+    command = [sys.executable, "-m", "tests.fakes.copying_ranks"]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
+    held = json.loads(ended.stdout)
+    # Iteration 4 was never complete, and 5 is not yet: both stages must be had after 3.
+    assert 5 in held["0"]
+    assert 3 in held["0"]
+    assert 3 in held["1"]

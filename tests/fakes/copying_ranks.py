@@ -1,0 +1,102 @@
+"""Two ranks, a stage each, that hold one another's in-memory checkpoints, and a copy that does not arrive.
+
+    python -m tests.fakes.copying_ranks
+
+Prints, as JSON, the iterations that rank 0 has of each stage while the first copies of the next
+generation are on their way.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch  # noqa: TID253
+from torch import distributed  # noqa: TID253
+
+from nodeagent.rank.memory import MemoryCheckpoints
+from nodeagent.rank.packed import Extent, Packed, packed_over
+from nodeagent.rank.parallel import Place
+from profiles.layout import Layout
+from tests.fakes.polling import wait_until
+
+_LAYOUT = Layout(pp=2)
+_EXTENT = Extent(torch.float32, 16)
+_LIMIT_S = 10.0
+
+
+class _State:
+    """As much of ``TrainingState`` as copies need."""
+
+    sharded = None
+    partition = (0, 1)
+
+    def num_bytes(self, *_: int) -> int:
+        return _EXTENT.num_bytes
+
+    def packed_over(self, data: torch.Tensor, *_: int) -> Packed:
+        return packed_over(data, [_EXTENT])
+
+    def sources(self) -> list[torch.Tensor]:
+        return [torch.zeros(_EXTENT.num_elements)]
+
+
+def main() -> None:
+    """Run both ranks; rank 0 prints."""
+    with tempfile.TemporaryDirectory() as directory:
+        child = os.fork()
+        _run(0 if child else 1, Path(directory))
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+    # A thread waits for the copy that never comes.
+    os._exit(0)
+
+
+def _run(rank: int, directory: Path) -> None:
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2
+    )
+    state: Any = _State()
+    launch: Any = SimpleNamespace(copy_holders=(1, 0))
+    memory = MemoryCheckpoints(state)
+    memory.enter(launch, Place(rank, _LAYOUT, torch.device("cpu")))
+    memory.connect(_group())
+    for iteration in (1, 2, 3):
+        memory.take(iteration)
+        wait_until(lambda: not memory.is_busy, limit_s=_LIMIT_S)
+        distributed.barrier()
+    if rank == 0:
+        # The other one is lost before it takes a copy of this iteration.
+        memory.take(4)
+        wait_until(lambda: 4 in _held(memory)["0"], limit_s=_LIMIT_S)
+    memory.leave()
+    memory.enter(launch, Place(rank, _LAYOUT, torch.device("cpu")))
+    memory.connect(_group())
+    if rank == 0:
+        memory.take(5)
+        wait_until(lambda: 5 in _held(memory)["0"], limit_s=_LIMIT_S)
+        sys.stdout.write(json.dumps(_held(memory)))
+        sys.stdout.flush()
+    distributed.barrier()
+
+
+def _group() -> distributed.ProcessGroup:
+    group = distributed.new_group(timeout=timedelta(seconds=20))
+    assert group is not None
+    return group
+
+
+def _held(memory: MemoryCheckpoints) -> dict[str, list[int]]:
+    held: dict[str, list[int]] = {"0": [], "1": []}
+    for copy in memory.held():
+        held[str(copy.pp_rank)].append(copy.iteration)
+    return held
+
+
+if __name__ == "__main__":
+    main()
