@@ -86,8 +86,7 @@ def _run(rank: int, directory: Path) -> None:
 
 
 def _group() -> distributed.ProcessGroup:
-    group = distributed.new_group(timeout=timedelta(seconds=20))
-    assert group is not None
+    group: distributed.ProcessGroup = distributed.new_group(timeout=timedelta(seconds=20))
     return group
 
 
