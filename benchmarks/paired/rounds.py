@@ -16,7 +16,7 @@ from paired.ratio import Pair, ratio_of_means, ratio_of_pairs
 from profiles.layout import Layout
 
 _MAX_DEVIATION: Final = 1e-5
-_NUM_COMPARED: Final = 100
+_NUM_COMPARED: Final = 50
 """Iterations whose losses must agree. Training amplifies rounding, and thousands are run."""
 
 
