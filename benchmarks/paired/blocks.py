@@ -88,7 +88,7 @@ def take_turns(
 
 
 def _run_block(loop: BlockLoop, size: int) -> list[float]:
-    # What a block left behind is not to be paid for by the next one.
+    # What a block left behind is not to be paid for by the next one; so it is in neither's time.
     gc.collect()
     time.sleep(_GAP_S)
     distributed.barrier()

@@ -41,8 +41,10 @@ def run_ranks(layout: Layout, seed: int, run: Callable[[Seat], Any]) -> list[Any
     """
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        running = {_fork(layout, rank, seed, directory, run) for rank in range(layout.num_workers)}
+        running: set[int] = set()
         try:
+            for rank in range(layout.num_workers):
+                running.add(_fork(layout, rank, seed, directory, run))
             while running:
                 pid, status = os.wait()
                 running.discard(pid)
@@ -70,8 +72,8 @@ def _fork(
     if pid:
         return pid
     code = 1
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         cores = sorted(os.sched_getaffinity(0))
         # Before any thread is made: those of gloo and of the link to the agent share the core.
         os.sched_setaffinity(0, {cores[global_rank % len(cores)]})

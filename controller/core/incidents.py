@@ -194,25 +194,19 @@ def note_resume(turn: Turn, task: TaskState, decision: Decision) -> None:
 def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: int) -> None:
     """The new generation has its state; ``num_lost`` whole iterations are run again.
 
-    After a fault in the middle of a recovery some of them may be in an incident's count already; the
-    newest one counts the others.
+    After a fault in the middle of a recovery the newest incident counts what that one has lost.
     """
-    name = task.spec.task
     ours = [
         incident
         for incident in turn.state.incidents
         if incident.is_open
         and incident.recovery_s is None
-        and incident.covers.get(name, task.generation) < task.generation
+        and incident.covers.get(task.spec.task, task.generation) < task.generation
     ]
-    if not ours:
-        return
     for incident in ours:
         incident.state_source = source
-    num_counted = sum(incident.num_lost_iterations.get(name, 0) for incident in ours)
-    num_new = max(0, num_lost - num_counted)
-    ours[-1].num_lost_iterations[name] = ours[-1].num_lost_iterations.get(name, 0) + num_new
-    ours[-1].recomputed_micro_batches += num_new * task.spec.num_micro_batches
+    if ours:
+        ours[-1].recomputed_micro_batches += num_lost * task.spec.num_micro_batches
 
 
 def close_cured_incidents(turn: Turn) -> None:

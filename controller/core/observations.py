@@ -146,7 +146,8 @@ def _take_joined(turn: Turn, task: TaskState) -> None:
     state_s = max(each.state_s for each in joined)
     if task.transition:
         task.transition.join(turn.at, form_s=form_s, state_s=state_s)
-    note_source(turn, task, source, num_lost=max(0, task.iteration - iteration))
+    note_source(turn, task, source, num_lost=max(0, task.state_iteration - iteration))
+    task.state_iteration = iteration
     turn.tell(
         "info", "resume", task.spec.task,
         f"generation {task.generation} goes on after iteration {iteration}; state from {source}",

@@ -22,6 +22,7 @@ _SMOOTHING: Final = 0.3
 
 def take_vote(turn: Turn, task: TaskState, vote: VoteResult) -> None:
     """Take in that an iteration is committed by its vote, unless it was reported before."""
+    task.state_iteration = max(task.state_iteration, vote.iteration)
     if vote.iteration <= task.iteration:
         return
     task.voted_iteration = vote.iteration
@@ -46,6 +47,7 @@ def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None
     task.voted_iteration = None
     if not is_known:
         _note_commit(turn, task, commit)
+    task.state_iteration = commit.iteration
     task.num_memory_uses = 0
     _measure_speed(task, commit)
     task.committed_at = turn.at

@@ -82,8 +82,6 @@ class Incident:
     """From the fault to the first iteration that the next generation committed."""
     recomputed_micro_batches: int = 0
     saved_micro_batches: int = 0
-    num_lost_iterations: dict[TaskId, int] = field(default_factory=dict)
-    """Committed iterations that are run again; their micro-batches are among the recomputed."""
     state_source: StateSource | None = None
     """The farthest place that a rank of the next generation had to get its state from."""
 

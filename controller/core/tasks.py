@@ -171,6 +171,8 @@ class TaskState:
     iteration: int = 0
     checkpoint_iteration: int = 0
     losses: dict[int, float] = field(default_factory=dict)
+    state_iteration: int = 0
+    """Iteration whose state the ranks have; behind ``iteration`` while iterations are run again."""
     num_rerun_iterations: int = 0
     voted_iteration: int | None = None
     """Newest iteration that is known to be committed from its vote alone: nobody reported it."""

@@ -30,7 +30,7 @@ from nodeagent.rank.state import TrainingState
 
 logger = logging.getLogger(__name__)
 
-_END_LIMIT_S: Final = 0.3
+_END_LIMIT_S: Final = 0.05
 _HEADER_TAG: Final = 1
 _DATA_TAG: Final = 2
 

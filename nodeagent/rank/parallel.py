@@ -167,7 +167,11 @@ class Groups:
             connections.cut()
 
     def hang_up(self) -> None:
-        """Make all collectives fail, also in peers that were not told to halt. The rank is in none."""
+        """Make all collectives fail; with gloo also in peers that were not told to halt.
+
+        Call it when the training thread is in none of them: what a peer is sending then fails, and gloo
+        may forget it (``wake``).
+        """
         self.cut(with_inner=True)
         for connections in [*self._spanning, *self._inner]:
             connections.hang_up()
@@ -176,9 +180,8 @@ class Groups:
         """Take all groups apart. The generation is over for this process.
 
         Ending a group waits for its operations. Where one never ends, the groups are kept as they
-        are, out of use, for the rest of the process's life.
+        are, out of use, for the rest of the process's life. ``hang_up`` comes first.
         """
-        self.hang_up()
         if has_stuck_work:
             _KEPT.extend(self._made)
         parallel_state.destroy_model_parallel()

@@ -269,7 +269,7 @@ def _is_stuck(work: distributed.Work) -> bool:
     except StuckWorkError:
         return True
     except (RuntimeError, HaltedError):
-        return False
+        pass  # it has ended
     return False
 
 

@@ -8,6 +8,7 @@ Not here: the phases of an iteration, taking up after a fault (``resume``), exce
 """
 
 import datetime as dt
+import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -26,13 +27,14 @@ from nodeagent.rank.parallel import Groups, Place, data_parallel_group
 from nodeagent.rank.rebind import groups_by_role, rebind
 from nodeagent.rank.resume import resume_from_peers
 from nodeagent.rank.state import TrainingState
-from nodeagent.rank.store import AgentStore
+from nodeagent.rank.store import AgentStore, StoreClosedError, StoreError
 from nodeagent.rank.wake import HaltedError
 
+logger = logging.getLogger(__name__)
+
 _FINAL_CHECKPOINT_LIMIT_S: Final = 120.0
-_FINISHED_GRACE_S: Final = 30.0
 _FINISHED_KEY: Final = "finished"
-"""Set in the store by global rank 0, when the final checkpoint is complete."""
+"""Set in the store by global rank 0, once the final checkpoint is complete or given up."""
 
 _LOOK_UP_S: Final = 0.05
 
@@ -168,8 +170,8 @@ class Training:
                 launch.resume, place, self._iterations, self._ledger, self._state, self._memory
             )
             self._to_compute = resumed.micro_batches
-            # Those of a load that the fault came after, or of iterations that a copy goes back over.
-            self._checkpoints.recall(self._ledger.committed, store)
+            has_copies = any(shard.is_copy for shard in launch.resume.shards)
+            self._checkpoints.recall(self._ledger.committed, store, is_from_copies=has_copies)
             return resumed.source
         self._state.enter(place)
         return self._load(store)
@@ -262,7 +264,7 @@ class Training:
             return
         self._ledger.has_state = False
         reason = f"iteration {vote.iteration}: loss {vote.loss:.6g}, and {expected:.6g} before"
-        self._checkpoints.distrust(reason)
+        self._checkpoints.distrust(vote.iteration, reason)
         raise SuspectStateError(reason)
 
     def _announce(self, vote: VoteResult, duration_s: float, *, is_fresh: bool) -> None:
@@ -313,16 +315,23 @@ class Training:
         """Save what is being saved. No rank leaves before: until then others may need what it has.
 
         Raises:
-            RuntimeError: A peer was lost meanwhile.
+            HaltedError: The generation was halted meanwhile.
+            StoreClosedError: The same.
         """
         self._wait_for_checkpoint()
         self._report_saved()
         assert self._store is not None
-        if self._iterations.place.global_rank == 0:
-            self._store.set(_FINISHED_KEY, "")
-        else:
-            limit_s = _FINAL_CHECKPOINT_LIMIT_S + _FINISHED_GRACE_S
-            self._store.wait([_FINISHED_KEY], dt.timedelta(seconds=limit_s))
+        try:
+            if self._iterations.place.global_rank == 0:
+                self._store.set(_FINISHED_KEY, "")
+            else:
+                # Rank 0 may wait for the checkpoint before, and then for the final one.
+                limit = dt.timedelta(seconds=3 * _FINAL_CHECKPOINT_LIMIT_S)
+                self._store.wait([_FINISHED_KEY], limit)
+        except StoreClosedError:
+            raise
+        except StoreError as error:
+            logger.warning("leaves without having heard that all is saved: %s", error)
 
     def _wait_for_checkpoint(self) -> None:
         """Wait until nothing is being written, or for the limit.

@@ -7,14 +7,15 @@ is made: the process's sockets before and after. With NCCL the library's own abo
 
 How a connection ends matters. Gloo keeps what waits to be sent or received in lists, and raises in all
 that is there when a connection breaks; but what is partly sent or received is in none of them, and
-is never woken. A write that fails makes such a thing every time. So a connection is ended in two
+is never woken. A write of a payload that fails makes one. So a connection is ended in two
 steps. ``cut`` ends receiving only: gloo reads the end of the stream, raises and closes its descriptor,
 while a duplicate held here keeps the connection open, so that what a peer is writing does not fail
 before it is told to halt itself. ``hang_up`` ends the connection, which wakes peers that were not told: the
 rank has parked by then, and writes nothing any more.
 
 What is left are operations whose payload was on its way in pieces. The vote, the buckets and the
-gathering of a sharded optimizer get over that (``wait_unless_halted``). What moves state at the start of
+gathering of a sharded optimizer get over that (``wait_unless_halted``), and in-memory checkpoints have a thread
+of their own that is given up. What moves state at the start of
 a generation waits plainly, and so does Megatron for its own collectives. A rank that is stuck in
 one does not park, and is replaced when the controller's ``halt_limit_s`` is over.
 
@@ -26,7 +27,6 @@ ends the process when one of its own is shut down.
 import contextlib
 import os
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -67,13 +67,13 @@ class Connections:
     def cut(self) -> None:
         """Make every operation on the group fail, also one that another thread is blocked in."""
         with self._lock:
-            for descriptor in _socket_descriptors():
-                self._stop_receiving(descriptor)
-        if self.group is not None:
-            _abort_nccl(self.group)
+            self._stop_receiving()
+            group, self.group = self.group, None
+        if group is not None:
+            _abort_nccl(group)
 
     def hang_up(self) -> None:
-        """End the connections for the peers too. No operation may be under way that is to be woken."""
+        """End the connections for the peers too."""
         self.cut()
         with self._lock:
             for connection in self._held.values():
@@ -82,15 +82,14 @@ class Connections:
             self._held.clear()
             self._inodes.clear()
 
-    def _stop_receiving(self, descriptor: int) -> None:
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            copy = stack.enter_context(socket.socket(fileno=os.dup(descriptor)))
-            inode = os.fstat(copy.fileno()).st_ino
-            is_listening = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-            if inode in self._inodes and inode not in self._held and not is_listening:
-                copy.shutdown(socket.SHUT_RD)
-                self._held[inode] = copy
-                stack.pop_all()
+    def _stop_receiving(self) -> None:
+        if self._inodes <= self._held.keys():
+            return
+        for inode, copy in _connections():
+            if inode in self._inodes and inode not in self._held:
+                with contextlib.suppress(OSError):
+                    copy.shutdown(socket.SHUT_RD)
+                self._held[inode] = socket.socket(fileno=copy.detach())
 
 
 class HaltedError(Exception):
@@ -138,23 +137,28 @@ def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:
 
 
 def _tcp_inodes() -> set[int]:
-    inodes: set[int] = set()
-    for descriptor in _socket_descriptors():
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as copy:
-            if copy.family in {socket.AF_INET, socket.AF_INET6}:
-                inodes.add(os.fstat(copy.fileno()).st_ino)
-    return inodes
+    return {inode for inode, _ in _connections()}
 
 
-def _socket_descriptors() -> list[int]:
-    descriptors: list[int] = []
+def _connections() -> Iterator[tuple[int, socket.socket]]:
+    """Yield the inode and a duplicate of every TCP connection of the process.
+
+    The duplicate is closed when the next one is asked for, unless it was detached.
+    """
     for path in Path("/proc/self/fd").iterdir():
-        descriptor = int(path.name)
-        # It may be gone by now; the one that lists the directory is.
-        with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                descriptors.append(descriptor)
-    return descriptors
+        # Most descriptors are something else, and any may be gone by now.
+        with contextlib.suppress(OSError), _as_socket(os.dup(int(path.name))) as copy:
+            is_listening = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+            if copy.family in {socket.AF_INET, socket.AF_INET6} and not is_listening:
+                yield os.fstat(copy.fileno()).st_ino, copy
+
+
+def _as_socket(descriptor: int) -> socket.socket:
+    try:
+        return socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
 
 
 def _abort_nccl(group: ProcessGroup) -> None:

@@ -95,7 +95,7 @@ class _Rank:
                     self._train()
                     self._checkpoints.note_loss(self.iteration, _loss(self.iteration))
             case "distrust":
-                self._checkpoints.distrust("the first loss is not the recorded one")
+                self._checkpoints.distrust(self.iteration + 1, "its loss is not the recorded one")
             case "rejoin":
                 self._generation += 1
                 self._checkpoints.rejoin(self._launch(), self._place)

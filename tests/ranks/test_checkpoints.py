@@ -156,7 +156,16 @@ def test_distrusted_checkpoints_are_passed_over_one_after_the_other(
     assert outcome.first.saved == []  # both derive from what was distrusted
     assert load(ranks, trained, generation=3) == 0
     reason = directory_of(trained) / "iter_0000003.bad-distrusted" / "why_quarantined.txt"
-    assert "the first loss is not the recorded one" in reason.read_text()
+    assert "its loss is not the recorded one" in reason.read_text()
+
+
+def test_a_wrong_loss_long_after_a_load_speaks_against_no_checkpoint(
+    ranks: CheckpointRanks, trained: TrainingSpec
+) -> None:
+    later = Step(do="train", times=8)
+    steps = [LOAD, later, Step(do="rejoin"), Step(do="distrust"), LOAD]
+    outcome = ranks.run_well(Case(training=trained, layout=TWO_STAGES, steps=steps, generation=2))
+    assert [found.loaded for found in outcome.all] == [[3, 3]] * 2
 
 
 # --- what follows --------------------------------------------------------------------------------

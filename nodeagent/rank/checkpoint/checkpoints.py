@@ -13,7 +13,7 @@ from nodeagent.clock import SystemClock
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader
-from nodeagent.rank.checkpoint.losses import RecordedLosses
+from nodeagent.rank.checkpoint.losses import NUM_COMPARED, RecordedLosses
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settings_digest
 from nodeagent.rank.checkpoint.saving import Order, SavedCheckpoint, Saver
 from nodeagent.rank.checkpoint.snapshot import HostMemory
@@ -59,10 +59,7 @@ class Checkpoints:
         self._enter(launch, place)
 
     def rejoin(self, launch: RankLaunch, place: Place) -> None:
-        """Go on in another generation; what the old one has not completed is abandoned.
-
-        The checkpoint that was loaded last may still turn out to be bad.
-        """
+        """Go on in another generation; what the old one has not completed is abandoned."""
         self._retire_saver()
         self._enter(launch, place)
 
@@ -174,13 +171,19 @@ class Checkpoints:
         self._expected = self._loaded.losses if self._loaded is not None else {}
         return self._loaded.iteration if self._loaded is not None else 0
 
-    def recall(self, iteration: int, store: Exchange) -> None:
-        """Expect the recorded losses of the iterations after ``iteration``, as after a load.
+    def recall(self, iteration: int, store: Exchange, *, is_from_copies: bool) -> None:
+        """Say which losses are expected after ``iteration``, of state that came from other ranks.
 
-        For state that came from elsewhere. All ranks call it.
+        From in-memory checkpoints: the recorded ones, as after a load. From peers: what is left of
+        those that the newest load expects. Where rank 0 is new it knows of no load, and nothing is
+        expected. All ranks call it.
         """
+        if self._loaded is not None and iteration >= self._loaded.iteration + NUM_COMPARED:
+            self._loaded = None
         if self._place.global_rank == 0:
-            store.set(_LOSSES_KEY, json.dumps(self._losses.after(iteration)))
+            expected = self._loaded.losses if self._loaded is not None else {}
+            losses = self._losses.after(iteration) if is_from_copies else expected
+            store.set(_LOSSES_KEY, json.dumps(losses))
         recorded = json.loads(store.get(_LOSSES_KEY))
         self._expected = {int(number): loss for number, loss in recorded.items()}
 
@@ -203,21 +206,25 @@ class Checkpoints:
         """
         return self._expected.get(iteration)
 
-    def distrust(self, reason: str) -> None:
+    def distrust(self, iteration: int, reason: str) -> None:
         """Quarantine the checkpoint that was loaded, and what was saved since.
+
+        Only if ``iteration``, whose loss is wrong, is one of the first after the load.
 
         All ranks call it, and then ``load``, which finds the next older one, or raises where the
         directory can't be changed. Where it returns 0 the model still has the distrusted state and
         has to be made anew.
         """
         loaded, self._loaded, self._expected = self._loaded, None, {}
+        if loaded is not None and iteration > loaded.iteration + NUM_COMPARED:
+            loaded = None
         self._retire_saver()
         self._saver = self._new_saver()
         if loaded is None or self._place.global_rank != 0:
             return
         try:
-            for iteration, path in self._directory.complete():
-                if iteration >= loaded.iteration:
+            for saved, path in self._directory.complete():
+                if saved >= loaded.iteration:
                     self._directory.quarantine(path, "distrusted", reason)
         except CheckpointError as error:
             # Raised by the load that follows, where it reaches all ranks.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 FILE: Final = "losses.jsonl"
-_NUM_COMPARED: Final = 8
+NUM_COMPARED: Final = 8
 """How many iterations after a load are compared at most."""
 
 
@@ -45,7 +45,7 @@ class RecordedLosses:
         """
         losses: dict[int, float] = {}
         for recorded, settings, loss in self._lines():
-            if settings == self.settings and iteration < recorded <= iteration + _NUM_COMPARED:
+            if settings == self.settings and iteration < recorded <= iteration + NUM_COMPARED:
                 losses.setdefault(recorded, loss)
         return losses
 
