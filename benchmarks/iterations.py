@@ -11,7 +11,7 @@ seconds unless said otherwise:
 - ``iteration``, ``reference_iteration``: medians, of Unicron and of plain Megatron;
 - ``ratio``: median over all pairs of neighbouring blocks of Unicron's time over plain Megatron's, with a
   95 % confidence interval (bootstrap over rounds and pairs); ``mean_ratio``: of the means of all;
-- ``max_loss_deviation``: largest relative difference of the losses of the first hundred iterations; above 1e-5 the
+- ``max_loss_deviation``: largest relative difference of the losses of the first fifty iterations; above 1e-5 the
   measurement fails.
 
 In-memory checkpoints are off; ``memory.py`` measures them. These are measurements of one machine at one
