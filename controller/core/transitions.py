@@ -8,7 +8,8 @@
     first iteration   until the first iteration is committed
 
 What each step will take is predicted from what it took before: a moving average per task, kind and
-step, which begins at what the policy says. The sum is the planner's D_transition. Time that a parked
+step. A kind that the task has not seen is expected to take what the step took in others, and the first
+of all what the policy says. The sum is the planner's D_transition. Time that a parked
 task waits, for an operator or for workers of others, belongs to no step.
 """
 
@@ -107,7 +108,11 @@ class Experience:
         )
 
     def _predict(self, kind: TransitionKind, step: Step, defaults: Mapping[Step, float]) -> float:
-        return self.mean_s.get((kind, step), defaults[step])
+        if (kind, step) in self.mean_s:
+            return self.mean_s[kind, step]
+        # Steps are much alike in all kinds; the longest is the cautious guess.
+        others = [mean_s for (_, other), mean_s in self.mean_s.items() if other == step]
+        return max(others, default=defaults[step])
 
 
 def kind_of(

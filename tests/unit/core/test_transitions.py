@@ -105,7 +105,10 @@ def test_the_planner_expects_what_tasks_have_taught(world: World) -> None:
     assert told(world, B)[0]["transition"] == "shrink"
     experience = task(world, B).experience
     assert experience.expected_s(("shrink",), DEFAULTS) < before_s
-    assert experience.expected_s(("shrink", "grow"), DEFAULTS) == pytest.approx(before_s)
+    # What it has not done yet it is taken to do alike.
+    assert experience.expected_s(("grow",), DEFAULTS) == experience.expected_s(
+        ("shrink",), DEFAULTS
+    )
     [plan] = world.machine.state.plans
     assert plan.changes[B].transition_s == pytest.approx(before_s)  # as it was then
 
@@ -120,6 +123,21 @@ def test_a_stop_is_a_step_of_its_own() -> None:
         "stop": 3.0, "start": 2.0, "form": 0.5, "state": 1.5, "first iteration": 2.0,
     }  # fmt: skip
     assert experience.expected_s(("layout change",), DEFAULTS) == pytest.approx(9.0)
+
+
+def test_a_step_is_expected_to_take_what_it_took_in_the_slowest_kind() -> None:
+    experience = Experience()
+    form_s_by_kind: dict[TransitionKind, float] = {"restart": 0.25, "shrink": 0.75}
+    for kind, form_s in form_s_by_kind.items():
+        transition = experience.begin(kind, ("park", 0.5), 0.0, DEFAULTS)
+        transition.join(2.0, form_s=form_s, state_s=1.0)
+        transition.finish(3.0)
+        experience.learn(transition)
+    predicted = experience.begin("move", ("park", 0.5), 0.0, DEFAULTS).predicted_s
+    assert predicted["form"] == 0.75
+    assert predicted["start"] == 0.75
+    stops = experience.begin("layout change", ("stop", 3.0), 0.0, DEFAULTS).predicted_s
+    assert stops["stop"] == DEFAULTS["stop"]
 
 
 def test_a_transition_of_which_a_step_is_not_known_teaches_nothing() -> None:
