@@ -42,10 +42,11 @@ class Accumulation:
         Raises:
             Exception: Whatever interrupted it; the ledger tells what the sums hold.
         """
+        # A fault may have left some that are not in the sums any more.
+        self._under_way = {}
         if not indices:
             return
         self._is_pipeline = place.layout.pp > 1
-        self._under_way = {}
         if self._is_pipeline:
             self._ledger.tear()
         loop = self._loop
