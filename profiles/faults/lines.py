@@ -42,7 +42,7 @@ _MONTHS: Final = {
 }
 _DAY_S: Final = 86400.0
 
-_UPTIME: Final = re.compile(r"^\s*(?:<\d+>)?\[\s*(\d{1,9}\.\d{3,6})\]")
+_UPTIME: Final = re.compile(r"^\s*(?:<\d+>)?\[\s*(\d{1,9}\.\d{1,9})\]")
 _ISO: Final = re.compile(
     r"\b\d{4}[-/:](\d\d)[-/:](\d\d)[T_\s-](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
 )
