@@ -5,6 +5,7 @@ One link that comes up at boot is nothing; one that goes down in operation, or c
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from profiles.faults.entry import Precedence
@@ -53,7 +54,7 @@ def _risen(signs: Iterable[Sign]) -> list[Sign]:
     readings = (sign for sign in signs if sign.entry.precedence is Precedence.COUNTER)
     found = []
     for group in _by_device(readings).values():
-        for before, after in zip(group, group[1:], strict=False):
+        for before, after in pairwise(group):
             if int(after.value) > int(before.value):
                 found.append(after)
                 break
