@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from profiles.faults.entry import Combination, Entry
+from profiles.faults.rules import Rule, compile_rule
 from profiles.faults.status import Severity, Status, StatusInfo
 from profiles.faults.xid import XidCode, XidTable
 
@@ -36,6 +37,7 @@ class Catalogue:
         families: Name of the data file of each entry.
         combinations: Signs that mean something else together.
         xids: NVIDIA's Xid codes.
+        rules: The entries that have patterns, made ready for matching.
     """
 
     statuses: Mapping[Status, StatusInfo]
@@ -43,6 +45,7 @@ class Catalogue:
     families: Mapping[str, str]
     combinations: tuple[Combination, ...]
     xids: XidTable
+    rules: tuple[Rule, ...]
 
     def severity(self, status: Status) -> Severity:
         """Return how ``status`` is handled."""
@@ -84,7 +87,8 @@ def load_catalogue(folder: Traversable) -> Catalogue:
     for combination in combinations:
         _check_combination(combination, known)
     statuses = _statuses(folder.joinpath("statuses.toml"))
-    return Catalogue(statuses, entries, families, combinations, xids)
+    rules = tuple(compile_rule(entry) for entry in entries.values() if entry.patterns)
+    return Catalogue(statuses, entries, families, combinations, xids, rules)
 
 
 def _check_combination(combination: Combination, known: set[str]) -> None:

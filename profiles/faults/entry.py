@@ -74,8 +74,6 @@ class Entry(BaseModel):
         id: Its name; unique.
         status: What an excerpt is about if this entry decides.
         precedence: What it yields to.
-        words: Lower-case literals of which every matching line holds at least one. Without digits,
-            because lines are screened by their shape without digits.
         patterns: Regular expressions. One that begins with ``^`` is anchored behind the prefixes
             of the line (time, host, rank), the others are searched for in the whole line.
         unless: Regular expressions that make the entry say nothing about a line.
@@ -95,7 +93,6 @@ class Entry(BaseModel):
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     status: Status
     precedence: Precedence
-    words: tuple[str, ...]
     patterns: tuple[str, ...]
     unless: tuple[str, ...] = ()
     channels: tuple[Channel, ...] = CHANNELS
@@ -110,11 +107,6 @@ class Entry(BaseModel):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        for word in self.words:
-            if word != word.lower() or re.search(r"\d", word):
-                raise ValueError(f"words: {word!r} must be lower case and without digits")
-        if self.patterns and not self.words:
-            raise ValueError("words: needs at least one literal of every pattern")
         for pattern in (*self.patterns, *self.unless):
             try:
                 re.compile(pattern)

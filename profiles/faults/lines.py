@@ -17,7 +17,7 @@ _PREFIX: Final = re.compile(
     | \[(?!Errno)[^\]\n]{1,120}\]\s*[:|-]*\s*                       # anything in brackets
     | <(?:stderr|stdout)>:?\s*
     | \d{4}[-/:]\d\d[-/:]\d\d[T_\s-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?[:,|\s-]*
-    | \d\d:\d\d:\d\d(?:[.,]\d+)?[:,|\s-]+
+    | (?:\d\d-\d\d\s)?\d\d:\d\d:\d\d(?:[.,]\d+)?[:,|\s-]+
     | (?:std(?:err|out)\s)?[FP]\s(?=\S)                             # containerd
     | [IWEF]\d{3,4}\s\d\d:\d\d:\d\d\.\d+\s+\d*\s*\S+?[\]:]\s*         # glog
     | (?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?\s?

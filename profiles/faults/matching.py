@@ -5,14 +5,13 @@ match is remembered. So most lines cost one translation and one look-up; pattern
 lines that hold one of an entry's words.
 """
 
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profiles.faults.catalogue import Catalogue
 from profiles.faults.entry import Channel, Entry, Precedence
 from profiles.faults.lines import Moment, body_of, moment_of, without_colours
+from profiles.faults.rules import Rule
 from profiles.faults.series import TrainingSeries
 from profiles.faults.sign import Sign
 
@@ -33,19 +32,10 @@ _UNSOFTENED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
-    entry: Entry
-    words: tuple[bytes, ...]
-    anchored: tuple[re.Pattern[str], ...]
-    free: tuple[re.Pattern[str], ...]
-    unless: tuple[re.Pattern[str], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _Shape:
     """What lines of one shape can match."""
 
-    rules: tuple[_Rule, ...]
+    rules: tuple[Rule, ...]
     has_xid: bool
     has_numbers: bool
 
@@ -64,10 +54,14 @@ class Matcher:
         """Prepare the entries of ``channel``, or all of them."""
         self._catalogue = catalogue
         self._rules = [
-            _compile(entry)
-            for entry in catalogue.entries.values()
-            if entry.patterns and (channel is None or channel in entry.channels)
+            rule for rule in catalogue.rules if channel is None or channel in rule.entry.channels
         ]
+        self._literals = frozenset(
+            literal
+            for rule in self._rules
+            for pattern in rule.patterns
+            for literal in pattern.literals
+        )
         self._series = TrainingSeries()
         self._shapes: dict[bytes, _Shape] = {}
 
@@ -118,7 +112,7 @@ class Matcher:
         if known is None:
             lowered = shape.lower()
             known = _Shape(
-                tuple(rule for rule in self._rules if any(word in lowered for word in rule.words)),
+                self._rules_for(lowered),
                 _XID_WORD in lowered,
                 any(word in lowered for word in _SERIES_WORDS),
             )
@@ -128,22 +122,23 @@ class Matcher:
                 self._shapes[shape] = known
         return known
 
+    def _rules_for(self, shape: bytes) -> tuple[Rule, ...]:
+        held = {literal for literal in self._literals if literal in shape}
+        rules = []
+        for rule in self._rules:
+            patterns = tuple(
+                pattern
+                for pattern in rule.patterns
+                if not pattern.literals or not held.isdisjoint(pattern.literals)
+            )
+            if patterns:
+                rules.append(replace(rule, patterns=patterns))
+        return tuple(rules)
 
-def _compile(entry: Entry) -> _Rule:
-    flags = 0 if entry.is_case_sensitive else re.IGNORECASE
-    compiled = [re.compile(pattern, flags) for pattern in entry.patterns]
-    return _Rule(
-        entry,
-        tuple(word.encode() for word in entry.words),
-        tuple(pattern for pattern in compiled if pattern.pattern.startswith("^")),
-        tuple(pattern for pattern in compiled if not pattern.pattern.startswith("^")),
-        tuple(re.compile(pattern, re.IGNORECASE) for pattern in entry.unless),
-    )
 
-
-def _match(rule: _Rule, number: int, text: str, body: str) -> Sign | None:
-    found = _first(rule.free, text) or _first(rule.anchored, body)
-    if found is None or any(pattern.search(text) for pattern in rule.unless):
+def _match(rule: Rule, number: int, text: str, body: str) -> Sign | None:
+    found = rule.search(text, body)
+    if found is None:
         return None
     groups = found.groupdict()
     return _sign(
@@ -153,13 +148,6 @@ def _match(rule: _Rule, number: int, text: str, body: str) -> Sign | None:
         device=groups.get("device") or groups.get("device2") or "",
         value=groups.get("value") or "",
     )
-
-
-def _first(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
-    for pattern in patterns:
-        if found := pattern.search(text):
-            return found
-    return None
 
 
 def _sign(entry: Entry, number: int, text: str, *, device: str = "", value: str = "") -> Sign:

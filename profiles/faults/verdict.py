@@ -134,7 +134,6 @@ def _entry_of(combination: Combination, status: Status) -> Entry:
         id=combination.id,
         status=status,
         precedence=combination.precedence,
-        words=(),
         patterns=(),
         source=combination.source,
         response=combination.response,

@@ -101,7 +101,6 @@ def _entry(name: str, status: Status, response: str) -> Entry:
         id=name,
         status=status,
         precedence=_PRECEDENCES.get(status, Precedence.HARDWARE),
-        words=("xid",),
         patterns=(),
         source=SOURCE,
         response=response,
