@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from profiles.faults.entry import Combination, Entry
 from profiles.faults.rules import Rule, compile_rule
+from profiles.faults.screen import Screen
 from profiles.faults.status import Severity, Status, StatusInfo
 from profiles.faults.xid import XidCode, XidTable
 
@@ -37,7 +38,8 @@ class Catalogue:
         families: Name of the data file of each entry.
         combinations: Signs that mean something else together.
         xids: NVIDIA's Xid codes.
-        rules: The entries that have patterns, made ready for matching.
+        screen: Finds the entries that are worth trying on a line.
+        vetoes: Entries that take back what others say about the same line.
     """
 
     statuses: Mapping[Status, StatusInfo]
@@ -45,7 +47,8 @@ class Catalogue:
     families: Mapping[str, str]
     combinations: tuple[Combination, ...]
     xids: XidTable
-    rules: tuple[Rule, ...]
+    screen: Screen
+    vetoes: tuple[Rule, ...]
 
     def severity(self, status: Status) -> Severity:
         """Return how ``status`` is handled."""
@@ -87,8 +90,16 @@ def load_catalogue(folder: Traversable) -> Catalogue:
     for combination in combinations:
         _check_combination(combination, known)
     statuses = _statuses(folder.joinpath("statuses.toml"))
-    rules = tuple(compile_rule(entry) for entry in entries.values() if entry.patterns)
-    return Catalogue(statuses, entries, families, combinations, xids, rules)
+    rules = [compile_rule(entry) for entry in entries.values() if entry.patterns]
+    return Catalogue(
+        statuses=statuses,
+        entries=entries,
+        families=families,
+        combinations=combinations,
+        xids=xids,
+        screen=Screen([rule for rule in rules if not rule.entry.is_veto]),
+        vetoes=tuple(rule for rule in rules if rule.entry.is_veto),
+    )
 
 
 def _check_combination(combination: Combination, known: set[str]) -> None:

@@ -119,6 +119,11 @@ class Entry(BaseModel):
         return self
 
     @property
+    def is_veto(self) -> bool:
+        """Whether it only takes back what others say about the same line."""
+        return self.precedence in {Precedence.VETO, Precedence.SOFT}
+
+    @property
     def names_fault(self) -> bool:
         """Whether a line can name a fault by it, alone or with others."""
         return self.precedence.is_ranked or self.precedence in _PARTS_OF_A_FAULT

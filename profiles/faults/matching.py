@@ -2,10 +2,10 @@
 
 Logs repeat themselves: without its digits, a line is one of a few shapes, and what a shape can't
 match is remembered. So most lines cost one translation and one look-up; patterns are tried only on
-lines that hold one of an entry's words.
+lines that hold one of their literals, and what makes a line harmless only on lines that say something.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from profiles.faults.catalogue import Catalogue
@@ -24,11 +24,25 @@ _PIECE_OVERLAP: Final = 512
 _MAX_TEXT: Final = 400
 
 _XID_WORD: Final = b"xid"
-_SERIES_WORDS: Final = (b"loss", b"grad", b"iter", b"step", b"gnorm")
-_UNSOFTENED: Final = frozenset(
-    {Precedence.HARDWARE, Precedence.KILLER, Precedence.LINK, Precedence.LINK_EVENT}
-)
-"""What stays true although the program that reports it goes on."""
+_SERIES_WORDS: Final = (b"loss", b"norm", b"iter", b"step")
+_ODD_NUMBERS: Final = (b"nan", b"inf")
+_MIN_NUMBERS: Final = 512
+"""Progress lines that are read one and all before samples will do: they give the levels."""
+_SAMPLE: Final = 32
+"""Of how many progress lines one is read then: what leaves its level and stays is still seen."""
+_WATCHFUL_LINES: Final = 200
+"""Lines after a sign of a fault in which every number is read."""
+_CHATTER: Final = b"number of nan iterations"
+"""Stands in every progress line of Megatron, and would make each of them look suspicious."""
+_LEVEL_NAME: Final = b"info"
+"""Would look like an infinity in every line that was logged at this level."""
+_SOFTENED: Final = frozenset(Precedence) - {
+    Precedence.HARDWARE,
+    Precedence.KILLER,
+    Precedence.LINK,
+    Precedence.LINK_EVENT,
+}
+"""What is over where the program that reports it goes on. Broken devices are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,7 @@ class _Shape:
     rules: tuple[Rule, ...]
     has_xid: bool
     has_numbers: bool
+    has_odd_numbers: bool
 
     @property
     def is_idle(self) -> bool:
@@ -50,19 +65,22 @@ class Matcher:
     It remembers the numbers of training and the shapes of lines, both bounded, and nothing else.
     """
 
-    def __init__(self, catalogue: Catalogue, channel: Channel | None = None) -> None:
-        """Prepare the entries of ``channel``, or all of them."""
+    def __init__(
+        self, catalogue: Catalogue, channel: Channel | None = None, *, is_long: bool = False
+    ) -> None:
+        """Prepare the entries of ``channel``, or all of them.
+
+        Args:
+            catalogue: What is known.
+            channel: Where the log is from; None if not known.
+            is_long: Whether the log is long, so that of healthy progress lines a sample will do.
+        """
         self._catalogue = catalogue
-        self._rules = [
-            rule for rule in catalogue.rules if channel is None or channel in rule.entry.channels
-        ]
-        self._literals = frozenset(
-            literal
-            for rule in self._rules
-            for pattern in rule.patterns
-            for literal in pattern.literals
-        )
+        self._channel = channel
         self._series = TrainingSeries()
+        self._is_long = is_long
+        self._num_progress = 0
+        self._watchful_until = 0
         self._shapes: dict[bytes, _Shape] = {}
 
     def read(self, number: int, line: bytes) -> list[Sign]:
@@ -94,46 +112,65 @@ class Matcher:
         shape = self._shape(line.translate(None, _SHAPE_DROPS))
         if shape.is_idle:
             return []
-        text = without_colours(line.decode("utf-8", "replace"))
-        body = body_of(text)
-        found = [sign for rule in shape.rules if (sign := _match(rule, number, text, body))]
-        if shape.has_xid and (entry := self._catalogue.xids.read(text)):
-            found.append(_sign(entry, number, text))
+        if not (shape.rules or shape.has_xid or self._is_due(shape, number)):
+            return []
+        text = line.decode("utf-8", "replace")
+        found: list[Sign] = []
+        if shape.rules or shape.has_xid:
+            text = without_colours(text)
+            found = self._speaking(shape, number, text)
         if shape.has_numbers:
             for event in self._series.read(text):
                 entry = self._catalogue.entries[event]
-                if event == "progress" and not found:
-                    return [Sign(entry, number, "")]  # most lines of most logs end here
-                found.append(_sign(entry, number, text))
-        return _settle(found)
+                # Most lines of most logs end here, so that this sign costs nothing.
+                found.append(
+                    Sign(entry, number, "") if event == "progress" else _sign(entry, number, text)
+                )
+        return found
+
+    def _is_due(self, shape: _Shape, number: int) -> bool:
+        """Whether the numbers of a line are to be read."""
+        self._num_progress += 1
+        return (
+            not self._is_long
+            or shape.has_odd_numbers
+            or self._num_progress <= _MIN_NUMBERS
+            or self._num_progress % _SAMPLE == 0
+            or number <= self._watchful_until
+            or self._series.is_suspicious
+        )
+
+    def _speaking(self, shape: _Shape, number: int, text: str) -> list[Sign]:
+        body = body_of(text)
+        found = [
+            sign
+            for rule in shape.rules
+            if (self._channel is None or self._channel in rule.entry.channels)
+            and (sign := _match(rule, number, text, body))
+        ]
+        if shape.has_xid and (entry := self._catalogue.xids.read(text)):
+            found.append(_sign(entry, number, text))
+        if not any(sign.entry.names_fault for sign in found):
+            return found
+        self._watchful_until = number + _WATCHFUL_LINES
+        vetoes = [rule.entry for rule in self._catalogue.vetoes if rule.search(text, body)]
+        return _settle(found, vetoes)
 
     def _shape(self, shape: bytes) -> _Shape:
         known = self._shapes.get(shape)
         if known is None:
-            lowered = shape.lower()
+            lowered = shape.lower().replace(_CHATTER, b"").replace(_LEVEL_NAME, b"")
             known = _Shape(
-                self._rules_for(lowered),
+                self._catalogue.screen.rules_for(lowered.decode("ascii")),
                 _XID_WORD in lowered,
                 any(word in lowered for word in _SERIES_WORDS),
+                any(word in lowered for word in _ODD_NUMBERS),
             )
             if len(shape) <= _MAX_SHAPE_BYTES:
                 if len(self._shapes) >= _MAX_SHAPES:
                     self._shapes.clear()
                 self._shapes[shape] = known
         return known
-
-    def _rules_for(self, shape: bytes) -> tuple[Rule, ...]:
-        held = {literal for literal in self._literals if literal in shape}
-        rules = []
-        for rule in self._rules:
-            patterns = tuple(
-                pattern
-                for pattern in rule.patterns
-                if not pattern.literals or not held.isdisjoint(pattern.literals)
-            )
-            if patterns:
-                rules.append(replace(rule, patterns=patterns))
-        return tuple(rules)
 
 
 def _match(rule: Rule, number: int, text: str, body: str) -> Sign | None:
@@ -155,26 +192,20 @@ def _sign(entry: Entry, number: int, text: str, *, device: str = "", value: str 
     return Sign(entry, number, text[:_MAX_TEXT], moment, device, value)
 
 
-def _settle(found: list[Sign]) -> list[Sign]:
-    """Apply what the signs of one line say about each other."""
-    if len(found) < 2:
-        return [sign for sign in found if sign.entry.precedence not in _WITHIN_A_LINE]
-    vetoed: set[Precedence] = set()
-    for sign in found:
-        if sign.entry.precedence is Precedence.VETO:
-            vetoed.update(sign.entry.vetoes or Precedence)
-        elif sign.entry.precedence is Precedence.SOFT:
-            vetoed.update(set(Precedence) - _UNSOFTENED)
+def _settle(found: list[Sign], vetoes: list[Entry]) -> list[Sign]:
+    """Drop the signs of one line that others in it take back or know better."""
+    taken_back: set[Precedence] = set()
+    for veto in vetoes:
+        if veto.precedence is Precedence.SOFT:
+            taken_back |= _SOFTENED
+        else:
+            taken_back.update(veto.vetoes or Precedence)
     knows_better = any(
         sign.entry.precedence.is_ranked and not sign.entry.is_generic for sign in found
     )
     return [
         sign
         for sign in found
-        if sign.entry.precedence not in _WITHIN_A_LINE
-        and not (sign.entry.names_fault and sign.entry.precedence in vetoed)
+        if not (sign.entry.names_fault and sign.entry.precedence in taken_back)
         and not (sign.entry.is_generic and knows_better)
     ]
-
-
-_WITHIN_A_LINE: Final = frozenset({Precedence.VETO, Precedence.SOFT})

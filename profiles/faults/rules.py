@@ -18,7 +18,7 @@ class Pattern:
     """
 
     expression: re.Pattern[str]
-    literals: frozenset[bytes]
+    literals: frozenset[str]
     is_anchored: bool
 
     def search(self, text: str, body: str) -> re.Match[str] | None:
@@ -58,5 +58,5 @@ def compile_rule(entry: Entry) -> Rule:
 
 
 def _compile(pattern: str, flags: int) -> Pattern:
-    literals = frozenset(literal.encode() for literal in literals_of(pattern))
+    literals = literals_of(pattern)
     return Pattern(re.compile(pattern, flags), literals, pattern.startswith("^"))

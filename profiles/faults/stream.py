@@ -50,7 +50,7 @@ class FindingStream:
     ) -> None:
         """Begin a log of ``channel``; None if it is not known or mixed."""
         self._catalogue = catalogue or default_catalogue()
-        self._matcher = Matcher(self._catalogue, channel)
+        self._matcher = Matcher(self._catalogue, channel, is_long=True)
         self._rest = b""
         self._num_lines = 0
         self._is_in_line = False
