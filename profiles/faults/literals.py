@@ -7,7 +7,7 @@ notice.
 
 import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 # The standard library's own parser of patterns. It has no public name, yet it is the only thing
@@ -21,6 +21,9 @@ _COMMON: Final = frozenset(
     }
 )  # fmt: skip
 """Words that stand in so many lines that they screen nothing."""
+
+_NO_ROOM: Final = frozenset({"AT", "ASSERT", "ASSERT_NOT"})
+"""Items that match nothing of their own, so that the literal around them goes on."""
 
 _DIGITS: Final = re.compile(r"\d+")
 _Literals = frozenset[str]
@@ -41,18 +44,41 @@ def _candidates(items: Iterable[Any]) -> list[_Literals]:
     """Return sets of literals, one literal of each of which a match holds."""
     found: list[_Literals] = []
     run = ""
-    for operator, argument in items:
-        name = str(operator)
-        letter = _letter(name, argument)
-        if letter:
+    for name, argument in _flat(items):
+        if letter := _letter(name, argument):
             run += letter
             continue
-        if name in {"AT", "ASSERT", "ASSERT_NOT"}:  # take no room: the run goes on
+        if name in _NO_ROOM:
             continue
-        found += _ended(run)
-        run = ""
+        if name == "BRANCH":
+            # The parser pulls common beginnings out of branches; "time(out|d out)" is put together.
+            ends = [_beginning(branch) for branch in argument[1]]
+            found += [frozenset(_word(run + end) for end in ends)] if run else []
+        found += [frozenset({_word(run)})]
         found += _inside(name, argument)
-    return found + _ended(run)
+        run = ""
+    found.append(frozenset({_word(run)}))
+    return [literals for literals in found if all(word.strip() for word in literals)]
+
+
+def _flat(items: Iterable[Any]) -> Iterator[tuple[str, _Argument]]:
+    """Yield items by name, those of groups in their place: a group is only a part of a sequence."""
+    for operator, argument in items:
+        if str(operator) == "SUBPATTERN":
+            yield from _flat(argument[3])
+        else:
+            yield str(operator), argument
+
+
+def _beginning(items: Iterable[Any]) -> str:
+    """Return the literal that a sequence begins with."""
+    run = ""
+    for name, argument in _flat(items):
+        letter = _letter(name, argument)
+        if not letter and name not in _NO_ROOM:
+            break
+        run += letter
+    return run
 
 
 def _letter(name: str, argument: _Argument) -> str:
@@ -66,8 +92,6 @@ def _letter(name: str, argument: _Argument) -> str:
 
 
 def _inside(name: str, argument: _Argument) -> list[_Literals]:
-    if name == "SUBPATTERN":
-        return _candidates(argument[3])
     if name in {"MAX_REPEAT", "MIN_REPEAT"} and argument[0] >= 1:
         return _candidates(argument[2])
     if name == "BRANCH":
@@ -76,9 +100,8 @@ def _inside(name: str, argument: _Argument) -> list[_Literals]:
     return []
 
 
-def _ended(run: str) -> list[_Literals]:
-    word = _DIGITS.sub("", run)
-    return [frozenset({word})] if word.strip() else []
+def _word(run: str) -> str:
+    return _DIGITS.sub("", run)
 
 
 def _best(candidates: list[_Literals]) -> _Literals:

@@ -5,6 +5,8 @@ match is remembered. So most lines cost one translation and one look-up; pattern
 lines that hold one of their literals, and what makes a line harmless only on lines that say something.
 """
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +19,8 @@ from profiles.faults.sign import Sign
 
 _SHAPE_DROPS: Final = bytes([*b"0123456789", *range(128, 256)])
 """Bytes that the shape of a line leaves out: numbers, and the blocks of progress bars."""
+_HEX_WORD: Final = re.compile(rb"\b(?!dead\b)[a-f]{2,}\b")
+"""What is left of a hash or an address without its digits."""
 _MAX_SHAPES: Final = 8192
 _MAX_SHAPE_BYTES: Final = 1024
 _PIECE_BYTES: Final = 8192
@@ -54,9 +58,9 @@ class _Shape:
     has_numbers: bool
     has_odd_numbers: bool
 
-    @property
-    def is_idle(self) -> bool:
-        return not (self.rules or self.has_xid or self.has_numbers)
+
+_NUMBERS: Final = _Shape((), has_xid=False, has_numbers=True, has_odd_numbers=False)
+_IDLE: Final = _Shape((), has_xid=False, has_numbers=False, has_odd_numbers=False)
 
 
 class Matcher:
@@ -82,6 +86,16 @@ class Matcher:
         self._num_progress = 0
         self._watchful_until = 0
         self._shapes: dict[bytes, _Shape] = {}
+
+    def read_all(self, lines: Iterable[bytes], first_number: int) -> Iterator[Sign]:
+        """Yield the signs in lines that are numbered from ``first_number``."""
+        shape_of = self._shapes.get
+        for number, line in enumerate(lines, start=first_number):
+            # Nine lines of ten end here: what is not done here is what makes a log fast to read.
+            shape = shape_of(line.translate(None, _SHAPE_DROPS))
+            if shape is _IDLE or (shape is _NUMBERS and not self._is_due(number)):
+                continue
+            yield from self.read(number, line)
 
     def read(self, number: int, line: bytes) -> list[Sign]:
         """Return the signs in line ``number``, which holds no line feed; any bytes will do.
@@ -110,9 +124,9 @@ class Matcher:
 
     def _read_piece(self, number: int, line: bytes) -> list[Sign]:
         shape = self._shape(line.translate(None, _SHAPE_DROPS))
-        if shape.is_idle:
-            return []
-        if not (shape.rules or shape.has_xid or self._is_due(shape, number)):
+        if not (
+            shape.rules or shape.has_xid or (shape.has_numbers and self._is_due(shape, number))
+        ):
             return []
         text = line.decode("utf-8", "replace")
         found: list[Sign] = []
@@ -128,12 +142,11 @@ class Matcher:
                 )
         return found
 
-    def _is_due(self, shape: _Shape, number: int) -> bool:
-        """Whether the numbers of a line are to be read."""
+    def _is_due(self, number: int) -> bool:
+        """Whether the finite numbers of a line are to be read."""
         self._num_progress += 1
         return (
             not self._is_long
-            or shape.has_odd_numbers
             or self._num_progress <= _MIN_NUMBERS
             or self._num_progress % _SAMPLE == 0
             or number <= self._watchful_until
@@ -159,18 +172,25 @@ class Matcher:
     def _shape(self, shape: bytes) -> _Shape:
         known = self._shapes.get(shape)
         if known is None:
-            lowered = shape.lower().replace(_CHATTER, b"").replace(_LEVEL_NAME, b"")
-            known = _Shape(
-                self._catalogue.screen.rules_for(lowered.decode("ascii")),
-                _XID_WORD in lowered,
-                any(word in lowered for word in _SERIES_WORDS),
-                any(word in lowered for word in _ODD_NUMBERS),
-            )
+            shape = _HEX_WORD.sub(b"", shape)
+            known = self._shapes.get(shape) or self._new_shape(shape)
             if len(shape) <= _MAX_SHAPE_BYTES:
                 if len(self._shapes) >= _MAX_SHAPES:
                     self._shapes.clear()
                 self._shapes[shape] = known
         return known
+
+    def _new_shape(self, shape: bytes) -> _Shape:
+        lowered = shape.lower().replace(_CHATTER, b"").replace(_LEVEL_NAME, b"")
+        rules = self._catalogue.screen.rules_for(lowered.decode("ascii"))
+        has_xid = _XID_WORD in lowered
+        has_numbers = any(word in lowered for word in _SERIES_WORDS)
+        if not (rules or has_xid or has_numbers):
+            return _IDLE
+        has_odd_numbers = any(word in lowered for word in _ODD_NUMBERS)
+        if has_numbers and not (rules or has_xid or has_odd_numbers):
+            return _NUMBERS
+        return _Shape(rules, has_xid, has_numbers, has_odd_numbers)
 
 
 def _match(rule: Rule, number: int, text: str, body: str) -> Sign | None:

@@ -4,6 +4,7 @@ Memory does not grow with the log, and what is found does not depend on how its 
 """
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,11 +66,17 @@ class FindingStream:
     def feed(self, chunk: bytes) -> list[Finding]:
         """Read ``chunk`` and return the findings that are complete by now."""
         *lines, rest = (self._rest + chunk).split(b"\n") if self._rest else chunk.split(b"\n")
-        for line in lines:
-            self._read(line)
+        if lines and self._is_in_line:
+            self._take(self._matcher.read(self._num_lines, lines.pop(0)))
             self._is_in_line = False
+        if any(len(line) > _MAX_LINE_BYTES for line in lines):
+            for line in lines:
+                self._read_long(line)
+        else:
+            self._take(self._matcher.read_all(lines, self._num_lines + 1))
+            self._num_lines += len(lines)
         while len(rest) >= _MAX_LINE_BYTES:
-            self._read(rest[:_MAX_LINE_BYTES])
+            self._read_part(rest[:_MAX_LINE_BYTES])
             rest = rest[_MAX_LINE_BYTES:]
         self._rest = rest
         return self._taken()
@@ -77,7 +84,7 @@ class FindingStream:
     def close(self) -> list[Finding]:
         """End the log and return the last findings."""
         if self._rest:
-            self._read(self._rest)
+            self._read_part(self._rest)
             self._rest = b""
         self._end_incident()
         return self._taken()
@@ -86,20 +93,19 @@ class FindingStream:
         findings, self._findings = self._findings, []
         return findings
 
-    def _read(self, line: bytes) -> None:
-        """Read a line, or the next part of one that is too long."""
+    def _read_long(self, line: bytes) -> None:
+        for start in range(0, max(len(line), 1), _MAX_LINE_BYTES):
+            self._read_part(line[start : start + _MAX_LINE_BYTES])
+        self._is_in_line = False
+
+    def _read_part(self, part: bytes) -> None:
+        """Read a part of a line, the first or a further one."""
         if not self._is_in_line:
             self._num_lines += 1
             self._is_in_line = True
-        if len(line) > _MAX_LINE_BYTES:
-            for start in range(0, len(line), _MAX_LINE_BYTES):
-                self._take(
-                    self._matcher.read(self._num_lines, line[start : start + _MAX_LINE_BYTES])
-                )
-        else:
-            self._take(self._matcher.read(self._num_lines, line))
+        self._take(self._matcher.read(self._num_lines, part))
 
-    def _take(self, signs: list[Sign]) -> None:
+    def _take(self, signs: Iterable[Sign]) -> None:
         for sign in signs:
             if self._incident.is_over(sign.line):
                 self._end_incident()
