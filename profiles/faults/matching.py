@@ -124,9 +124,7 @@ class Matcher:
 
     def _read_piece(self, number: int, line: bytes) -> list[Sign]:
         shape = self._shape(line.translate(None, _SHAPE_DROPS))
-        if not (
-            shape.rules or shape.has_xid or (shape.has_numbers and self._is_due(shape, number))
-        ):
+        if shape is _IDLE:
             return []
         text = line.decode("utf-8", "replace")
         found: list[Sign] = []
