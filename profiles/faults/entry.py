@@ -25,6 +25,7 @@ class Precedence(StrEnum):
     HARDWARE = "hardware"  # names a device that is broken
     NODE = "node"  # a node is gone
     KILLER = "killer"  # the kernel killed a process, and says why
+    STICKY = "sticky"  # an error after which a CUDA context is of no use: nothing goes on
     APPLICATION = "application"  # an error of the program that has a status of its own
     CUDA = "cuda"  # an error of CUDA whose reason a line above may name better
     SOFTWARE = "software"  # any other exception

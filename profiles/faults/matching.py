@@ -19,7 +19,7 @@ from profiles.faults.sign import Sign
 
 _SHAPE_DROPS: Final = bytes([*b"0123456789", *range(128, 256)])
 """Bytes that the shape of a line leaves out: numbers, and the blocks of progress bars."""
-_HEX_WORD: Final = re.compile(rb"\b(?!dead\b)[a-f]{2,}\b")
+_HEX_WORD: Final = re.compile(rb"\b(?!dead\b)[a-f]{4,}\b")
 """What is left of a hash or an address without its digits."""
 _MAX_SHAPES: Final = 8192
 _MAX_SHAPE_BYTES: Final = 1024

@@ -25,7 +25,7 @@ _OUT_OF_RANGE: Final = re.compile(r"Out Of Range Address", re.IGNORECASE)
 _COUNT_OF: Final = re.compile(r"\bXids?\b[^:=]*[:=]\s*0\b|\bxid=0\b", re.IGNORECASE)
 
 _PRECEDENCES: Final = {
-    Status.ILLEGAL_MEMORY_ACCESS: Precedence.APPLICATION,
+    Status.ILLEGAL_MEMORY_ACCESS: Precedence.STICKY,
     Status.CUDA_ERROR: Precedence.CUDA,
     Status.EXITED_ABNORMALLY: Precedence.CLEANUP,
     Status.NONE: Precedence.DETAIL,
