@@ -33,10 +33,18 @@ from profiles.faults.stream import FindingStream
 
 _CHUNK_BYTES: Final = 1 << 18
 _MB: Final = 1_000_000
-_WORDS: Final = (
-    "the model reads a token and writes gradient into shards while nodes pass rings of tensors"
-    " around every layer attention head norm embedding router expert batch micro global"
-).split()
+_WORDS: Final = ["the", "model", "reads", "a", "token", "and", "writes", "gradient", "into", "shards", "while", "nodes", "pass", "rings", "of", "tensors", "around", "every", "layer", "attention", "head", "norm", "embedding", "router", "expert", "batch", "micro", "global"]
+_MEGATRON: Final = (
+    " [{clock}] iteration {step:8d}/ 500000 | consumed samples: {samples:12d} | elapsed time per"
+    " iteration (ms): {ms}.1 | learning rate: 2.681E-04 | global batch size:   512 | lm loss:"
+    " {loss:.6E} | loss scale: 1.0 | grad norm: {norm:.3f} | number of skipped iterations:   0 |"
+    " number of nan iterations:   0 |\n"
+)
+_DATA: Final = "{rank}: {clock},019 INFO data: shard {key:010x} opened, {num} samples\n"
+_NCCL: Final = (
+    "n{node}:40{rank}:50{rank} [{local}] NCCL INFO Channel {channel:02d}/0 : {rank}[{local}] ->"
+    " {rank}[{local}] via P2P/CUMEM\n"
+)
 _FAULT: Final = """\
 [rank{rank}]:[W917 08:31:14.609764258 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=75, addr=[n{rank}]:40112, remote=[n0]:29510): Connection reset by peer
 n{rank}:9120:9871 [1] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer n3<55021>
@@ -101,9 +109,7 @@ def _read_plainly(path: Path) -> int:
 def _classify(path: Path) -> int:
     stream = FindingStream()
     with path.open("rb") as file:
-        found = sum(
-            len(stream.feed(chunk)) for chunk in iter(lambda: file.read(_CHUNK_BYTES), b"")
-        )
+        found = sum(len(stream.feed(chunk)) for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
     return found + len(stream.close())
 
 
@@ -120,16 +126,13 @@ def _lines_of_step(step: int, source: random.Random) -> list[str]:
     clock = f"2026-01-{step % 28 + 1:02d} {step % 24:02d}:{step % 60:02d}:{step * 7 % 60:02d}"
     rank = source.randrange(64)
     lines = [
-        f" [{clock}] iteration {step:8d}/ 500000 | consumed samples: {step * 512:12d} | elapsed time"
-        f" per iteration (ms): {5000 + 100 * source.random():.1f} | learning rate: 2.681E-04 | global"
-        f" batch size:   512 | lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: {norm:.3f} |"
-        " number of skipped iterations:   0 | number of nan iterations:   0 |\n",
+        _MEGATRON.format(
+            clock=clock, step=step, samples=step * 512, ms=5000 + rank, loss=loss, norm=norm
+        ),
         f"[rank{rank}]: step {step} | loss {loss:.4f} | {50 + source.random():.2f}k tok/s\n",
-        f"{rank}: {clock},{step % 1000:03d} INFO data: shard {source.getrandbits(40):010x} opened,"
-        f" {source.randrange(10**6)} samples\n",
-        f"n{rank // 8}:{4000 + rank}:{5000 + rank} [{rank % 8}] NCCL INFO Channel {step % 24:02d}/0 :"
-        f" {rank}[{rank % 8}] -> {rank + 1}[{(rank + 1) % 8}] via P2P/CUMEM\n",
-        f"{{'loss': {loss:.4f}, 'grad_norm': {norm:.4f}, 'learning_rate': 2.9e-05, 'epoch': 0.{step % 99}}}\n",
+        _DATA.format(rank=rank, clock=clock, key=source.getrandbits(40), num=step % 99991),
+        _NCCL.format(node=rank // 8, rank=rank, local=rank % 8, channel=step % 24),
+        f"{{'loss': {loss:.4f}, 'grad_norm': {norm:.4f}, 'epoch': 0.{step % 99}}}\n",
     ]
     if step % 10 == 0:
         text = " ".join(source.choice(_WORDS) for _ in range(14))

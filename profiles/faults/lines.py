@@ -19,7 +19,7 @@ _PREFIX: Final = re.compile(
     | \d{4}[-/:]\d\d[-/:]\d\d[T_\s-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?[:,|\s-]*
     | (?:\d\d-\d\d\s)?\d\d:\d\d:\d\d(?:[.,]\d+)?[:,|\s-]+
     | (?:std(?:err|out)\s)?[FP]\s(?=\S)                             # containerd
-    | [IWEF]\d{3,4}\s\d\d:\d\d:\d\d\.\d+\s+\d*\s*\S+?[\]:]\s*         # glog
+    | [IWEF]\d{3,4}\s\d\d:\d\d:\d\d\.\d+\s+\d*\s*\S+\]\s*         # glog
     | (?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?\s?
       (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d+\s\d\d:\d\d:\d\d(?:\.\d+)?\s
       [\w.-]+\s[\w./-]+(?:\[\d+\])?:\s                              # syslog
@@ -27,7 +27,7 @@ _PREFIX: Final = re.compile(
     | \(\w[\w.: ]*\spid=\d+[^)]*\)\s*                               # Ray
     | (?:rank|worker|node|host|task|global_rank)[\s_=]?\d+\s*[:|]\s
     | \d{1,5}:\s(?=\S)                                              # srun --label
-    | [a-z][a-z]*[\w.]*[-\d][\w.-]*:\s(?!error)                     # host
+    | [a-z][a-z0-9._]*[-\d][a-z0-9._-]*:\s(?!error)                   # host
     | (?:ERROR|CRITICAL|FATAL|WARNING|WARN|INFO|DEBUG|TRACE)\b\s*[:|-]*\s*
     | [\w./-]+\.(?:py|cc|cpp|cu|c|h|hpp)[:(]\d+\)?[:\]]*\s+(?:--?\s)?
     """
