@@ -1,12 +1,11 @@
 """JSONL in, JSONL out: one excerpt a line, one verdict a line, in the same order."""
 
 import json
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from profiles.faults.entry import Channel
+from profiles.faults.entry import CHANNELS
 from profiles.faults.excerpt import classify_excerpt
 
-_CHANNELS: Final = get_args(Channel)
 _KEYS: Final = ("id", "channel", "text")
 
 
@@ -24,8 +23,8 @@ def answer(line: bytes) -> dict[str, Any]:
     """
     specimen = _parsed(line)
     channel = specimen["channel"]
-    if channel not in _CHANNELS:
-        raise SpecimenError(f"channel {channel!r}: must be one of {', '.join(_CHANNELS)}")
+    if channel not in CHANNELS:
+        raise SpecimenError(f"channel {channel!r}: must be one of {', '.join(CHANNELS)}")
     if not isinstance(specimen["text"], str):
         raise SpecimenError("text: must be a string")
     verdict = classify_excerpt(specimen["text"], channel)
