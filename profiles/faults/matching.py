@@ -179,13 +179,14 @@ class Matcher:
         return known
 
     def _new_shape(self, shape: bytes) -> _Shape:
-        lowered = shape.lower().replace(_CHATTER, b"").replace(_LEVEL_NAME, b"")
+        lowered = shape.lower().replace(_CHATTER, b"")
         rules = self._catalogue.screen.rules_for(lowered.decode("ascii"))
         has_xid = _XID_WORD in lowered
         has_numbers = any(word in lowered for word in _SERIES_WORDS)
         if not (rules or has_xid or has_numbers):
             return _IDLE
-        has_odd_numbers = any(word in lowered for word in _ODD_NUMBERS)
+        without_level = lowered.replace(_LEVEL_NAME, b"")
+        has_odd_numbers = any(word in without_level for word in _ODD_NUMBERS)
         if has_numbers and not (rules or has_xid or has_odd_numbers):
             return _NUMBERS
         return _Shape(rules, has_xid, has_numbers, has_odd_numbers)
