@@ -33,7 +33,36 @@ from profiles.faults.stream import FindingStream
 
 _CHUNK_BYTES: Final = 1 << 18
 _MB: Final = 1_000_000
-_WORDS: Final = ["the", "model", "reads", "a", "token", "and", "writes", "gradient", "into", "shards", "while", "nodes", "pass", "rings", "of", "tensors", "around", "every", "layer", "attention", "head", "norm", "embedding", "router", "expert", "batch", "micro", "global"]
+_WORDS: Final = [
+    "the",
+    "model",
+    "reads",
+    "a",
+    "token",
+    "and",
+    "writes",
+    "gradient",
+    "into",
+    "shards",
+    "while",
+    "nodes",
+    "pass",
+    "rings",
+    "of",
+    "tensors",
+    "around",
+    "every",
+    "layer",
+    "attention",
+    "head",
+    "norm",
+    "embedding",
+    "router",
+    "expert",
+    "batch",
+    "micro",
+    "global",
+]
 _MEGATRON: Final = (
     " [{clock}] iteration {step:8d}/ 500000 | consumed samples: {samples:12d} | elapsed time per"
     " iteration (ms): {ms}.1 | learning rate: 2.681E-04 | global batch size:   512 | lm loss:"

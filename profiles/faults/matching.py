@@ -6,8 +6,8 @@ lines that hold one of their literals, and what makes a line harmless only on li
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profiles.faults.catalogue import Catalogue
@@ -34,6 +34,9 @@ _MIN_NUMBERS: Final = 512
 """Progress lines that are read one and all before samples will do: they give the levels."""
 _SAMPLE: Final = 32
 """Of how many progress lines one is read then: what leaves its level and stays is still seen."""
+_STORM: Final = 64
+"""Lines of one shape after which most of the next are taken to say the same."""
+_STORM_SAMPLE: Final = 16
 _WATCHFUL_LINES: Final = 200
 """Lines after a sign of a fault in which every number is read."""
 _CHATTER: Final = b"number of nan iterations"
@@ -49,14 +52,16 @@ _SOFTENED: Final = frozenset(Precedence) - {
 """What is over where the program that reports it goes on. Broken devices are not."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Shape:
-    """What lines of one shape can match."""
+    """What lines of one shape can match, and what they said."""
 
     rules: tuple[Rule, ...]
     has_xid: bool
     has_numbers: bool
     has_odd_numbers: bool
+    num_read: int = 0
+    last_signs: Sequence[Sign] = ()
 
 
 _NUMBERS: Final = _Shape((), has_xid=False, has_numbers=True, has_odd_numbers=False)
@@ -130,7 +135,9 @@ class Matcher:
         found: list[Sign] = []
         if shape.rules or shape.has_xid:
             text = without_colours(text)
-            found = self._speaking(shape, number, text)
+            found = self._repeated(shape, number, text) or self._speaking(shape, number, text)
+            shape.num_read += 1
+            shape.last_signs = found
         if shape.has_numbers:
             for event in self._series.read(text):
                 entry = self._catalogue.entries[event]
@@ -150,6 +157,21 @@ class Matcher:
             or number <= self._watchful_until
             or self._series.is_suspicious
         )
+
+    def _repeated(self, shape: _Shape, number: int, text: str) -> list[Sign]:
+        """Return what a line says whose like has said the same many times; empty to look at it.
+
+        Faults come in storms of thousands of lines that differ in their numbers. Only in the text
+        of an Xid is a number the fault's name.
+        """
+        if not self._is_long or shape.has_xid or shape.num_read < _STORM:
+            return []
+        if shape.num_read % _STORM_SAMPLE == 0:
+            return []
+        return [
+            replace(sign, line=number, text=text[:_MAX_TEXT], moment=moment_of(text))
+            for sign in shape.last_signs
+        ]
 
     def _speaking(self, shape: _Shape, number: int, text: str) -> list[Sign]:
         body = body_of(text)
@@ -219,8 +241,12 @@ def _settle(found: list[Sign], vetoes: list[Entry]) -> list[Sign]:
             taken_back |= _SOFTENED
         else:
             taken_back.update(veto.vetoes or Precedence)
+    # An exit code in the text of an exception is less than the exception.
     knows_better = any(
-        sign.entry.precedence.is_ranked and not sign.entry.is_generic for sign in found
+        sign.entry.precedence.is_ranked
+        and sign.entry.precedence is not Precedence.EXIT
+        and not sign.entry.is_generic
+        for sign in found
     )
     return [
         sign
