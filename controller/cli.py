@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from controller.demo import command as demo
-from controller.demo.options import add_arguments
+from controller.classify import command as classify, options as classify_options
+from controller.demo import command as demo, options as demo_options
 
 _DESCRIPTION = """\
 Unicron keeps Megatron training alive: it names faults, takes the cheapest cure, and divides the
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"unicron {version('unicron')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    add_arguments(
+    demo_options.add_arguments(
         commands.add_parser(
             "demo",
             help="heal two real training tasks on a local cluster of SSH nodes",
@@ -32,8 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " it, and watch it heal. Everything ends with the demo.",
         )
     )
+    classify_options.add_arguments(
+        commands.add_parser(
+            "classify",
+            help="name the faults in logs of ranks, kernels and monitors",
+            description="Read stderr, kernel and monitor logs and name the faults in them: status,"
+            " severity, the line that shows it, and what to do first.",
+        )
+    )
     parsed = parser.parse_args(arguments)
-    return demo.run(parsed)
+    return classify.run(parsed) if parsed.command == "classify" else demo.run(parsed)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,80 @@
+"""The catalogue in words: what a status means, what an entry looks for, where it is from."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from profiles.faults.catalogue import Catalogue
+from profiles.faults.entry import Combination, Entry, Precedence
+from profiles.faults.status import Status, StatusInfo
+
+
+class UnknownNameError(Exception):
+    """There is no such status or entry. The text names the nearest ones."""
+
+
+def explanation(name: str, catalogue: Catalogue) -> Iterator[str]:
+    """Yield the lines that explain the status or entry ``name``.
+
+    Raises:
+        UnknownNameError: There is none of that name.
+    """
+    if name in set(Status):
+        return _status_lines(catalogue.statuses[Status(name)], catalogue)
+    found = _by_id(catalogue).get(name)
+    if found is None:
+        known = [*Status, *_by_id(catalogue)]
+        nearest = get_close_matches(name, known, n=3)
+        mend = f"did you mean {', '.join(nearest)}?" if nearest else "see unicron classify --list"
+        raise UnknownNameError(f"there is no status or entry {name!r}; {mend}")
+    return _entry_lines(found, catalogue)
+
+
+def listing(catalogue: Catalogue) -> Iterator[str]:
+    """Yield every status with the names of its entries."""
+    for info in catalogue.statuses.values():
+        names = [entry.id for entry in _entries(catalogue) if _is_about(entry, info.status)]
+        yield f"{info.status}  {info.severity}  {info.meaning}"
+        for name in names:
+            yield f"    {name}"
+
+
+def _status_lines(info: StatusInfo, catalogue: Catalogue) -> Iterator[str]:
+    yield f"{info.status}  {info.severity}"
+    yield f"  means  {info.meaning}"
+    yield f"  first  {info.response}"
+    yield "  entries"
+    for entry in _entries(catalogue):
+        if _is_about(entry, info.status):
+            yield f"    {entry.id}  ({entry.precedence}; {entry.source})"
+
+
+def _entry_lines(entry: Entry | Combination, catalogue: Catalogue) -> Iterator[str]:
+    status = entry.status or Status.NONE
+    family = catalogue.families.get(entry.id)
+    yield f"{entry.id}  {status}  {catalogue.severity(status)}"
+    yield f"  weighs as  {entry.precedence}"
+    yield f"  source     {entry.source}"
+    yield f"  first      {catalogue.response(entry, status)}"
+    if family:
+        yield f"  file       profiles/faults/data/entries/{family}.toml"
+    if isinstance(entry, Combination):
+        yield f"  needs      {' and '.join(entry.needs)}"
+        return
+    if entry.precedence is Precedence.RELIEF:
+        yield f"  takes back {', '.join(entry.relieves)} {entry.direction} it, {entry.reach} lines"
+    for pattern in entry.patterns:
+        yield f"  pattern    {pattern}"
+    for pattern in entry.unless:
+        yield f"  unless     {pattern}"
+
+
+def _is_about(entry: Entry | Combination, status: Status) -> bool:
+    return entry.status is status
+
+
+def _entries(catalogue: Catalogue) -> list[Entry | Combination]:
+    return [*catalogue.entries.values(), *catalogue.xids.entries, *catalogue.combinations]
+
+
+def _by_id(catalogue: Catalogue) -> dict[str, Entry | Combination]:
+    return {entry.id: entry for entry in _entries(catalogue)}

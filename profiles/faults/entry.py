@@ -1,0 +1,161 @@
+"""Entries of the catalogue: what a line may say, and how much it weighs.
+
+An entry holds the wording of one fault, or of one thing that makes wording harmless. Its
+*precedence* says what it can be an echo of: the decision rules are the order of ``Precedence``.
+"""
+
+import re
+from enum import StrEnum
+from typing import Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from profiles.faults.status import Status
+
+Channel = Literal["stderr", "kernel", "agent"]
+CHANNELS: Final[tuple[Channel, ...]] = ("stderr", "kernel", "agent")
+
+
+class Precedence(StrEnum):
+    """What a sign yields to: of two signs the one whose precedence stands first names the fault.
+
+    Those from ``VETO`` on name no fault by themselves.
+    """
+
+    HARDWARE = "hardware"  # names a device that is broken
+    NODE = "node"  # a node is gone
+    KILLER = "killer"  # the kernel killed a process, and says why
+    STICKY = "sticky"  # an error after which a CUDA context is of no use: nothing goes on
+    APPLICATION = "application"  # an error of the program that has a status of its own
+    CUDA = "cuda"  # an error of CUDA whose reason a line above may name better
+    SOFTWARE = "software"  # any other exception
+    DEATH = "death"  # a process died by a signal
+    DAEMON = "daemon"  # a launcher lost its helper: the node, or only the process
+    NIC = "nic"  # a network device is dead
+    LINK = "link"  # a link changed its state
+    COMPLETION = "completion"  # a transfer failed
+    HANG = "hang"  # somebody alive does not arrive
+    CONNECT = "connect"  # a peer was not reached
+    RESET = "reset"  # a peer ended a socket
+    REMOTE = "remote"  # a library says that something remote failed
+    TIMEOUT = "timeout"  # a collective timed out
+    FOLLOWER = "follower"  # what is printed after a timeout, and after other ends
+    STUCK_WATCHDOG = "stuck-watchdog"  # the watchdog itself does not come back
+    STORE = "store"  # the rendezvous store went away with its process
+    EXIT = "exit"  # a launcher's line about an exit code, an abort
+    CLEANUP = "cleanup"  # channels of a process that ended
+
+    VETO = "veto"  # the line it stands in says nothing
+    SOFT = "soft"  # the line says that the program goes on
+    RELIEF = "relief"  # other lines say nothing
+    LINK_EVENT = "link-event"  # one change of a link: several make a fault
+    PORT_STATE = "port-state"  # one look at a port
+    COUNTER = "counter"  # one reading of a counter
+    PROGRESS = "progress"  # training goes on
+    DETAIL = "detail"  # counts only in a combination
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether a sign of it names a fault by itself."""
+        return _RANK[self] < _RANK[Precedence.VETO]
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order: the lowest names the fault."""
+        return _RANK[self]
+
+
+_RANK: Final = {precedence: number for number, precedence in enumerate(Precedence)}
+
+
+class Entry(BaseModel):
+    """One entry of the catalogue.
+
+    Attributes:
+        id: Its name; unique.
+        status: What an excerpt is about if this entry decides.
+        precedence: What it yields to.
+        patterns: Regular expressions. One that begins with ``^`` is anchored behind the prefixes
+            of the line (time, host, rank), the others are searched for in the whole line.
+        unless: Regular expressions that make the entry say nothing about a line.
+        channels: Where it holds.
+        is_case_sensitive: Whether upper and lower case differ.
+        is_generic: Whether any other entry that names a fault in the same line knows better.
+        vetoes: Of a veto: the precedences it takes out of its line; empty for all.
+        relieves: Of a relief: the precedences it takes back.
+        direction: Of a relief: where the lines are that it takes back.
+        reach: Of a relief: how many lines away they may be.
+        source: Vendor document or public repository of the wording.
+        response: What an operator does first; empty for what the status says.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    status: Status
+    precedence: Precedence
+    patterns: tuple[str, ...]
+    unless: tuple[str, ...] = ()
+    channels: tuple[Channel, ...] = CHANNELS
+    is_case_sensitive: bool = False
+    is_generic: bool = False
+    vetoes: tuple[Precedence, ...] = ()
+    relieves: tuple[Precedence, ...] = ()
+    direction: Literal["before", "after", "around"] = "before"
+    reach: int = Field(default=0, ge=0)
+    source: str = Field(min_length=1)
+    response: str = ""
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        for pattern in (*self.patterns, *self.unless):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        if (self.precedence is Precedence.RELIEF) != bool(self.relieves and self.reach):
+            raise ValueError("relieves and reach belong to entries of precedence relief, and there")
+        if (self.status is Status.NONE) == self.names_fault:
+            raise ValueError(f"status {self.status} does not suit precedence {self.precedence}")
+        return self
+
+    @property
+    def is_veto(self) -> bool:
+        """Whether it only takes back what others say about the same line."""
+        return self.precedence in {Precedence.VETO, Precedence.SOFT}
+
+    @property
+    def names_fault(self) -> bool:
+        """Whether a line can name a fault by it, alone or with others."""
+        return self.precedence.is_ranked or self.precedence in _PARTS_OF_A_FAULT
+
+
+_PARTS_OF_A_FAULT: Final = frozenset(
+    {Precedence.LINK_EVENT, Precedence.PORT_STATE, Precedence.COUNTER}
+)
+
+
+class Combination(BaseModel):
+    """Signs that mean something else together.
+
+    Attributes:
+        id: Its name; unique among entries too.
+        needs: Entry ids, alternatives joined by ``|``; a sign of each must be there.
+        in_order: Whether they must come in this order.
+        drops: Entry ids whose signs count no more.
+        status: What they mean together; None if the combination only drops.
+        precedence: What the combined sign yields to.
+        source: Where this is known from.
+        response: As for entries.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    needs: tuple[str, ...] = Field(min_length=2)
+    in_order: bool = False
+    drops: tuple[str, ...]
+    status: Status | None = None
+    precedence: Precedence = Precedence.HARDWARE
+    source: str
+    response: str = ""

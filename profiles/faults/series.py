@@ -1,0 +1,167 @@
+"""Training numbers: losses that are not finite or leave their level, iterations that take too long.
+
+Progress lines of different trainers differ in everything but the names of their numbers, so names are
+looked for, not formats. Levels are medians over a window: one odd value moves nothing.
+"""
+
+import math
+import re
+from collections import deque
+from statistics import median
+from typing import Final, Literal
+
+SeriesEvent = Literal["loss-not-finite", "loss-left-level", "iteration-overdue", "progress"]
+
+_SPIKE_FACTOR: Final = 5.0
+"""The taxonomy: loss or gradient norm at least 5 x its level, and staying there."""
+_OVERDUE_FACTOR: Final = 3.0
+"""arXiv 2401.00134, section 4: an iteration beyond 3 x the average has failed."""
+_MIN_LEVEL_SAMPLES: Final = 2
+_MIN_TIME_SAMPLES: Final = 3
+_WINDOW: Final = 64
+_LOSSES_OFF: Final = 2
+_NORMS_OFF: Final = 3
+"""How many in a row are no outliers any more. Gradient norms jump more."""
+
+_VALUE: Final = re.compile(
+    r"[\"']?(?:\s*[:=|]\s*|\s+|\()(?:tensor\()?([-+]?(?:nan|inf(?:inity)?|\d+(?:\.\d*)?(?:e[-+]?\d+)?))\b"
+)
+_BEFORE_LOSS: Final = re.compile(r"(?:^|[^\w/-]|\blm[ _]|\btrain(?:ing)?[ _/])$")
+_OTHER_LOSS: Final = re.compile(r"\b(?:val|valid|validation|eval|test|aux) $")
+_GRADIENT: Final = ("grad ", "grad_", "grad-", "grad", "gradient ", "gradient_", " g", "|g")
+"""What stands before a ``norm`` that is the gradient's."""
+_TIME_WORDS: Final = ("time", "took", "ms", " s ", "s/it", " s", "sec")
+_TIME_NAME: Final = "elapsed time per iteration (ms):"
+_TIME: Final = re.compile(
+    r"(?:\b(?:iter(?:ation)?[ _]time|step[ _]time|time(?:/iter| per iteration)?|took)\b[\"']?\s*[:=|]?\s*"
+    r"|\|\s*)(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|sec|seconds|s/it|min)\b"
+)
+_STEP: Final = re.compile(r"\b(?:iteration|iter|step|global_step|epoch)\b[\"']?\W{0,3}\s*\d")
+_SKIPPED: Final = re.compile(r"skipp(?:ed|ing)(?!\s*iterations:\s*0)|overflow", re.IGNORECASE)
+_EXPLAINED: Final = re.compile(
+    r"checkpoint|sav(?:e|ing)|eval|valid|compil|warm-?up|profil", re.IGNORECASE
+)
+_UNIT_S: Final = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0, "s/it": 1.0, "min": 60.0}
+
+
+class _Level:
+    """The usual value of a number: the median of the last ones that were usual themselves."""
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque(maxlen=_WINDOW)
+        self._median = 0.0
+        self._num_since = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def exceeds(self, value: float, factor: float, *, min_samples: int) -> bool:
+        """Whether ``value`` is at least ``factor`` times the level, if there is one yet."""
+        return len(self._values) >= min_samples and value >= factor * self._median > 0
+
+    def take(self, value: float) -> None:
+        """Take a usual value in."""
+        self._values.append(value)
+        self._num_since += 1
+        # A median moves slowly once there are many: it need not be exact at every line.
+        if len(self._values) < _WINDOW or self._num_since >= _WINDOW // 4:
+            self._median = median(self._values)
+            self._num_since = 0
+
+
+class TrainingSeries:
+    """Follows the numbers of one log. Lines of several ranks may be mixed: they train alike.
+
+    The memory it takes does not grow with the log.
+    """
+
+    def __init__(self) -> None:
+        self._losses = _Level()
+        self._norms = _Level()
+        self._times_s = _Level()
+        self._losses_off = 0
+        self._norms_off = 0
+        self._norms_not_finite = 0
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether the last numbers were odd, so that none of the next may be missed."""
+        return bool(self._losses_off or self._norms_off or self._norms_not_finite)
+
+    def read(self, text: str) -> list[SeriesEvent]:
+        """Return what the numbers of one line say; empty if it is no progress line."""
+        lowered = text.lower()
+        loss, norm, time_s = _loss(lowered), _norm(lowered), _time_s(lowered)
+        if loss is None and norm is None and (time_s is None or not _STEP.search(lowered)):
+            return []
+        events: list[SeriesEvent] = []
+        if norm is not None:
+            self._norms_not_finite = 0 if math.isfinite(norm) else self._norms_not_finite + 1
+        is_not_finite = loss is not None and not math.isfinite(loss)
+        if (is_not_finite and not _SKIPPED.search(lowered)) or self._norms_not_finite >= 3:
+            events.append("loss-not-finite")
+        if self._has_left_level(loss, norm):
+            events.append("loss-left-level")
+        if self._is_overdue(time_s) and not _EXPLAINED.search(lowered):
+            events.append("iteration-overdue")
+        return events or ["progress"]
+
+    def _has_left_level(self, loss: float | None, norm: float | None) -> bool:
+        if loss is not None and math.isfinite(loss):
+            self._losses_off = _follow(self._losses, loss, self._losses_off)
+        if norm is not None and math.isfinite(norm):
+            self._norms_off = _follow(self._norms, norm, self._norms_off)
+        return self._losses_off >= _LOSSES_OFF or self._norms_off >= _NORMS_OFF
+
+    def _is_overdue(self, time_s: float | None) -> bool:
+        if time_s is None:
+            return False
+        if self._times_s.exceeds(time_s, _OVERDUE_FACTOR, min_samples=_MIN_TIME_SAMPLES):
+            return True
+        self._times_s.take(time_s)
+        return False
+
+
+def _follow(level: _Level, value: float, num_off: int) -> int:
+    """Take ``value`` into its level, or return how many in a row lie off it."""
+    if level.exceeds(value, _SPIKE_FACTOR, min_samples=_MIN_LEVEL_SAMPLES):
+        return num_off + 1
+    level.take(value)
+    return 0
+
+
+def _loss(text: str) -> float | None:
+    # Names are looked for with find: trying a pattern at every place of every line is what a log
+    # of a hundred megabytes has no time for.
+    at = text.find("loss")
+    while at >= 0:
+        before = text[max(at - 12, 0) : at]
+        if _BEFORE_LOSS.search(before) and not _OTHER_LOSS.search(before):
+            found = _VALUE.match(text, at + 4)
+            if found:
+                return float(found[1])
+        at = text.find("loss", at + 4)
+    return None
+
+
+def _norm(text: str) -> float | None:
+    at = text.find("norm")
+    while at >= 0:
+        before = text[max(at - 10, 0) : at]
+        if before.endswith(_GRADIENT):
+            found = _VALUE.match(text, at + 4)
+            if found:
+                return float(found[1])
+        at = text.find("norm", at + 4)
+    return None
+
+
+def _time_s(text: str) -> float | None:
+    at = text.find(_TIME_NAME)
+    if at >= 0:
+        found = _VALUE.match(text, at + len(_TIME_NAME) - 1)
+        return float(found[1]) * 1e-3 if found else None
+    if not any(word in text for word in _TIME_WORDS):
+        return None
+    found = _TIME.search(text)
+    return float(found["value"]) * _UNIT_S[found["unit"]] if found else None

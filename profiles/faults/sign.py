@@ -1,0 +1,27 @@
+"""A sign: one line that speaks for an entry of the catalogue."""
+
+from dataclasses import dataclass
+
+from profiles.faults.entry import Entry
+from profiles.faults.lines import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One line that speaks for an entry.
+
+    Attributes:
+        entry: What it speaks for.
+        line: Its number, counted from 1.
+        text: The line without colours, cut to a length that can be shown.
+        moment: When it was written, as far as it says.
+        device: Interface or port it is about; empty where none is named.
+        value: State or count that was read; empty where the entry has none.
+    """
+
+    entry: Entry
+    line: int
+    text: str
+    moment: Moment | None = None
+    device: str = ""
+    value: str = ""

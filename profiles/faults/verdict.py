@@ -1,0 +1,244 @@
+"""The verdict: which of many signs is the cause.
+
+The order of ``Precedence`` is the decision rules; what is left to do here is what an order can't
+say: lines that take others back, signs that mean something together, links that flap, and the
+cases in which time decides. The order of the text is not the order of time: moments are compared
+where both lines have one of the same clock, else the earlier line counts as earlier.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from profiles.faults.catalogue import Catalogue
+from profiles.faults.entry import Combination, Entry, Precedence
+from profiles.faults.links import flapping_links
+from profiles.faults.sign import Sign
+from profiles.faults.status import Severity, Status
+
+_MIN_PROGRESS: Final = 2
+"""Progress lines after which a warning about a socket counts as over."""
+_STORE_LEAD_S: Final = 30.0
+"""How long before a collective's timeout a store must be gone to be its cause, seconds."""
+_TRANSIENT: Final = frozenset({Precedence.CONNECT, Precedence.RESET, Precedence.STORE})
+_REVOCABLE_NUMBERS: Final = frozenset({"loss-not-finite", "loss-left-level", "iteration-overdue"})
+_BY_TIME: Final = frozenset({Precedence.RESET, Precedence.REMOTE, Precedence.CONNECT})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an excerpt is about.
+
+    Attributes:
+        status: The status an operator should act on; ``none`` if there is nothing to act on.
+        severity: How it is handled.
+        entry_id: Entry of the catalogue that decided; empty for ``none``.
+        line: Number of the line that decided; 0 for ``none``.
+        evidence: That line; empty for ``none``.
+        reason: Why, in words an operator reads.
+        response: What to do first.
+    """
+
+    status: Status
+    severity: Severity
+    entry_id: str
+    line: int
+    evidence: str
+    reason: str
+    response: str
+
+
+def decide(signs: Sequence[Sign], catalogue: Catalogue) -> Verdict:
+    """Name the cause among ``signs``, which stand in the order of their lines.
+
+    Equal signs always give the same verdict. Of signs that weigh the same the earliest decides.
+    """
+    combined = _combine(_relieve(signs), catalogue)
+    living = _after_recovered_numbers(_without_transients(combined))
+    if (flapping := flapping_links(living)) is not None:
+        living = [*living, _as_ranked(flapping)]
+    ranked = [sign for sign in living if sign.entry.precedence.is_ranked]
+    if not ranked:
+        return _nothing(signs, catalogue)
+    root = _root(_without_late_deaths(ranked))
+    others = [sign for sign in ranked if sign.entry.status != root.entry.status]
+    status = root.entry.status
+    return Verdict(
+        status=status,
+        severity=catalogue.severity(status),
+        entry_id=root.entry.id,
+        line=root.line,
+        evidence=root.text,
+        reason=_reason(root, others, catalogue),
+        response=catalogue.response(root.entry, status),
+    )
+
+
+def is_earlier(first: Sign, second: Sign) -> bool:
+    """Whether ``first`` came before ``second``, by their moments if these can be compared."""
+    if first.moment and second.moment and first.moment.clock == second.moment.clock:
+        return (first.moment.at_s, first.line) < (second.moment.at_s, second.line)
+    return first.line < second.line
+
+
+def _relieve(signs: Sequence[Sign]) -> list[Sign]:
+    reliefs = [sign for sign in signs if sign.entry.precedence is Precedence.RELIEF]
+    return [sign for sign in signs if not any(_takes_back(relief, sign) for relief in reliefs)]
+
+
+def _takes_back(relief: Sign, sign: Sign) -> bool:
+    entry = relief.entry
+    if sign.entry.precedence not in entry.relieves:
+        return False
+    distance = sign.line - relief.line
+    match entry.direction:
+        case "before":
+            return -entry.reach <= distance < 0
+        case "after":
+            return 0 <= distance <= entry.reach
+        case "around":
+            return abs(distance) <= entry.reach
+
+
+def _combine(signs: list[Sign], catalogue: Catalogue) -> list[Sign]:
+    for combination in catalogue.combinations:
+        parts = _parts(combination, signs)
+        if not parts:
+            continue
+        dropped = set(combination.drops)
+        last = max(parts, key=lambda sign: sign.line)
+        signs = [sign for sign in signs if sign.entry.id not in dropped]
+        if combination.status is not None:
+            evidence = min(parts, key=lambda sign: sign.line)
+            if evidence.entry.precedence is Precedence.PROGRESS:
+                evidence = last
+            signs.append(_replace_entry(evidence, _entry_of(combination, combination.status)))
+    return signs
+
+
+def _parts(combination: Combination, signs: Sequence[Sign]) -> list[Sign]:
+    parts: list[Sign] = []
+    for need in combination.needs:
+        names = set(need.split("|"))
+        least = parts[-1].line if combination.in_order and parts else 0
+        part = next((s for s in signs if s.entry.id in names and s.line >= least), None)
+        if part is None:
+            return []
+        parts.append(part)
+    return parts
+
+
+def _entry_of(combination: Combination, status: Status) -> Entry:
+    return Entry(
+        id=combination.id,
+        status=status,
+        precedence=combination.precedence,
+        patterns=(),
+        source=combination.source,
+        response=combination.response,
+    )
+
+
+def _replace_entry(sign: Sign, entry: Entry) -> Sign:
+    return Sign(entry, sign.line, sign.text, sign.moment, sign.device, sign.value)
+
+
+def _as_ranked(sign: Sign) -> Sign:
+    return _replace_entry(sign, sign.entry.model_copy(update={"precedence": Precedence.LINK}))
+
+
+def _without_transients(signs: list[Sign]) -> list[Sign]:
+    """Drop warnings about sockets after which training goes on. Exceptions are no warnings."""
+    progress = [sign.line for sign in signs if sign.entry.precedence is Precedence.PROGRESS]
+    return [
+        sign
+        for sign in signs
+        if sign.entry.precedence not in _TRANSIENT
+        or "Error: " in sign.text
+        or sum(line > sign.line for line in progress) < _MIN_PROGRESS
+    ]
+
+
+def _after_recovered_numbers(signs: list[Sign]) -> list[Sign]:
+    """Drop odd numbers of training after which the numbers are in order again."""
+    last_progress = max(
+        (sign.line for sign in signs if sign.entry.precedence is Precedence.PROGRESS), default=0
+    )
+    return [
+        sign
+        for sign in signs
+        if sign.entry.id not in _REVOCABLE_NUMBERS or sign.line > last_progress
+    ]
+
+
+def _without_late_deaths(ranked: list[Sign]) -> list[Sign]:
+    """Drop deaths that came after a collective's timeout by the clock: the timeout is their cause."""
+    timeouts = [sign for sign in ranked if sign.entry.precedence is Precedence.TIMEOUT]
+    if not timeouts:
+        return ranked
+    first = _earliest(timeouts)
+    living = [
+        sign
+        for sign in ranked
+        if sign.entry.precedence is not Precedence.DEATH
+        or sign.moment is None
+        or first.moment is None
+        or sign.moment.clock != first.moment.clock
+        or sign.moment.at_s < first.moment.at_s
+    ]
+    return living or ranked
+
+
+def _root(ranked: Sequence[Sign]) -> Sign:
+    best = min(ranked, key=lambda sign: sign.entry.precedence.rank).entry.precedence
+    root = _earliest([sign for sign in ranked if sign.entry.precedence is best])
+    timeouts = [sign for sign in ranked if sign.entry.precedence is Precedence.TIMEOUT]
+    if not timeouts:
+        return root
+    timeout = _earliest(timeouts)
+    if best in _BY_TIME and is_earlier(timeout, root):
+        return timeout
+    stores = [sign for sign in ranked if sign.entry.precedence is Precedence.STORE]
+    if best is Precedence.TIMEOUT and stores and _leads(_earliest(stores), timeout):
+        return _earliest(stores)
+    return root
+
+
+def _leads(store: Sign, timeout: Sign) -> bool:
+    if not store.moment or not timeout.moment or store.moment.clock != timeout.moment.clock:
+        return False
+    return store.moment.at_s < timeout.moment.at_s - _STORE_LEAD_S
+
+
+def _earliest(signs: Sequence[Sign]) -> Sign:
+    earliest = signs[0]
+    for sign in signs[1:]:
+        if is_earlier(sign, earliest):
+            earliest = sign
+    return earliest
+
+
+def _reason(root: Sign, others: Sequence[Sign], catalogue: Catalogue) -> str:
+    meaning = catalogue.statuses[root.entry.status].meaning
+    reason = f"line {root.line}: {meaning} ({root.entry.id})"
+    if not others:
+        return reason
+    counts = Counter(sign.entry.status for sign in others)
+    names = ", ".join(f"{status} x{count}" for status, count in sorted(counts.items()))
+    return f"{reason}; taken as symptoms: {names}"
+
+
+def _nothing(signs: Sequence[Sign], catalogue: Catalogue) -> Verdict:
+    suspects = [sign for sign in signs if sign.entry.names_fault]
+    reliefs = [sign for sign in signs if sign.entry.precedence is Precedence.RELIEF]
+    reason = "no line names a fault"
+    if suspects and reliefs:
+        first = reliefs[0]
+        reason = (
+            f"line {first.line} ({first.entry.id}) takes back what line {suspects[0].line} says"
+        )
+    elif suspects:
+        reason = f"line {suspects[0].line} ({suspects[0].entry.id}) is no fault by itself"
+    info = catalogue.statuses[Status.NONE]
+    return Verdict(Status.NONE, info.severity, "", 0, "", reason, info.response)

@@ -1,0 +1,122 @@
+"""The catalogue: complete, consistent, and with errors that name the place."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from profiles.faults.catalogue import CatalogueError, default_catalogue, load_catalogue
+from profiles.faults.entry import Precedence
+from profiles.faults.literals import literals_of
+from profiles.faults.rules import compile_rule
+from profiles.faults.screen import Screen
+from profiles.faults.status import Severity, Status
+
+_DATA = Path(__file__).parents[3] / "profiles" / "faults" / "data"
+
+
+def _copy(folder: Path, changed: str, old: str, new: str) -> Path:
+    for file in _DATA.rglob("*.toml"):
+        target = folder / file.relative_to(_DATA)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        text = file.read_text()
+        target.write_text(text.replace(old, new, 1) if file.name == changed else text)
+    return folder
+
+
+def test_every_status_has_an_entry_that_leads_to_it() -> None:
+    catalogue = default_catalogue()
+    entries = [*catalogue.entries.values(), *catalogue.xids.entries]
+    assert {entry.status for entry in entries} == {*Status}
+    assert catalogue.severity(Status.ECC_ERROR) is Severity.SEV1
+    assert catalogue.severity(Status.NONE) is Severity.NONE
+
+
+def test_every_entry_names_its_source_and_has_a_first_response() -> None:
+    catalogue = default_catalogue()
+    for entry in [*catalogue.entries.values(), *catalogue.xids.entries]:
+        assert entry.source
+        assert catalogue.response(entry, entry.status)
+
+
+def test_the_vendors_table_is_there_as_a_whole() -> None:
+    codes = {code.number: code for code in default_catalogue().xids.codes}
+    assert len(codes) > 100
+    assert codes[79].status is Status.GPU_DRIVER_ERROR
+    assert codes[48].status is Status.ECC_ERROR
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        ("cuda.toml", 'status = "cuda_error"', 'status = "cuda_eror"', ["cuda.toml", "status"]),
+        ("cuda.toml", "'sanitizer'", "'sanitizer'", []),
+        ("cuda.toml", "device-side assert", "device-side (assert", ["device-assert", "regular"]),
+        ("cuda.toml", 'id = "sanitizer"', 'id = "device-assert"', ["device-assert", "already in"]),
+        ("combinations.toml", '"task-blocked"', '"task-bloked"', ["task-bloked"]),
+        ("statuses.toml", "[nan_loss]", "[nan_los]", ["nan_loss", "missing"]),
+        ("xid.toml", "number = 8", 'number = "8x"', ["xid.toml", "number"]),
+        ("memory.toml", "[[entry]]", "[[entry", ["memory.toml", "TOML"]),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_and_place(
+    tmp_path: Path, file: str, old: str, new: str, words: list[str]
+) -> None:
+    folder = _copy(tmp_path, file, old, new)
+    if not words:
+        assert load_catalogue(folder).entries
+        return
+    with pytest.raises(CatalogueError) as caught:
+        load_catalogue(folder)
+    assert all(word in str(caught.value) for word in words)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "literals"),
+    [
+        ("timed? ?out", {"time"}),
+        ("Connection (?:refused|reset)", {"connection refused", "connection reset"}),
+        (r"wait(?:ing|ed) for \d+", {"waiting for ", "waited for "}),
+        (r"c10d store", {"cd store"}),
+        (r"\d+", set()),
+        (r"(?:a|\d)", set()),
+    ],
+)
+def test_literals_stand_in_every_match(pattern: str, literals: set[str]) -> None:
+    found = literals_of(pattern)
+    assert bool(found) == bool(literals)
+    if pattern.startswith("Connection"):
+        assert found == literals
+
+
+def test_every_pattern_that_is_not_a_veto_has_a_literal_that_screens() -> None:
+    # A literal of two letters stands in nearly every line, and slows down the reading of all.
+    weak = [
+        (entry.id, pattern)
+        for entry in default_catalogue().entries.values()
+        if not entry.is_veto
+        for pattern in entry.patterns
+        if min((len(literal.strip()) for literal in literals_of(pattern)), default=0) < 3
+    ]
+    assert weak == []
+
+
+def test_the_screen_lets_through_what_a_plain_search_finds() -> None:
+    texts = (Path(__file__).with_name("specimens.jsonl")).read_text().replace("\\n", "\n")
+    rules = [compile_rule(entry) for entry in default_catalogue().entries.values()]
+    screen = Screen(rules)
+    for line in texts.splitlines()[::7]:
+        shape = re.sub(r"\d", "", line.lower())
+        if not shape.isascii():
+            continue
+        passed = {rule.entry.id for rule in screen.rules_for(shape)}
+        found = {rule.entry.id for rule in rules if rule.search(line, line)}
+        assert found <= passed
+
+
+def test_precedences_before_the_vetoes_name_faults_and_the_others_do_not() -> None:
+    assert Precedence.HARDWARE.rank < Precedence.SOFTWARE.rank < Precedence.RESET.rank
+    assert Precedence.CLEANUP.is_ranked
+    assert not Precedence.VETO.is_ranked
+    assert not Precedence.PROGRESS.is_ranked

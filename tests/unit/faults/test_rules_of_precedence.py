@@ -1,0 +1,102 @@
+"""Root cause over symptoms: the decision rules, one by one."""
+
+import pytest
+
+from profiles.faults.excerpt import classify_excerpt
+from profiles.faults.status import Status
+
+_TIMEOUT = (
+    "[rank1]:[E1014 10:10:00.1 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective"
+    " operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600001"
+    " milliseconds before timing out."
+)
+_RESET = "n1:1:2 [0] misc/socket.cc:50 NCCL WARN Call to recv from 10.0.0.1<1> failed : Connection reset by peer"
+_LATE_RESET = "[E1014 10:11:00.0 x.cpp:1] gloo: Connection closed by peer [10.0.0.1]:1"
+_EARLY_RESET = "[E1014 10:00:00.0 x.cpp:1] gloo: Connection closed by peer [10.0.0.1]:1"
+_STORE_RESET = (
+    "[rank0]:[W1014 10:10:05.0 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=1):"
+    " Connection reset by peer"
+)
+_KEY_ERROR = "[rank3]: KeyError: 'x'"
+_ECC = "[rank2]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+_KILLED = (
+    "E0101 api.py:869] failed (exitcode: -9) local_rank: 2 (pid: 1) of binary: /usr/bin/python"
+)
+_ABORTED = (
+    "E0101 api.py:869] failed (exitcode: -6) local_rank: 2 (pid: 1) of binary: /usr/bin/python"
+)
+_COMPLETION = (
+    "n1:1:2 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.1<1> with status=12 opcode=0"
+)
+_LINK_DOWN = "[900.1] mlx5_core 0000:a1:00.1 ens9f1np1: Link down"
+_LINK_UP = "[903.1] mlx5_core 0000:a1:00.1 ens9f1np1: Link up"
+_NIC = "[899.1] mlx5_core 0000:a1:00.1: poll_health:823:(pid 0): device's health compromised - reached miss count"
+_OFF_BUS = "[10.5] NVRM: Xid (PCI:0000:89:00): 79, pid=0, GPU has fallen off the bus."
+_LINK_FAULT = "[11.5] NVRM: Xid (PCI:0000:19:00): 74, pid=0, NVLink: fatal error detected on link 9"
+_XID_45 = "NVRM: Xid (PCI:0000:9a:00): 45, pid=7, name=python3, Ch 00000002"
+_SCANCEL = "sudo[8801]: ops : COMMAND=/usr/bin/scancel 551020"
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ([_RESET, _KEY_ERROR], Status.OTHER_SOFTWARE_ERROR),
+        ([_TIMEOUT, _RESET, _KEY_ERROR, _ECC], Status.ECC_ERROR),
+        ([_TIMEOUT, _KILLED], Status.EXITED_ABNORMALLY),
+        ([_ABORTED, _TIMEOUT], Status.NCCL_TIMEOUT),
+        ([_KILLED, _KEY_ERROR], Status.OTHER_SOFTWARE_ERROR),
+        ([_STORE_RESET, _TIMEOUT], Status.NCCL_TIMEOUT),
+        ([_LATE_RESET, _TIMEOUT], Status.NCCL_TIMEOUT),
+        ([_TIMEOUT, _EARLY_RESET], Status.CONNECTION_REFUSED_OR_RESET),
+        ([_COMPLETION, _RESET], Status.OTHER_NETWORK_ERROR),
+        ([_COMPLETION, _LINK_DOWN, _LINK_UP], Status.LINK_FLAPPING),
+        ([_LINK_DOWN, _NIC], Status.OTHER_NETWORK_ERROR),
+        ([_LINK_FAULT, _OFF_BUS], Status.GPU_DRIVER_ERROR),
+        ([_OFF_BUS, _LINK_FAULT], Status.GPU_DRIVER_ERROR),
+        ([_XID_45], Status.EXITED_ABNORMALLY),
+        ([_XID_45 + " caused by previous Xid 48"], Status.ECC_ERROR),
+        ([_SCANCEL, _XID_45], Status.NONE),
+        ([_LINK_UP], Status.NONE),
+    ],
+)
+def test_the_cause_is_named_and_not_its_symptoms(lines: list[str], status: Status) -> None:
+    assert classify_excerpt("\n".join(lines), None).status is status
+
+
+def test_the_order_of_lines_of_equal_weight_does_not_matter_where_they_have_times() -> None:
+    forward = classify_excerpt(f"{_OFF_BUS}\n{_LINK_FAULT}", "kernel")
+    backward = classify_excerpt(f"{_LINK_FAULT}\n{_OFF_BUS}", "kernel")
+    assert forward.evidence == backward.evidence == _OFF_BUS
+
+
+def test_the_reason_names_line_entry_and_symptoms() -> None:
+    verdict = classify_excerpt(f"{_RESET}\n{_ECC}", "stderr")
+    assert verdict.line == 2
+    assert verdict.evidence == _ECC
+    assert "cuda-ecc" in verdict.reason
+    assert "connection_refused_or_reset x1" in verdict.reason
+
+
+def test_a_task_blocked_inside_the_gpu_driver_is_the_drivers_fault() -> None:
+    blocked = "INFO: task python3:1 blocked for more than 122 seconds."
+    assert classify_excerpt(blocked, "kernel").status is Status.TASK_HANG
+    inside = f"{blocked}\n  uvm_va_space_down_write+0x41/0x60 [nvidia_uvm]"
+    assert classify_excerpt(inside, "kernel").status is Status.GPU_DRIVER_ERROR
+
+
+def test_a_retry_that_succeeds_is_nothing_and_one_that_does_not_is_a_refusal() -> None:
+    refused = "[c10d] The client socket has failed to connect to [m]:29500 (errno: 111 - Connection refused)."
+    assert classify_excerpt(refused, "stderr").status is Status.CONNECTION_REFUSED_OR_RESET
+    assert classify_excerpt(f"{refused}\nprocess group ready", "stderr").status is Status.NONE
+
+
+def test_a_loss_that_is_odd_once_is_nothing_and_one_that_stays_is_a_fault() -> None:
+    steps = [f"step {number} | loss 2.{number}" for number in range(4)]
+    once = [*steps, "step 4 | loss nan", *steps]
+    assert classify_excerpt("\n".join(once), "stderr").status is Status.NONE
+    assert (
+        classify_excerpt("\n".join([*steps, "step 4 | loss nan"]), "stderr").status
+        is Status.NAN_LOSS
+    )
+    spike = [*steps, "step 4 | loss 41.0", "step 5 | loss 43.0"]
+    assert classify_excerpt("\n".join(spike), "stderr").status is Status.NAN_LOSS

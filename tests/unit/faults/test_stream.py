@@ -1,0 +1,108 @@
+"""Findings in a log without end."""
+
+from hypothesis import given, settings, strategies as st
+
+from profiles.faults.excerpt import classify_excerpt
+from profiles.faults.status import Status
+from profiles.faults.stream import QUIET_LINES, Finding, FindingStream
+
+_FAULT = "RuntimeError: CUDA error: an illegal memory access was encountered"
+_RESET = "gloo: Connection closed by peer [10.0.0.1]:1"
+_PIECES = st.sampled_from(
+    [
+        b"step 1 loss 2.1\n", b"\n", b"\r", b"\xff\xfe", b"NVRM: Xid (PCI:0000:1b:00): 79, x\n",
+        _FAULT.encode() + b"\n", _RESET.encode() + b"\n", b"Xid", b"loss: nan ", b"Killed\n",
+        "█▎".encode(), b"\x1b[31m", b"quiet line\n" * 210,
+    ]
+)  # fmt: skip
+_LOGS = st.lists(_PIECES | st.binary(max_size=30), max_size=25).map(b"".join)
+
+
+def _findings(log: bytes, size: int | None = None) -> list[Finding]:
+    stream = FindingStream()
+    step = size or max(len(log), 1)
+    found = [
+        finding
+        for start in range(0, len(log), step)
+        for finding in stream.feed(log[start : start + step])
+    ]
+    return found + stream.close()
+
+
+def test_a_fault_and_its_symptoms_are_one_finding_with_line_numbers() -> None:
+    log = f"step 1 loss 2.0\n{_RESET}\n{_FAULT}\n{_RESET}\ndone"
+    [finding] = _findings(log.encode())
+    assert (finding.first_line, finding.last_line) == (2, 4)
+    assert finding.verdict.line == 3
+    assert finding.verdict.status is Status.ILLEGAL_MEMORY_ACCESS
+
+
+def test_faults_far_from_each_other_are_two_findings() -> None:
+    quiet = "\n".join(["epoch text"] * (QUIET_LINES + 5))
+    found = _findings(f"{_FAULT}\n{quiet}\n{_RESET}\n".encode())
+    assert [finding.verdict.status for finding in found] == [
+        Status.ILLEGAL_MEMORY_ACCESS,
+        Status.CONNECTION_REFUSED_OR_RESET,
+    ]
+
+
+def test_a_fault_that_repeats_itself_without_end_keeps_memory_and_is_found() -> None:
+    stream = FindingStream()
+    found = [finding for _ in range(60) for finding in stream.feed(f"{_FAULT}\n".encode() * 100)]
+    found += stream.close()
+    assert 1 <= len(found) <= 10
+    assert stream.num_lines == 6_000
+
+
+def test_a_healthy_log_has_no_findings() -> None:
+    log = "".join(f"step {number} | loss 2.{number % 10} | 2.0 s\n" for number in range(3000))
+    assert _findings(log.encode()) == []
+
+
+def test_a_loss_that_leaves_its_level_is_found_late_in_a_long_log() -> None:
+    healthy = "".join(f"step {number} | loss 2.{number % 10}\n" for number in range(3000))
+    log = healthy + "".join(f"step {number} | loss 41.0\n" for number in range(100))
+    [finding] = _findings(log.encode())
+    assert finding.verdict.status is Status.NAN_LOSS
+
+
+def test_a_line_of_90_000_characters_is_read_to_its_end() -> None:
+    line = "x" * 90_000 + " " + _FAULT
+    [finding] = _findings(f"{line}\n".encode())
+    assert finding.verdict.status is Status.ILLEGAL_MEMORY_ACCESS
+
+
+def test_a_line_of_a_megabyte_without_an_end_is_read_in_parts() -> None:
+    log = b"ab " * 400_000
+    assert _findings(log, 65_536) == []
+
+
+def test_invalid_utf8_in_a_kernel_log_hides_nothing() -> None:
+    log = b"\xff\xfe[1.2] NVRM: Xid (PCI:0000:89:00): 79, pid=\xf0\x28, GPU has fallen off the bus.\xc3\n"
+    [finding] = _findings(log)
+    assert finding.verdict.status is Status.GPU_DRIVER_ERROR
+
+
+def test_states_of_a_progress_bar_are_read_one_by_one() -> None:
+    bar = " 1%| | 1/9 [00:01<00:09]\r 2%| | 2/9 [00:02<00:08]"
+    [finding] = _findings(f"{bar}\r{_FAULT}\n".encode())
+    assert finding.verdict.evidence == _FAULT
+
+
+@settings(max_examples=60, deadline=None)
+@given(log=_LOGS, size=st.integers(min_value=1, max_value=40))
+def test_how_the_bytes_arrive_changes_nothing(log: bytes, size: int) -> None:
+    assert _findings(log, size) == _findings(log)
+
+
+@settings(max_examples=100, deadline=None)
+@given(log=st.binary(max_size=400) | _LOGS)
+def test_any_bytes_can_be_read(log: bytes) -> None:
+    _findings(log)
+    classify_excerpt(log, "kernel")
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(max_size=300))
+def test_any_text_can_be_classified(text: str) -> None:
+    assert classify_excerpt(text, "stderr").status in set(Status)
