@@ -123,6 +123,7 @@ class World:
         self.tasks = {name: FakeTask() for name in machine.state.tasks}
         self.runs: dict[tuple[TaskId, Generation], Run] = {}
         self.starts: list[tuple[float, StartRanks]] = []
+        self.ended: set[tuple[TaskId, Generation]] = set()
         self.unsupported: dict[TaskId, tuple[str, ...]] = {}
         """What the ranks of a task say does not recover in process."""
         self.deaf: set[int] = set()
@@ -184,6 +185,8 @@ class World:
                 for name in instruction.nodes:
                     self.after(0.01, partial(self._halt, instruction, self.nodes[name]))
             case StopRanks():
+                if not instruction.only:
+                    self.ended.add((instruction.task, instruction.generation))
                 for name in instruction.nodes:
                     self.after(0.02, partial(self._stop, instruction, self.nodes[name]))
             case ProbeNode():
@@ -297,6 +300,8 @@ class World:
             if number is not None and start.continues.get(number) == ref:
                 assert rank.is_parked
                 assert known[number].pid == rank.pid
+            elif (start.task, rank.generation) in self.ended:
+                continue  # a plan stopped the task while the node was out of sight
             elif number is not None and old and rank.has_told and not rank.is_faulty:
                 is_seen = self.machine.state.nodes[node.name].condition is NodeCondition.HEALTHY
                 assert not is_seen or not _is_same_place(old.layout, rank, start.layout, number)

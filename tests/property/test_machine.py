@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from controller.core.events import PlanApproved, PlanRejected, PlanRequested
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
@@ -70,6 +70,20 @@ pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
 @given(
     seed=st.integers(0, 2**16),
     faults=st.lists(st.tuples(pause, fault), max_size=8),
+)
+# A task parks while all its nodes go out of sight; it is stopped, and they come back with its ranks.
+@example(
+    seed=1258,
+    faults=[
+        (0.995, ("agent", "n1", 0.0)),
+        (0.12857594099058867, ("kill", "gpt-a", 1)),
+        (0.19282294913484638, ("hang", "gpt-a", 0)),
+        (1e-05, ("kill", "gpt-a", 1)),
+        (3.6667286238223813, ("kill", "gpt-a", 1)),
+        (0.0, ("cut", "n3", 8.0)),
+        (3.9628205945641035, ("raise", "gpt-a", 1)),
+        (1.90017801895605, ("blackout", "n1", 4.0)),
+    ],
 )
 def test_promises_hold_and_nothing_is_left_undone(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
