@@ -185,10 +185,7 @@ class World:
                 for name in instruction.nodes:
                     self.after(0.01, partial(self._halt, instruction, self.nodes[name]))
             case StopRanks():
-                if not instruction.only:
-                    self.ended.add((instruction.task, instruction.generation))
-                for name in instruction.nodes:
-                    self.after(0.02, partial(self._stop, instruction, self.nodes[name]))
+                self._order_stop(instruction)
             case ProbeNode():
                 for peer in instruction.by:
                     self.after(0.02, partial(self._probe, instruction.node, peer))
@@ -538,6 +535,12 @@ class World:
                 position=rank.position,
             ),
         )
+
+    def _order_stop(self, instruction: StopRanks) -> None:
+        if not instruction.only:
+            self.ended.add((instruction.task, instruction.generation))
+        for name in instruction.nodes:
+            self.after(0.02, partial(self._stop, instruction, self.nodes[name]))
 
     def _stop(self, instruction: StopRanks, node: FakeNode) -> None:
         if not (node.is_up and node.is_visible):
