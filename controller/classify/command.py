@@ -20,7 +20,6 @@ from controller.classify.inputs import InputError, chunks, lines, name_of, opene
 from controller.classify.output import JsonReport, TextReport
 from controller.classify.specimens import SpecimenError, answer
 from profiles.faults.catalogue import default_catalogue
-from profiles.faults.entry import CHANNELS, Channel
 from profiles.faults.stream import FindingStream
 
 _PROGRESS_BYTES: Final = 32 << 20
@@ -55,10 +54,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.explain is not None:
         return _print(explanation(arguments.explain, default_catalogue()))
     if arguments.jsonl is not None:
-        if arguments.file != "-" or arguments.json or arguments.channel:
-            raise _UsageError("--jsonl names its own file, channels and form: give it alone")
+        if arguments.file != "-" or arguments.json:
+            raise _UsageError("--jsonl names its own file and form: give it alone")
         return _answer_specimens(arguments.jsonl)
-    return _find(arguments.file, _channel(arguments.channel), is_json=arguments.json)
+    return _find(arguments.file, is_json=arguments.json)
 
 
 def _print(text: Iterator[str]) -> int:
@@ -70,15 +69,6 @@ def _print(text: Iterator[str]) -> int:
 def _fail(message: str) -> int:
     sys.stderr.write(f"unicron classify: {message}\n")
     return 2
-
-
-def _channel(name: str | None) -> Channel | None:
-    if name is None:
-        return None
-    for channel in CHANNELS:
-        if name == channel:
-            return channel
-    raise _UsageError(f"--channel {name}: must be one of {', '.join(CHANNELS)}")
 
 
 def _answer_specimens(path: str) -> int:
@@ -97,10 +87,10 @@ def _answer_specimens(path: str) -> int:
     return 2 if num_wrong else 0
 
 
-def _find(path: str, channel: Channel | None, *, is_json: bool) -> int:
+def _find(path: str, *, is_json: bool) -> int:
     write = sys.stdout.write
     report = JsonReport(write, path) if is_json else TextReport(write, name_of(path))
-    stream = FindingStream(channel)
+    stream = FindingStream()
     with opened(path) as file, _progress(path) as advance:
         report.begin()
         for chunk in chunks(file, name_of(path)):

@@ -3,8 +3,6 @@
 import argparse
 from typing import Final
 
-from profiles.faults.entry import CHANNELS
-
 _EPILOG: Final = """\
 what comes out
   A raw log gives findings: lines that stand near each other are one fault, named by its cause and
@@ -16,7 +14,7 @@ what comes out
 
 examples
   unicron classify train.log                    findings with line numbers, evidence, first response
-  dmesg | unicron classify --channel kernel     a kernel log on standard input
+  dmesg | unicron classify                      a kernel log on standard input
   zcat old.log.gz | unicron classify --json     one JSON object (compressed files can be named, too)
   unicron classify --jsonl excerpts.jsonl       one excerpt a line in, one verdict a line out
   unicron classify --list                       every entry of the catalogue
@@ -39,11 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="-",
         metavar="FILE",
         help="raw log to read, plain or gzip; standard input without it, or for '-'",
-    )
-    parser.add_argument(
-        "--channel",
-        metavar="NAME",
-        help=f"where the log is from: {', '.join(CHANNELS)} (default: not known, or mixed)",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
     others = parser.add_mutually_exclusive_group()

@@ -12,9 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from profiles.faults.status import Status
 
-Channel = Literal["stderr", "kernel", "agent"]
-CHANNELS: Final[tuple[Channel, ...]] = ("stderr", "kernel", "agent")
-
 
 class Precedence(StrEnum):
     """What a sign yields to: of two signs the one whose precedence stands first names the fault.
@@ -78,7 +75,6 @@ class Entry(BaseModel):
         patterns: Regular expressions. One that begins with ``^`` is anchored behind the prefixes
             of the line (time, host, rank), the others are searched for in the whole line.
         unless: Regular expressions that make the entry say nothing about a line.
-        channels: Where it holds.
         is_case_sensitive: Whether upper and lower case differ.
         is_generic: Whether any other entry that names a fault in the same line knows better.
         vetoes: Of a veto: the precedences it takes out of its line; empty for all.
@@ -96,7 +92,6 @@ class Entry(BaseModel):
     precedence: Precedence
     patterns: tuple[str, ...]
     unless: tuple[str, ...] = ()
-    channels: tuple[Channel, ...] = CHANNELS
     is_case_sensitive: bool = False
     is_generic: bool = False
     vetoes: tuple[Precedence, ...] = ()

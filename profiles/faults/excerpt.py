@@ -1,30 +1,26 @@
 """A verdict on one excerpt: a few lines that belong together."""
 
 from profiles.faults.catalogue import Catalogue, default_catalogue
-from profiles.faults.entry import Channel
 from profiles.faults.matching import Matcher
 from profiles.faults.sign import Sign
 from profiles.faults.verdict import Verdict, decide
 
 
-def classify_excerpt(
-    text: str | bytes, channel: Channel | None = None, *, catalogue: Catalogue | None = None
-) -> Verdict:
+def classify_excerpt(text: str | bytes, *, catalogue: Catalogue | None = None) -> Verdict:
     """Name the one status that an operator should act on.
 
     Args:
         text: Lines that belong together, at most some thousands. Any bytes will do.
-        channel: Where the text is from; None if not known.
         catalogue: What is known; the package's own by default.
     """
     known = catalogue or default_catalogue()
-    return decide(signs_of(text, channel, known), known)
+    return decide(signs_of(text, known), known)
 
 
-def signs_of(text: str | bytes, channel: Channel | None, catalogue: Catalogue) -> list[Sign]:
+def signs_of(text: str | bytes, catalogue: Catalogue) -> list[Sign]:
     """Return every sign in ``text``, in the order of its lines."""
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    matcher = Matcher(catalogue, channel)
+    matcher = Matcher(catalogue)
     return [
         sign
         for number, line in enumerate(content.split(b"\n"), start=1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiles.faults.catalogue import Catalogue
-from profiles.faults.entry import Channel, Entry, Precedence
+from profiles.faults.entry import Entry, Precedence
 from profiles.faults.lines import Moment, body_of, moment_of, without_colours
 from profiles.faults.rules import Rule
 from profiles.faults.series import TrainingSeries
@@ -74,18 +74,14 @@ class Matcher:
     It remembers the numbers of training and the shapes of lines, both bounded, and nothing else.
     """
 
-    def __init__(
-        self, catalogue: Catalogue, channel: Channel | None = None, *, is_long: bool = False
-    ) -> None:
-        """Prepare the entries of ``channel``, or all of them.
+    def __init__(self, catalogue: Catalogue, *, is_long: bool = False) -> None:
+        """Begin a log.
 
         Args:
             catalogue: What is known.
-            channel: Where the log is from; None if not known.
             is_long: Whether the log is long, so that of healthy progress lines a sample will do.
         """
         self._catalogue = catalogue
-        self._channel = channel
         self._series = TrainingSeries()
         self._is_long = is_long
         self._num_progress = 0
@@ -175,12 +171,7 @@ class Matcher:
 
     def _speaking(self, shape: _Shape, number: int, text: str) -> list[Sign]:
         body = body_of(text)
-        found = [
-            sign
-            for rule in shape.rules
-            if (self._channel is None or self._channel in rule.entry.channels)
-            and (sign := _match(rule, number, text, body))
-        ]
+        found = [sign for rule in shape.rules if (sign := _match(rule, number, text, body))]
         if shape.has_xid and (entry := self._catalogue.xids.read(text)):
             found.append(_sign(entry, number, text))
         if not any(sign.entry.names_fault for sign in found):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiles.faults.catalogue import Catalogue, default_catalogue
-from profiles.faults.entry import Channel, Precedence
+from profiles.faults.entry import Precedence
 from profiles.faults.matching import Matcher
 from profiles.faults.sign import Sign
 from profiles.faults.status import Status
@@ -46,12 +46,10 @@ class Finding:
 class FindingStream:
     """Turns the bytes of a log into findings. Feed it chunks of any size, then close it."""
 
-    def __init__(
-        self, channel: Channel | None = None, *, catalogue: Catalogue | None = None
-    ) -> None:
-        """Begin a log of ``channel``; None if it is not known or mixed."""
+    def __init__(self, *, catalogue: Catalogue | None = None) -> None:
+        """Begin a log; what wrote its lines need not be known."""
         self._catalogue = catalogue or default_catalogue()
-        self._matcher = Matcher(self._catalogue, channel, is_long=True)
+        self._matcher = Matcher(self._catalogue, is_long=True)
         self._rest = b""
         self._num_lines = 0
         self._is_in_line = False

@@ -76,7 +76,6 @@ def test_jsonl_answers_every_good_line_and_names_the_bad_ones(
     [
         (["nowhere.log"], "no such file"),
         (["."], "is a directory"),
-        (["--channel", "radio", "x"], "must be one of stderr, kernel, agent"),
         (["--jsonl", "nowhere.jsonl"], "no such file"),
         (["--jsonl", "a", "--json"], "give it alone"),
         (["--explain", "ecc_eror"], "did you mean ecc_error"),

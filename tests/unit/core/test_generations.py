@@ -253,7 +253,7 @@ def test_iterations_that_are_run_again_are_counted_once(num_rerun: int) -> None:
     first, second = world.machine.state.incidents
     assert first.recomputed_micro_batches >= 12 * lost
     # Its peers have what it had: no more than the iteration that was running.
-    assert second.recomputed_micro_batches <= 12
+    assert second.recomputed_micro_batches < 12
 
 
 def test_a_stage_without_survivors_is_restored_from_memory() -> None:

@@ -60,17 +60,17 @@ _SCANCEL = "sudo[8801]: ops : COMMAND=/usr/bin/scancel 551020"
     ],
 )
 def test_the_cause_is_named_and_not_its_symptoms(lines: list[str], status: Status) -> None:
-    assert classify_excerpt("\n".join(lines), None).status is status
+    assert classify_excerpt("\n".join(lines)).status is status
 
 
 def test_the_order_of_lines_of_equal_weight_does_not_matter_where_they_have_times() -> None:
-    forward = classify_excerpt(f"{_OFF_BUS}\n{_LINK_FAULT}", "kernel")
-    backward = classify_excerpt(f"{_LINK_FAULT}\n{_OFF_BUS}", "kernel")
+    forward = classify_excerpt(f"{_OFF_BUS}\n{_LINK_FAULT}")
+    backward = classify_excerpt(f"{_LINK_FAULT}\n{_OFF_BUS}")
     assert forward.evidence == backward.evidence == _OFF_BUS
 
 
 def test_the_reason_names_line_entry_and_symptoms() -> None:
-    verdict = classify_excerpt(f"{_RESET}\n{_ECC}", "stderr")
+    verdict = classify_excerpt(f"{_RESET}\n{_ECC}")
     assert verdict.line == 2
     assert verdict.evidence == _ECC
     assert "cuda-ecc" in verdict.reason
@@ -79,24 +79,21 @@ def test_the_reason_names_line_entry_and_symptoms() -> None:
 
 def test_a_task_blocked_inside_the_gpu_driver_is_the_drivers_fault() -> None:
     blocked = "INFO: task python3:1 blocked for more than 122 seconds."
-    assert classify_excerpt(blocked, "kernel").status is Status.TASK_HANG
+    assert classify_excerpt(blocked).status is Status.TASK_HANG
     inside = f"{blocked}\n  uvm_va_space_down_write+0x41/0x60 [nvidia_uvm]"
-    assert classify_excerpt(inside, "kernel").status is Status.GPU_DRIVER_ERROR
+    assert classify_excerpt(inside).status is Status.GPU_DRIVER_ERROR
 
 
 def test_a_retry_that_succeeds_is_nothing_and_one_that_does_not_is_a_refusal() -> None:
     refused = "[c10d] The client socket has failed to connect to [m]:29500 (errno: 111 - Connection refused)."
-    assert classify_excerpt(refused, "stderr").status is Status.CONNECTION_REFUSED_OR_RESET
-    assert classify_excerpt(f"{refused}\nprocess group ready", "stderr").status is Status.NONE
+    assert classify_excerpt(refused).status is Status.CONNECTION_REFUSED_OR_RESET
+    assert classify_excerpt(f"{refused}\nprocess group ready").status is Status.NONE
 
 
 def test_a_loss_that_is_odd_once_is_nothing_and_one_that_stays_is_a_fault() -> None:
     steps = [f"step {number} | loss 2.{number}" for number in range(4)]
     once = [*steps, "step 4 | loss nan", *steps]
-    assert classify_excerpt("\n".join(once), "stderr").status is Status.NONE
-    assert (
-        classify_excerpt("\n".join([*steps, "step 4 | loss nan"]), "stderr").status
-        is Status.NAN_LOSS
-    )
+    assert classify_excerpt("\n".join(once)).status is Status.NONE
+    assert classify_excerpt("\n".join([*steps, "step 4 | loss nan"])).status is Status.NAN_LOSS
     spike = [*steps, "step 4 | loss 41.0", "step 5 | loss 43.0"]
-    assert classify_excerpt("\n".join(spike), "stderr").status is Status.NAN_LOSS
+    assert classify_excerpt("\n".join(spike)).status is Status.NAN_LOSS

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
+from controller.classify.specimens import CHANNELS
 from profiles.faults.catalogue import default_catalogue
-from profiles.faults.entry import CHANNELS
 from profiles.faults.excerpt import classify_excerpt
 from profiles.faults.status import Severity, Status
 
@@ -29,7 +29,7 @@ def _specimens() -> list[dict[str, Any]]:
 
 
 def _status_of(specimen: dict[str, Any]) -> Status:
-    return classify_excerpt(specimen["text"], specimen["channel"]).status
+    return classify_excerpt(specimen["text"]).status
 
 
 def test_severities_are_right_in_95_of_100_texts() -> None:
@@ -78,10 +78,10 @@ def test_verdicts_do_not_depend_on_ansi_colours_or_rank_prefixes() -> None:
             continue
         lines = specimen["text"].split("\n")
         coloured = "\n".join(f"\x1b[31m{line}\x1b[0m" for line in lines)
-        assert classify_excerpt(coloured, "stderr").status is _status_of(specimen), specimen["id"]
+        assert classify_excerpt(coloured).status is _status_of(specimen), specimen["id"]
 
 
 def test_a_verdict_of_none_has_no_severity_and_no_evidence() -> None:
-    verdict = classify_excerpt("step 1 loss 2.0\nstep 2 loss 1.9", "stderr")
+    verdict = classify_excerpt("step 1 loss 2.0\nstep 2 loss 1.9")
     assert verdict.severity is Severity.NONE
     assert (verdict.line, verdict.evidence, verdict.entry_id) == (0, "", "")

@@ -99,10 +99,10 @@ def test_how_the_bytes_arrive_changes_nothing(log: bytes, size: int) -> None:
 @given(log=st.binary(max_size=400) | _LOGS)
 def test_any_bytes_can_be_read(log: bytes) -> None:
     _findings(log)
-    classify_excerpt(log, "kernel")
+    classify_excerpt(log)
 
 
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=300))
 def test_any_text_can_be_classified(text: str) -> None:
-    assert classify_excerpt(text, "stderr").status in set(Status)
+    assert classify_excerpt(text).status in set(Status)
