@@ -8,6 +8,7 @@ from typing import Final, assert_never
 
 from controller.core.events import Observed
 from controller.core.faults import evidence_of
+from controller.core.findings import take_finding
 from controller.core.incidents import note_source, take_evidence
 from controller.core.lifecycle import lose_rank
 from controller.core.nodes import judge_nodes_of
@@ -17,8 +18,8 @@ from controller.core.preparation import observe_spare
 from controller.core.progress import take_commit
 from controller.core.tasks import TaskState
 from controller.core.turn import Turn
+from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.observations import (
-    AnyObservation,
     CheckpointSaved,
     IterationCommitted,
     LaunchFailed,
@@ -26,6 +27,7 @@ from nodeagent.protocol.observations import (
     RankExited,
     RankHalted,
     RankJoined,
+    RankObservation,
     RankRaised,
     RankStarted,
 )
@@ -37,6 +39,9 @@ SOURCES_BY_DISTANCE: Final[tuple[StateSource, ...]] = ("own", "peer", "memory", 
 def observe(turn: Turn, event: Observed) -> None:
     """Take one observation into the state."""
     observation = event.observation
+    if isinstance(observation, NodeFinding):
+        take_finding(turn, event, observation)
+        return
     task = turn.state.tasks.get(observation.task)
     if task is None:
         return
@@ -50,7 +55,7 @@ def observe(turn: Turn, event: Observed) -> None:
 
 
 def _observe_rank(
-    turn: Turn, task: TaskState, event: Observed, observation: AnyObservation
+    turn: Turn, task: TaskState, event: Observed, observation: RankObservation
 ) -> None:
     rank = task.ranks[observation.global_rank]
     rank.is_seen = True

@@ -17,10 +17,10 @@ from controller.core.tasks import Preparation, RankState, Target, TaskState
 from controller.core.timers import PrepareOverdue
 from controller.core.turn import Turn
 from nodeagent.protocol.observations import (
-    AnyObservation,
     LaunchFailed,
     RankExited,
     RankHalted,
+    RankObservation,
     RankRaised,
     RankStarted,
 )
@@ -90,7 +90,7 @@ def ready_spares(turn: Turn, task: TaskState, target: Target) -> dict[int, int]:
     }
 
 
-def observe_spare(turn: Turn, task: TaskState, observation: AnyObservation) -> None:
+def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> None:
     """Take what a process that prepares says into the state."""
     preparation = task.preparation
     rank = preparation.ranks.get(observation.global_rank) if preparation else None

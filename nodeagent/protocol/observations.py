@@ -9,12 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.regroup import Position, StateSource
 
 
 class Observation(BaseModel):
-    """What all observations share: they concern one rank of one generation of one task."""
+    """What all observations of ranks share: one rank of one generation of one task."""
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
@@ -45,6 +46,9 @@ class RankExited(Observation):
     exit_code: int | None = None
     signal: int | None = None
     is_expected: bool = False
+    is_core_dumped: bool = False
+    is_out_of_memory: bool = False
+    """The kernel killed it for memory, as its control group or the kernel log says."""
     stderr_tail: str = ""
     """Last lines of the rank's stderr, at most 4 kB."""
 
@@ -140,7 +144,7 @@ class RankDone(Observation):
     reason: Literal["stopped", "finished"]
 
 
-AnyObservation = Annotated[
+RankObservation = (
     RankStarted
     | RankExited
     | RankRaised
@@ -149,6 +153,6 @@ AnyObservation = Annotated[
     | LaunchFailed
     | IterationCommitted
     | CheckpointSaved
-    | RankDone,
-    Field(discriminator="kind"),
-]
+    | RankDone
+)
+AnyObservation = Annotated[RankObservation | NodeFinding, Field(discriminator="kind")]

@@ -47,13 +47,13 @@ from controller.core.placement import Worker
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
-    AnyObservation,
     IterationCommitted,
     LaunchFailed,
     RankDone,
     RankExited,
     RankHalted,
     RankJoined,
+    RankObservation,
     RankRaised,
     RankStarted,
 )
@@ -244,7 +244,7 @@ class World:
         self.beat(node.name)
         self.after(HEARTBEAT_S, lambda: self._beat(node))
 
-    def observe(self, node: FakeNode, observation: AnyObservation) -> None:
+    def observe(self, node: FakeNode, observation: RankObservation) -> None:
         """Report an observation; a node out of sight keeps it until it is back."""
         if not node.is_up:
             return
@@ -693,7 +693,7 @@ def _who(rank: FakeRank) -> Who:
     return {"task": rank.task, "generation": rank.generation, "global_rank": rank.global_rank}
 
 
-def _rank_of(node: FakeNode, observation: AnyObservation) -> FakeRank:
+def _rank_of(node: FakeNode, observation: RankObservation) -> FakeRank:
     """Return the living rank that reports ``observation``."""
     who = observation.task, observation.generation, observation.global_rank
     return next(

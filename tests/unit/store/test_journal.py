@@ -42,6 +42,7 @@ from controller.store.journal import (
     encode_event,
     read_journal,
 )
+from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
@@ -96,6 +97,7 @@ OBSERVATIONS: list[AnyObservation] = [
     ),
     CheckpointSaved(**WHO, iteration=5, duration_s=0.01, num_bytes=2**40),
     RankDone(**WHO, iteration=30, reason="finished"),
+    NodeFinding(probe="disk", sign="disk_full", subject="/data", text="98 % full", value=0.98),
 ]  # fmt: skip
 TIMERS: list[Timer] = [
     SettleIncident("I-1"),

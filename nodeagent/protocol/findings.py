@@ -1,0 +1,54 @@
+"""What a node's own probes find: hardware, kernel, disks, memory, clock and network of the node.
+
+Findings are facts about a node, whatever trains there. The agent reports what is unusual, once when
+it begins and once when it is over; what it means is decided by the controller's core.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Probe = Literal["kernel log", "gpu", "disk", "memory", "clock", "network"]
+
+FindingSign = Literal[
+    "message",  # words of the kernel or a tool, in ``text``: the catalogue of faults says what
+    "gpu_lost",  # the driver does not know the GPU any more
+    "gpu_ecc",  # new uncorrectable memory errors
+    "gpu_row_remap",  # a row remap is pending or has failed
+    "gpu_nvlink",  # a link that was active is not, or counts errors
+    "gpu_hot",  # at or above the temperature at which it slows down
+    "gpu_throttled",  # the clock is held down by temperature or power
+    "disk_full",
+    "memory_pressure",
+    "clock_offset",  # the node's clock against the controller's
+    "link_changed",  # a network link went down, or up
+    "no_traffic",  # a link that carried training traffic carries none
+]
+
+
+class NodeFinding(BaseModel):
+    """A probe of the node has found something, or finds it no longer.
+
+    Attributes:
+        probe: Who found it.
+        sign: What it is.
+        subject: The device or path, for instance ``GPU 3``, ``/checkpoints`` or ``eth0``.
+        text: Lines of the log as they are, at most 4 kB; or what was measured, in words.
+        value: What was measured, if it is a number; in the unit that ``text`` names.
+        limit: What it was compared with.
+        is_over: It was reported before, and is back to normal.
+        num_dropped: Findings of this probe that were not reported since the last one, to keep a storm
+            of messages small.
+    """
+
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+
+    kind: Literal["node_finding"] = "node_finding"
+    probe: Probe
+    sign: FindingSign
+    subject: str = ""
+    text: str
+    value: float | None = None
+    limit: float | None = None
+    is_over: bool = False
+    num_dropped: int = 0
