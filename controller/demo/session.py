@@ -18,10 +18,10 @@ from controller.core.events import (
     PlanApproved,
     PlanRejected,
     PlanRequested,
+    UncordonRequested,
 )
 from controller.core.instructions import AnswerRequest
 from controller.core.machine import Machine
-from controller.core.policy import Policy
 from controller.core.state import NodeSpec
 from controller.core.tasks import TaskSpec
 from controller.demo.cluster import LocalCluster
@@ -66,7 +66,7 @@ class Session:
             Machine(
                 [NodeSpec(n.node, f"{n.host}:{n.port}", n.num_workers) for n in cluster.nodes],
                 [_task_spec(profile, options.num_iterations) for profile in options.profiles],
-                Policy(is_auto_heal=options.is_auto_heal),
+                options.policy,
             ),
             self._journal,
             clock,
@@ -96,7 +96,7 @@ class Session:
         frame = Frame(
             cluster="demo",
             started_wall_s=self._clock.started_wall_s,
-            is_auto_heal=self._options.is_auto_heal,
+            is_auto_heal=self._options.policy.is_auto_heal,
             is_closing=self._is_closing,
             drills=DRILLS,
             max_losses=max_losses,
@@ -159,7 +159,7 @@ class Session:
 
     def _is_over(self, stuck_since: float) -> bool:
         """Whether a run that heals by itself has stood still for too long to go on."""
-        heals_alone = self._options.is_headless and self._options.is_auto_heal
+        heals_alone = self._options.is_headless and self._options.policy.is_auto_heal
         return heals_alone and self._clock.now() - stuck_since > _STUCK_LIMIT_S
 
     def _is_run_done(self) -> bool:
@@ -201,7 +201,11 @@ class _FleetEars:
 
 
 def _event_of(
-    command: wire.ApprovePlan | wire.RejectPlan | wire.RequestPlan | wire.RunDrill,
+    command: wire.ApprovePlan
+    | wire.RejectPlan
+    | wire.RequestPlan
+    | wire.UncordonNode
+    | wire.RunDrill,
 ) -> EventBody:
     match command:
         case wire.ApprovePlan():
@@ -212,6 +216,10 @@ def _event_of(
             )
         case wire.RequestPlan():
             return PlanRequested(command.request_id, command.actor)
+        case wire.UncordonNode():
+            return UncordonRequested(
+                command.request_id, command.actor, NodeId(command.node), command.is_forced
+            )
         case wire.RunDrill():
             return DrillRequested(
                 command.request_id,

@@ -187,11 +187,11 @@ def test_uncordon_brings_a_node_back_once_its_checks_pass() -> None:
     world.find("n1", hot)
     world.run_until(lambda: settled(world))
     world.post(UncordonRequested("r1", "op", N1))
-    assert not world.answers[-1].is_ok
+    assert world.answers[-1].code == "unfit"
     assert "2 new ECC errors" in world.answers[-1].message
     world.find("n1", hot.model_copy(update={"is_over": True}))
     world.post(UncordonRequested("r2", "op", N1))
-    assert world.answers[-1].is_ok
+    assert world.answers[-1].code == "ok"
     world.run_until(lambda: any(N1 in each.nodes for each in world.machine.state.tasks.values()))
 
 
