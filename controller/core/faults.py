@@ -18,12 +18,13 @@ from typing import Final, Literal, assert_never
 
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
+from profiles.faults.status import Status
 
 _SOURCE_PLACE: Final = re.compile(r"^\[[^]\s]+:\d+\] ")
 """Where in its own C++ source a library raised: long, and of no use to operators."""
 
 EvidenceKind = Literal[
-    "exit", "exception", "refusal", "collective", "launch", "overdue", "hang", "contact"
+    "exit", "exception", "refusal", "collective", "launch", "overdue", "hang", "numbers", "contact"
 ]
 
 _REFUSALS: Final = frozenset({"LaunchError", "ProgramError"})
@@ -47,6 +48,8 @@ class Evidence:
         task: Task of the rank, None for evidence about a whole node.
         global_rank: Which rank, None for evidence about a whole node or task.
         summary: One line for operators.
+        named: Status that it names; None where the kind says it all.
+        detail: Stacks, for whoever looks closer.
     """
 
     kind: EvidenceKind
@@ -56,6 +59,8 @@ class Evidence:
     task: TaskId | None
     global_rank: int | None
     summary: str
+    named: Status | None = None
+    detail: str = ""
 
     @property
     def is_conclusive(self) -> bool:
@@ -149,6 +154,8 @@ def diagnose_symptoms(evidence: Sequence[Evidence]) -> Diagnosis:
 def _name(root: Evidence, *, num_symptoms: int) -> Diagnosis:
     symptoms = f"; {num_symptoms} symptom(s) elsewhere" if num_symptoms else ""
     status, method = _STATUS_BY_KIND[root.kind]
+    if root.named is not None:
+        status = str(root.named)
     return Diagnosis(
         status=status, severity=SEV2, method=method, root=root, reason=root.summary + symptoms
     )
@@ -162,6 +169,7 @@ _STATUS_BY_KIND: Final[Mapping[EvidenceKind, tuple[str, str]]] = {
     "launch": ("other_software_error", "process supervision"),
     "overdue": ("task_hang", "online statistical monitoring"),
     "hang": ("task_hang", "online statistical monitoring"),
+    "numbers": ("nan_loss", "online statistical monitoring"),
     "contact": ("lost_connection", "node health monitoring"),
 }
 

@@ -62,6 +62,30 @@ def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
         halt(turn, task, note=f"parks after {incident.name}")
 
 
+def hand_over(turn: Turn, task: TaskState, evidence: Evidence) -> None:
+    """Open an incident that no recovery cures: it is the operator's, and the task trains on.
+
+    It covers no generation, so evidence of another fault is not taken for a part of it.
+    """
+    incident = open_incident(turn, task, evidence)
+    incident.covers = {}
+    diagnosis = diagnose([evidence])
+    assert diagnosis is not None, "what is handed over is conclusive"
+    name_fault(turn, incident, diagnosis, "none")
+    incident.become(IncidentState.HELD)
+
+
+def end_handed_over(turn: Turn, task: TaskState, text: str) -> None:
+    """Resolve what was handed over about the task: it is over by itself."""
+    for incident in turn.state.incidents:
+        if incident.task == task.spec.task and _is_handed_over(incident):
+            _resolve(turn, incident, text)
+
+
+def _is_handed_over(incident: Incident) -> bool:
+    return incident.state is IncidentState.HELD and not incident.covers
+
+
 def take_hangs(turn: Turn, task: TaskState) -> None:
     """Ranks that have not parked in time hang: they are left out."""
     for number in awaited_ranks(turn, task):
@@ -212,7 +236,8 @@ def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: i
 def close_cured_incidents(turn: Turn) -> None:
     """Resolve every named fault whose tasks train again in a newer generation, or have ended."""
     for incident in turn.state.incidents:
-        if incident.state in {IncidentState.DETECTED, IncidentState.RESOLVED}:
+        is_undecided = incident.state is IncidentState.DETECTED
+        if is_undecided or not incident.is_open or _is_handed_over(incident):
             continue
         _note_recovery(turn, incident)
         tasks = [turn.state.tasks[name] for name in incident.covers]
