@@ -144,6 +144,7 @@ def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
             IterationOverdue(task.spec.task, task.generation), task.watch.pace.average_s or 1.0
         )
         return
+    task.watch.pace.note_hang()
     for number in hang.reasons:
         task.ranks[number].is_broken = True
     stalled_s = turn.at - task.watch.moved_at

@@ -48,6 +48,8 @@ class Policy:
             before it goes on without them.
         max_recoveries: Recoveries of a task without a new iteration between them, after which it
             is handed to the operator.
+        verify_iterations: A fault is cured once an iteration is back within its band; after this many
+            iterations it counts as cured all the same, and the task as slower.
         network_alerts: Network faults of one node within ``network_window_s`` that isolate it.
         network_window_s: How long a network fault counts.
         restarts: SEV2 faults on one node within ``restart_window_s`` that isolate it.
@@ -84,6 +86,7 @@ class Policy:
     prepare_limit_s: float = 60.0
     capacity_limit_s: float = 2.0
     max_recoveries: int = 3
+    verify_iterations: int = 10
     network_alerts: int = 2
     network_window_s: float = 300.0
     restarts: int = 3
