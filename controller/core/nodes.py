@@ -11,11 +11,12 @@ from controller.core.health import judge
 from controller.core.incidents import name_fault, open_incident, take_evidence
 from controller.core.instructions import ProbeNode
 from controller.core.lifecycle import compare_inventory, lose_rank, stop
-from controller.core.monitor import note_contact, note_stragglers
+from controller.core.monitor import note_contact
 from controller.core.node_evidence import gather, peers_of, tasks_on
 from controller.core.parking import halt, note_heard
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.planning import propose, reconsider
+from controller.core.slowness import note_stragglers
 from controller.core.state import Incident, NodeState
 from controller.core.tasks import Progress, TaskState
 from controller.core.timers import JudgeNode
@@ -75,7 +76,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
         task.spec.task: Progress(task.newest_iteration, turn.at) for task in tasks_on(turn, node)
     }
     _notice_vanished(turn, event)
-    note_stragglers(turn)
+    note_stragglers(turn, event.node)
 
 
 def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
