@@ -160,6 +160,7 @@ class RankProcesses:
         self._outbox.advance(MarkScope.START, key_of(launch).stem)
         _LOG.info("%s goes on as %s", rank.name, record.key.stem)
         rank.record = record
+        rank.busy_s.clear()  # it may get another share of the batch
 
     async def greet(self, hello: RankHello) -> RankProcess | None:
         """Take in a rank's first words: what it says next must come after its start.
@@ -191,8 +192,7 @@ class RankProcesses:
     def pulse(self, pid: int, pulse: RankPulse) -> None:
         """Remember how far a rank is."""
         if (rank := self._by_pid.get(pid)) is not None:
-            rank.iteration, rank.duration_s = pulse.iteration, pulse.duration_s
-            rank.busy_s = pulse.busy_s
+            rank.take_pulse(pulse)
 
     def statuses(self) -> list[RankStatus]:
         """Return what lives now, for heartbeats and the inventory."""

@@ -34,6 +34,7 @@ _WINDOW: Final = 32
 _NUM_KNOWN: Final = 3
 """Plain iterations of a layout that make an average."""
 _NUM_WARM_UP: Final = 2
+_NUM_SPREADS: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -129,10 +130,13 @@ class Pace:
     def late_s(self, policy: Policy) -> float | None:
         """Return how long iterations take now if that is late, None if they are in their band.
 
-        The median of the newest ``late_iterations`` plain ones is compared with the average.
+        The median of the newest ``late_iterations`` plain ones is compared with the average, and
+        with what iterations differ from it anyway.
         """
         num = policy.late_iterations
         if len(self.plain) < num + _NUM_KNOWN:
             return None
-        now_s = median(self.plain[-num:])
-        return now_s if now_s > policy.late_factor * median(self.plain) else None
+        now_s, average_s = median(self.plain[-num:]), median(self.plain)
+        spread_s = median(abs(each - average_s) for each in self.plain)
+        limit_s = max(policy.late_factor * average_s, average_s + _NUM_SPREADS * spread_s)
+        return now_s if now_s > limit_s else None

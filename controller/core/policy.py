@@ -30,6 +30,7 @@ class Policy:
         inspection_limit_s: How long all looks at such ranks may take together, per node.
         late_factor: Iterations are late, and a rank a straggler, above this multiple of what is usual.
         late_iterations: Iterations whose median is called late, so that noise is no alarm.
+        straggler_beats: Heartbeats in which a rank must have been slower than its peers.
         spike_factor: Losses and gradient norms spike at this multiple of their level.
         spike_iterations: Iterations in a row that make a spike.
         refusal_grace_s: A node whose SSH port refuses its peers is lost after this, where nothing
@@ -75,6 +76,7 @@ class Policy:
     inspection_limit_s: float = 1.0
     late_factor: float = 1.1
     late_iterations: int = 5
+    straggler_beats: int = 3
     spike_factor: float = 5.0
     spike_iterations: int = 2
     refusal_grace_s: float = 10.0
