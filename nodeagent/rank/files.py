@@ -6,7 +6,7 @@ step, so a reader sees all of it or nothing.
 
 For the rank ``<task>.<generation>.<global_rank>``: ``.json`` right after the fork (``launch``,
 ``pid``, ``start_ticks``), ``.exit`` when it was reaped (``pid``, ``exit_code``, ``signal``,
-``wall_s``), and ``.log`` with its standard output and error.
+``is_core_dumped``, ``wall_s``), and ``.log`` with its standard output and error.
 """
 
 import json
@@ -62,6 +62,7 @@ class RankFiles:
             "pid": pid,
             "exit_code": code if code >= 0 else None,
             "signal": -code if code < 0 else None,
+            "is_core_dumped": os.WCOREDUMP(wait_status),
             "wall_s": wall_s,
         }
         self._replace("exit", record)
