@@ -34,6 +34,7 @@ class RankProcess:
     is_foreign: bool = False
     pidfd: int | None = None
     is_cold: bool = False
+    is_killed_here: bool = False
     iteration: int = 0
     duration_s: float = 0.0
     busy_s: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_BUSY))
@@ -90,6 +91,7 @@ class RankProcess:
     def kill(self) -> None:
         """Send SIGKILL to the process itself, stopped or not; nothing happens if it is gone."""
         if self.pidfd is not None:
+            self.is_killed_here = True
             kill(self.pidfd)
 
     def release(self) -> None:
