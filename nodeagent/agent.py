@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from nodeagent.clock import Clock
+from nodeagent.command_ranks import CommandRanks
 from nodeagent.commands import Command, Commands
 from nodeagent.inspection import AgentStatus
 from nodeagent.launcher import Launcher, code_dir
@@ -110,7 +111,10 @@ class Agent:
         self._outbox = OutboxFile(state_dir / "outbox.jsonl")
         self._relay = StoreRelay(settings.node)
         self._hub = RankHub(self._outbox, self._relay)
-        self._processes = RankProcesses(files, self._outbox, clock, self._spawn, self._hub.drained)
+        command_ranks = CommandRanks(files, self._outbox, clock)
+        self._processes = RankProcesses(
+            files, self._outbox, clock, self._spawn, self._hub.drained, command_ranks
+        )
         self._hub.attach(self._processes)
         self._template = TemplateClient(launcher, clock, self._processes.adopt_all)
         self._starter = RankStarter(

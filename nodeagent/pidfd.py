@@ -18,8 +18,17 @@ def open_pidfd(pid: int) -> int | None:
 
 def kill(pidfd: int) -> None:
     """Send SIGKILL; nothing happens if the process has ended."""
+    _send(pidfd, signal.SIGKILL)
+
+
+def terminate(pidfd: int) -> None:
+    """Send SIGTERM; nothing happens if the process has ended."""
+    _send(pidfd, signal.SIGTERM)
+
+
+def _send(pidfd: int, number: signal.Signals) -> None:
     try:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
         return
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 from dataclasses import dataclass, field
 
-from nodeagent.pidfd import kill, open_pidfd
+from nodeagent.pidfd import kill, open_pidfd, terminate
 from nodeagent.probes.processes import is_running, rss_bytes
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.training import RankLaunch
@@ -26,6 +26,8 @@ class RankProcess:
     is_foreign: bool = False
     pidfd: int | None = None
     is_cold: bool = False
+    is_attached: bool = False
+    """Its program, a command, speaks for itself."""
     iteration: int = 0
     duration_s: float = 0.0
     exited: asyncio.Event = field(default_factory=asyncio.Event)
@@ -34,6 +36,11 @@ class RankProcess:
     def pid(self) -> int:
         """Its pid."""
         return self.record.pid
+
+    @property
+    def is_command(self) -> bool:
+        """Whether its program is not ours."""
+        return self.record.launch.command is not None
 
     @property
     def born(self) -> RankKey:
@@ -73,6 +80,11 @@ class RankProcess:
         """Send SIGKILL to the process itself, stopped or not; nothing happens if it is gone."""
         if self.pidfd is not None:
             kill(self.pidfd)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process itself; nothing happens if it is gone."""
+        if self.pidfd is not None:
+            terminate(self.pidfd)
 
     def release(self) -> None:
         """Let go of the process, whose exit is stored, and tell who waits for that."""

@@ -8,6 +8,7 @@ that the world can do; ``InvariantViolationError`` is our own bug.
 from collections.abc import Sequence
 from typing import assert_never
 
+from controller.core.commands import NOT_IN_PROCESS, take_life
 from controller.core.events import (
     CommandFailed,
     ContactLost,
@@ -48,6 +49,7 @@ from controller.core.state import ClusterState, NodeSpec, NodeState
 from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
+    CommandLives,
     HaltOverdue,
     JudgeNode,
     PrepareOverdue,
@@ -78,7 +80,7 @@ class Machine:
         self.policy = policy
         self.state = ClusterState(
             nodes={node.node: NodeState(spec=node) for node in nodes},
-            tasks={task.task: TaskState(spec=task) for task in tasks},
+            tasks={task.task: _new_task(task) for task in tasks},
         )
         self._num_events = 0
         self._place_at_start()
@@ -154,6 +156,10 @@ class Machine:
                 assert_never(body)
 
 
+def _new_task(spec: TaskSpec) -> TaskState:
+    return TaskState(spec, unsupported=(NOT_IN_PROCESS,) if spec.is_command else ())
+
+
 def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
     task = turn.state.tasks.get(event.task)
     if task is None or event.generation != task.generation:
@@ -185,8 +191,11 @@ def _fire(turn: Turn, timer: Timer) -> None:
         case StartOverdue():
             task = turn.state.tasks[timer.task]
             if task.generation == timer.generation and task.phase is TaskPhase.STARTING:
-                text = f"no iteration was committed within {turn.policy.start_limit_s:.0f} s"
+                limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
+                text = f"no iteration was committed within {limit_s:.0f} s"
                 take_evidence(turn, task, _evidence(turn, task, "overdue", text))
+        case CommandLives():
+            take_life(turn, timer)
         case StopOverdue():
             task = turn.state.tasks[timer.task]
             if task.generation == timer.generation and task.phase is TaskPhase.STOPPING:

@@ -27,6 +27,8 @@ class Policy:
         vanished_after_s: A rank that its node does not list any more is gone after this, if no
             exit was reported.
         start_limit_s: A generation must commit its first iteration within this.
+        command_settle_s: A command that has never printed an iteration counts as running after this.
+        command_proof_s: And is taken to make progress after this.
         stop_limit_s: A graceful stop must end within this; then the ranks are killed.
         halt_limit_s: Ranks that were told to park must have done so within this, or within
             ``stall_factor`` iterations if that is longer; who has not, hangs.
@@ -50,6 +52,8 @@ class Policy:
     unreachable_limit_s: float = 60.0
     vanished_after_s: float = 4.0
     start_limit_s: float = 120.0
+    command_settle_s: float = 30.0
+    command_proof_s: float = 600.0
     stop_limit_s: float = 30.0
     halt_limit_s: float = 2.0
     prepare_limit_s: float = 60.0

@@ -34,6 +34,10 @@ class TaskSpec:
         num_iterations: Iterations after which the task is finished; None trains on.
         num_micro_batches: Micro-batches of the global batch.
         is_sharded: Whether the optimizer state is sharded over the replicas.
+        is_command: Whether it is a program that knows nothing of us: it tells its iterations by its
+            log at most, and starts anew after every fault.
+        start_limit_s: A start must lead to an iteration within this; None leaves it to the policy.
+        stop_limit_s: A graceful stop must end within this; None leaves it to the policy.
     """
 
     task: TaskId
@@ -45,6 +49,9 @@ class TaskSpec:
     num_iterations: int | None
     num_micro_batches: int
     is_sharded: bool = False
+    is_command: bool = False
+    start_limit_s: float | None = None
+    stop_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +186,8 @@ class TaskState:
     committed_at: float | None = None
     mean_iteration_s: float | None = None
     tokens_per_s: float | None = None
+    reporter: int | None = None
+    """Rank whose iterations count in this generation of a command, where several print them."""
     num_recoveries: int = 0
     """Recoveries since the last new iteration."""
 

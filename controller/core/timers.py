@@ -36,6 +36,15 @@ class StartOverdue:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandLives:
+    """The processes of a command have had time to fail, and may have printed nothing."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["command_lives"] = "command_lives"
+
+
+@dataclass(frozen=True, slots=True)
 class StopOverdue:
     """A graceful stop should have ended by now."""
 
@@ -75,6 +84,7 @@ Timer = (
     SettleIncident
     | JudgeNode
     | StartOverdue
+    | CommandLives
     | StopOverdue
     | HaltOverdue
     | CapacityOverdue

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent.command_ranks import CommandRanks
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.probes.processes import read_stat
 from nodeagent.processes import RankProcesses
@@ -49,7 +50,9 @@ class Watch:
         async def drained(_pid: int) -> None:
             self.on_drain()
 
-        self.ranks = RankProcesses(self.files, self.outbox, LeapingClock(), spawn, drained)
+        clock = LeapingClock()
+        commands = CommandRanks(self.files, self.outbox, clock)
+        self.ranks = RankProcesses(self.files, self.outbox, clock, spawn, drained, commands)
 
     def write(self, suffix: str, content: dict[str, object]) -> None:
         (self.files.directory / f"{STEM}{suffix}").write_text(json.dumps(content))

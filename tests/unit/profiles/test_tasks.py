@@ -59,6 +59,7 @@ def test_the_demo_has_two_tasks_that_fill_four_nodes_of_two() -> None:
 def test_a_good_file_is_read_with_defaults(path: Path) -> None:
     path.write_text(GOOD)
     [profile] = load_task_profiles(path)
+    assert profile.model is not None
     assert profile.model.vocab_size == 256
     assert profile.checkpoint_interval == 5
     assert profile.throughput.flops_per_s(4) == 1.8e9
