@@ -90,7 +90,7 @@ MISTAKES = {
         "weight = 1.5",
         "weight = 1.5\nzzz = 1",
         (
-            "task 'gpt': unknown key zzz; known: checkpoint_interval, iteration_floor_s,"
+            "task 'gpt': unknown key zzz; known: checkpoint_interval, command, iteration_floor_s,"
             " learning_rate, memory_interval, micro_batch_size, min_workers, model, name,"
             " num_micro_batches, program, shard_optimizer, throughput, weight, workers"
         ),
