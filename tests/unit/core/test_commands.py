@@ -19,7 +19,7 @@ from controller.core.events import (
 )
 from controller.core.instructions import Announce, HaltRanks, Instruction, SetTimer, StartRanks
 from controller.core.machine import Machine
-from controller.core.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.phases import NodeCondition
 from controller.core.policy import Policy
 from controller.core.state import NodeSpec
 from controller.core.tasks import TaskSpec, TaskState
@@ -59,6 +59,14 @@ class Cluster:
     @property
     def task(self) -> TaskState:
         return self.machine.state.tasks[TASK]
+
+    @property
+    def phase(self) -> str:
+        return self.task.phase.value
+
+    @property
+    def incident_states(self) -> list[str]:
+        return [incident.state.value for incident in self.machine.state.incidents]
 
     def post(self, body: EventBody) -> list[Instruction]:
         self._number += 1
@@ -146,9 +154,9 @@ def test_operators_see_from_the_start_that_it_does_not_recover_in_process(
 
 
 def test_one_that_prints_runs_with_its_first_iteration(cluster: Cluster) -> None:
-    assert cluster.task.phase is TaskPhase.STARTING
+    assert cluster.phase == "starting"
     cluster.commit(10)
-    assert cluster.task.phase is TaskPhase.RUNNING
+    assert cluster.phase == "running"
     assert (cluster.task.iteration, cluster.task.tokens_per_s) == (10, None)
 
 
@@ -158,17 +166,17 @@ def test_one_that_prints_nothing_runs_once_its_processes_have_lived_for_a_while(
     assert not [t for t in cluster.of_kind(SetTimer) if isinstance(t.timer, StartOverdue)]
     cluster.fire(CommandLives)
     assert cluster.now == POLICY.command_settle_s
-    assert cluster.task.phase is TaskPhase.RUNNING
+    assert cluster.phase == "running"
     assert "has printed no iteration" in cluster.task.note
 
 
 def test_a_start_that_is_not_heard_of_is_no_life() -> None:
     cluster = Cluster()
     cluster.fire(CommandLives)
-    assert cluster.task.phase is TaskPhase.STARTING
+    assert cluster.phase == "starting"
     cluster.start()
     cluster.fire(CommandLives)
-    assert cluster.task.phase is TaskPhase.RUNNING
+    assert cluster.phase == "running"
 
 
 def test_a_broken_rank_starts_all_processes_anew(cluster: Cluster) -> None:
@@ -179,11 +187,11 @@ def test_a_broken_rank_starts_all_processes_anew(cluster: Cluster) -> None:
     start = cluster.of_kind(StartRanks)[-1]
     assert (start.generation, start.global_ranks, dict(start.continues)) == (2, (0, 1), {})
     [incident] = cluster.machine.state.incidents
-    assert (incident.action, incident.state) == ("restart", IncidentState.ACTING)
+    assert incident.action == "restart"
     cluster.start()
-    assert incident.state is IncidentState.ACTING
+    assert cluster.incident_states == ["acting"]
     cluster.commit(2)
-    assert incident.state is IncidentState.RESOLVED
+    assert cluster.incident_states == ["resolved"]
     assert (cluster.task.iteration, cluster.task.num_rerun_iterations) == (3, 1)
 
 
@@ -202,7 +210,7 @@ def test_after_a_restart_one_that_has_printed_is_late_by_its_own_limit(cluster: 
     cluster.halt(1)
     cluster.start()
     cluster.fire(CommandLives)
-    assert cluster.task.phase is TaskPhase.STARTING
+    assert cluster.phase == "starting"
     cluster.fire(StartOverdue)
     assert cluster.machine.state.incidents[-1].evidence[0].kind == "overdue"
     assert "within 300 s" in cluster.machine.state.incidents[-1].evidence[0].summary
@@ -229,7 +237,7 @@ def test_it_is_finished_when_all_its_processes_have_ended_with_0(cluster: Cluste
             )
         )
         cluster.exit(number, exit_code=0)
-    assert cluster.task.phase is TaskPhase.FINISHED
+    assert cluster.phase == "finished"
     assert not cluster.machine.state.incidents
 
 
@@ -244,10 +252,10 @@ def test_one_that_breaks_again_and_again_is_held(cluster: Cluster) -> None:
     for _ in range(POLICY.max_recoveries):
         break_once(cluster)
         cluster.fire(CommandLives)
-        assert cluster.task.phase is TaskPhase.RUNNING
+        assert cluster.phase == "running"
     cluster.exit(0, exit_code=1)
     cluster.halt(1)
-    assert cluster.machine.state.incidents[-1].state is IncidentState.HELD
+    assert cluster.incident_states[-1] == "held"
 
 
 def test_after_a_long_life_the_recoveries_before_do_not_count(cluster: Cluster) -> None:
@@ -272,4 +280,4 @@ def test_silence_of_ranks_that_never_print_does_not_speak_against_a_node_out_of_
         cluster.post(PeerProbed(printing, silent, "answered"))
     assert cluster.now > POLICY.unreachable_limit_s
     assert cluster.machine.state.nodes[printing].condition is NodeCondition.UNREACHABLE
-    assert cluster.task.phase is TaskPhase.RUNNING
+    assert cluster.phase == "running"
