@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from nodeagent.clock import Clock
+from nodeagent.command_ranks import CommandRanks
 from nodeagent.commands import Command, Commands
 from nodeagent.finding_store import FindingStore
 from nodeagent.health import NodeHealth
@@ -31,7 +32,7 @@ from nodeagent.outbox_file import OutboxFile
 from nodeagent.probes.gpu import NvmlGpus
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.probes.processes import rss_bytes
-from nodeagent.processes import RankProcesses
+from nodeagent.processes import RankProcesses, Witnesses
 from nodeagent.protocol.codec import MAX_LINE_BYTES
 from nodeagent.protocol.ids import AgentId, NodeId
 from nodeagent.protocol.messages import Attach
@@ -123,9 +124,10 @@ class Agent:
         kernel = KernelWatch(KernelLog(settings.kernel_log), clock, self._findings.report)
         self._causes = MemoryKillCauses(clock, kernel.read)
         kernel.tell(self._causes.kills)
-        self._processes = RankProcesses(
-            files, self._outbox, clock, self._spawn, self._hub.drained, self._causes
+        witnesses = Witnesses(
+            self._hub.drained, self._causes, CommandRanks(files, self._outbox, clock)
         )
+        self._processes = RankProcesses(files, self._outbox, clock, self._spawn, witnesses)
         self._health = NodeHealth(
             kernel, self._findings, clock, state_dir, self._processes.living, NvmlGpus()
         )

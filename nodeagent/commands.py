@@ -227,6 +227,8 @@ class Commands:
         for rank in self._processes.living():
             if rank.key in to_halt and whole is not None:
                 self._hub.halt(rank.pid, whole)
+            if rank.key in to_halt and rank.is_command:
+                self._processes.commands.halt(rank)
 
     def _stop(self, command: StopRanks) -> None:
         if command.only:
@@ -241,7 +243,9 @@ class Commands:
         to_stop = plan_stop(command.task, command.generation, self._processes.living())
         for rank in self._processes.living():
             if rank.key in to_stop:
-                if command.is_graceful:
+                if command.is_graceful and rank.is_command:
+                    rank.terminate()
+                elif command.is_graceful:
                     self._hub.stop_at_boundary(rank.pid)
                 else:
                     rank.kill()

@@ -21,6 +21,11 @@ def kill(pidfd: int) -> None:
     send(pidfd, signal.SIGKILL)
 
 
+def terminate(pidfd: int) -> None:
+    """Send SIGTERM; nothing happens if the process has ended."""
+    send(pidfd, signal.SIGTERM)
+
+
 def send(pidfd: int, number: signal.Signals) -> None:
     """Send a signal; nothing happens if the process has ended."""
     try:

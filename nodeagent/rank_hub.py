@@ -62,6 +62,10 @@ class Rank(Protocol):
     """A rank's process, as far as its connections need it."""
 
     @property
+    def pid(self) -> int:
+        """The process; another one may speak for it where it is a command."""
+
+    @property
     def key(self) -> RankKey:
         """The rank that it is now."""
 
@@ -222,7 +226,7 @@ class RankHub:
                 case RankReport() if hello is not None:
                     self._take_report(channel, hello, rank, message)
                 case RankPulse() if hello is not None:
-                    self._owner.pulse(hello.pid, message)
+                    self._owner.pulse(hello.pid if rank is None else rank.pid, message)
                 case RankStands() if hello is not None:
                     answer = self._answers.get((hello.pid, message.number))
                     if answer is not None and not answer.done():
@@ -272,7 +276,9 @@ class RankHub:
     def _take_report(
         self, channel: LineChannel, hello: RankHello, rank: Rank | None, report: RankReport
     ) -> None:
-        name = _key_of(hello).process(hello.pid) if rank is None else rank.name
+        name = _key_of(hello).process(hello.pid)
+        if rank is not None and rank.pid == hello.pid:
+            name = rank.name
         mark = Mark(scope=MarkScope.INTAKE, name=name, value=report.seq)
         if rank is not None and rank.is_foreign:
             self._outbox.advance(mark.scope, mark.name, mark.value)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from nodeagent.pidfd import kill, open_pidfd
+from nodeagent.pidfd import kill, open_pidfd, terminate
 from nodeagent.probes.processes import is_running, rss_bytes
 from nodeagent.protocol.local import RankPulse
 from nodeagent.protocol.messages import RankStatus
@@ -35,6 +35,8 @@ class RankProcess:
     pidfd: int | None = None
     is_cold: bool = False
     is_killed_here: bool = False
+    is_attached: bool = False
+    """Its program, a command, speaks for itself."""
     iteration: int = 0
     duration_s: float = 0.0
     busy_s: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_BUSY))
@@ -44,6 +46,11 @@ class RankProcess:
     def pid(self) -> int:
         """Its pid."""
         return self.record.pid
+
+    @property
+    def is_command(self) -> bool:
+        """Whether its program is not ours."""
+        return self.record.launch.command is not None
 
     @property
     def born(self) -> RankKey:
@@ -93,6 +100,11 @@ class RankProcess:
         if self.pidfd is not None:
             self.is_killed_here = True
             kill(self.pidfd)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process itself; nothing happens if it is gone."""
+        if self.pidfd is not None:
+            terminate(self.pidfd)
 
     def release(self) -> None:
         """Let go of the process, whose exit is stored, and tell who waits for that."""

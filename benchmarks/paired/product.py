@@ -151,8 +151,8 @@ class Product:
 
 
 def _build_loop(launch: RankLaunch, place: Place) -> Loop:
-    loop = build_loop(Context(launch.training, place))
-    if not launch.training.shard_optimizer:
+    loop = build_loop(Context(launch.settings, place))
+    if not launch.settings.shard_optimizer:
         return loop
     assert isinstance(loop.optimizer, MegatronOptimizer)
     return replace(loop, optimizer=ShardedOptimizer(loop.optimizer))

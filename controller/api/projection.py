@@ -92,7 +92,7 @@ def _task(task: TaskState, max_losses: int | None) -> TaskView:
     spec = task.spec
     newest = sorted(task.losses)[-max_losses if max_losses else 0 :]
     flops_per_s = None
-    if task.mean_iteration_s and task.waf:
+    if task.mean_iteration_s and task.waf and spec.flops_per_iteration:
         flops_per_s = spec.flops_per_iteration / task.mean_iteration_s
     return TaskView(
         name=spec.task,

@@ -238,6 +238,8 @@ def _parked(task: TaskState) -> Parked:
 def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> Decision:
     if task.unsupported:
         decision = decide(_parked(task), goal.layout, {}, excluded=("peer", "memory"))
+        if task.spec.is_command:
+            return replace(decision, reason="restart: a command goes on from its own checkpoints")
         names = ", ".join(each.partition(": ")[0] for each in task.unsupported)
         return replace(decision, reason=f"restart from disk: not in process with {names}")
     excluded: tuple[Source, ...] = ()

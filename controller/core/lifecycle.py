@@ -11,6 +11,7 @@ it. Generations that follow one another in the same processes are begun in
 import math
 from collections.abc import Iterable, Mapping
 
+from controller.core.commands import watch_command
 from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
 from controller.core.parking import halt_again, note_loss
 from controller.core.phases import NodeCondition, TaskPhase
@@ -78,9 +79,15 @@ def begin_generation(
     task.stopped_nodes = set()
     task.tokens_per_s = None
     task.committed_at = None
+    task.reporter = None
     task.become(TaskPhase.STARTING)
     _send_start(turn, task, tuple(task.ranks))
-    turn.set_timer(StartOverdue(task.spec.task, task.generation), turn.policy.start_limit_s)
+    if task.spec.is_command:
+        watch_command(turn, task)
+    # What has never printed an iteration is not late with one.
+    if not task.spec.is_command or task.iteration:
+        limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
+        turn.set_timer(StartOverdue(task.spec.task, task.generation), limit_s)
     nodes = ", ".join(sorted({worker.node for worker in task.placement}))
     num_new = sum(rank.continues is None for rank in task.ranks.values())
     turn.tell(
@@ -176,7 +183,8 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
         turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
     _send_stop(turn, task, task.nodes)
     if is_graceful:
-        turn.set_timer(StopOverdue(task.spec.task, task.generation), turn.policy.stop_limit_s)
+        limit_s = task.spec.stop_limit_s or turn.policy.stop_limit_s
+        turn.set_timer(StopOverdue(task.spec.task, task.generation), limit_s)
     finish_stop(turn, task)
 
 

@@ -8,6 +8,7 @@ that the world can do; ``InvariantViolationError`` is our own bug.
 from collections.abc import Sequence
 from typing import assert_never
 
+from controller.core.commands import NOT_IN_PROCESS, take_life
 from controller.core.cures import settle, take_hangs
 from controller.core.events import (
     CommandFailed,
@@ -52,6 +53,7 @@ from controller.core.state import ClusterState, NodeSpec, NodeState
 from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
+    CommandLives,
     HaltOverdue,
     InspectionOverdue,
     IterationOverdue,
@@ -60,6 +62,7 @@ from controller.core.timers import (
     SettleIncident,
     StartOverdue,
     StopOverdue,
+    TaskTimer,
     Timer,
 )
 from controller.core.turn import Turn
@@ -84,7 +87,7 @@ class Machine:
         self.policy = policy
         self.state = ClusterState(
             nodes={node.node: NodeState(spec=node) for node in nodes},
-            tasks={task.task: TaskState(spec=task) for task in tasks},
+            tasks={task.task: _new_task(task) for task in tasks},
         )
         self._num_events = 0
         self._place_at_start()
@@ -164,6 +167,10 @@ class Machine:
                 assert_never(body)
 
 
+def _new_task(spec: TaskSpec) -> TaskState:
+    return TaskState(spec, unsupported=(NOT_IN_PROCESS,) if spec.is_command else ())
+
+
 def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
     task = turn.state.tasks.get(event.task)
     if task is None or event.generation != task.generation:
@@ -192,30 +199,35 @@ def _fire(turn: Turn, timer: Timer) -> None:
                 settle(turn, incident)
         case JudgeNode():
             judge_node(turn, turn.state.nodes[timer.node])
+        case _:
+            task = turn.state.tasks[timer.task]
+            if task.generation == timer.generation:
+                _fire_of_task(turn, task, timer)
+
+
+def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
+    """A timer of the task's present generation has run out."""
+    match timer:
         case StartOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation and task.phase is TaskPhase.STARTING:
-                text = f"no iteration was committed within {turn.policy.start_limit_s:.0f} s"
+            if task.phase is TaskPhase.STARTING:
+                limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
+                text = f"no iteration was committed within {limit_s:.0f} s"
                 take_evidence(turn, task, _evidence(turn, task, "overdue", text))
+        case CommandLives():
+            take_life(turn, task)
         case StopOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation and task.phase is TaskPhase.STOPPING:
+            if task.phase is TaskPhase.STOPPING:
                 note = "did not stop at an iteration boundary: killed"
                 turn.tell("warning", "stop", task.spec.task, note)
                 stop(turn, task, is_graceful=False, intent=task.intent, note=note)
         case HaltOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation:
-                _hasten(turn, task)
+            _hasten(turn, task)
         case PrepareOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation:
-                end_preparation(task)
+            end_preparation(task)
         case IterationOverdue() | InspectionOverdue():
-            take_timer(turn, turn.state.tasks[timer.task], timer)
+            take_timer(turn, task, timer)
         case CapacityOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.parking and task.generation == timer.generation:
+            if task.parking:
                 task.parking.is_impatient = True
         case _:
             assert_never(timer)

@@ -71,6 +71,8 @@ def _expect_iteration(turn: Turn, task: TaskState) -> None:
         return
     watch.iteration = max(task.newest_iteration, task.state_iteration)
     limit_s = watch.pace.limit_s(turn.policy, is_long=spec.is_long(watch.iteration + 1))
+    if spec.is_command:
+        limit_s = max(limit_s, turn.policy.command_hang_s)
     turn.set_timer(IterationOverdue(spec.task, task.generation), limit_s)
 
 

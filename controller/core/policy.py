@@ -28,6 +28,8 @@ class Policy:
         slow_factor: Ranks that still begin new micro-batches hang after this multiple of the limit.
         answer_limit_s: How long a rank of a stalled task may take to say where it stands.
         inspection_limit_s: How long all looks at such ranks may take together, per node.
+        command_hang_s: The least that a command may take for an iteration: nobody knows when it
+            evaluates or saves, and its ranks can't be asked.
         late_factor: Iterations are late, and a rank a straggler, above this multiple of what is usual.
         late_iterations: Iterations whose median is called late, so that noise is no alarm.
         straggler_beats: Heartbeats in which a rank must have been slower than its peers.
@@ -40,6 +42,8 @@ class Policy:
         vanished_after_s: A rank that its node does not list any more is gone after this, if no
             exit was reported.
         start_limit_s: A generation must commit its first iteration within this.
+        command_settle_s: A command that has never printed an iteration counts as running after this.
+        command_proof_s: And is taken to make progress after this.
         stop_limit_s: A graceful stop must end within this; then the ranks are killed.
         halt_limit_s: Ranks that were told to park must have done so within this, or within
             ``stall_factor`` iterations if that is longer; who has not, hangs.
@@ -74,6 +78,7 @@ class Policy:
     slow_factor: float = 2.0
     answer_limit_s: float = 0.3
     inspection_limit_s: float = 1.0
+    command_hang_s: float = 600.0
     late_factor: float = 1.1
     late_iterations: int = 5
     straggler_beats: int = 3
@@ -83,6 +88,8 @@ class Policy:
     unreachable_limit_s: float = 60.0
     vanished_after_s: float = 4.0
     start_limit_s: float = 120.0
+    command_settle_s: float = 30.0
+    command_proof_s: float = 600.0
     stop_limit_s: float = 30.0
     halt_limit_s: float = 2.0
     prepare_limit_s: float = 60.0

@@ -36,6 +36,15 @@ class StartOverdue:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandLives:
+    """The processes of a command have had time to fail, and may have printed nothing."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["command_lives"] = "command_lives"
+
+
+@dataclass(frozen=True, slots=True)
 class StopOverdue:
     """A graceful stop should have ended by now."""
 
@@ -89,14 +98,16 @@ class InspectionOverdue:
     kind: Literal["inspection_overdue"] = "inspection_overdue"
 
 
-Timer = (
-    SettleIncident
-    | JudgeNode
-    | StartOverdue
+TaskTimer = (
+    StartOverdue
     | StopOverdue
     | HaltOverdue
-    | CapacityOverdue
-    | PrepareOverdue
     | IterationOverdue
     | InspectionOverdue
+    | CapacityOverdue
+    | PrepareOverdue
+    | CommandLives
 )
+"""Timers of one generation of a task."""
+
+Timer = SettleIncident | JudgeNode | TaskTimer

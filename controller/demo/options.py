@@ -153,8 +153,8 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
     profiles = load_task_profiles(arguments.tasks) if arguments.tasks else default_task_profiles()
     _check_fit(profiles, arguments.nodes, arguments.workers_per_node)
     for profile in profiles:
-        shape = profile.model
-        load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
+        if (shape := profile.model) is not None:
+            load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
     nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
     sizes = {TaskId(profile.name): profile.workers for profile in profiles}
     return DemoOptions(

@@ -22,6 +22,7 @@ from controller.core.events import (
 )
 from controller.core.instructions import AnswerRequest
 from controller.core.machine import Machine
+from controller.core.phases import TaskPhase
 from controller.core.state import NodeSpec
 from controller.core.tasks import TaskSpec
 from controller.demo.cluster import LocalCluster
@@ -34,6 +35,7 @@ from controller.demo.schedule import DrillSchedule, has_settled, why_stuck
 from controller.fleet.address import NodeAddress
 from controller.fleet.fleet import SshFleet
 from controller.fleet.link import Identity
+from controller.launches import CommandTask, TaskProgram
 from controller.runtime import Runtime, Surroundings
 from controller.store.eventlog import EventLog
 from controller.store.journal import Journal
@@ -71,7 +73,7 @@ class Session:
             self._journal,
             clock,
             {
-                TaskId(profile.name): _training_spec(profile, options, checkpoints)
+                TaskId(profile.name): _program(profile, options, checkpoints)
                 for profile in options.profiles
             },
         )
@@ -136,7 +138,9 @@ class Session:
 
     def _has_reached_target(self) -> bool:
         target, tasks = self._options.num_iterations, self._runtime.machine.state.tasks.values()
-        return target is not None and all(task.iteration >= target for task in tasks)
+        return target is not None and all(
+            task.iteration >= target or task.phase is TaskPhase.FINISHED for task in tasks
+        )
 
     async def _reach_the_end(self) -> None:
         """Run drills when due; return when a console ends the demo, or a headless run is over."""
@@ -248,23 +252,30 @@ def _address(node: LocalNode) -> NodeAddress:
 
 
 def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
+    model, command = profile.model, profile.command
+    num_samples = profile.num_micro_batches * profile.micro_batch_size
     return TaskSpec(
         task=TaskId(profile.name),
         weight=profile.weight,
         workers=profile.workers,
         min_workers=profile.min_workers,
         table=profile.throughput,
-        flops_per_iteration=profile.model.flops_per_sample()
-        * profile.num_micro_batches
-        * profile.micro_batch_size,
-        num_iterations=num_iterations,
+        flops_per_iteration=model.flops_per_sample() * num_samples if model else 0.0,
+        # A command ends when it likes.
+        num_iterations=num_iterations if command is None else None,
         num_micro_batches=profile.num_micro_batches,
         is_sharded=profile.shard_optimizer,
         long_intervals=(profile.checkpoint_interval,),
+        is_command=command is not None,
+        start_limit_s=command.start_limit_s if command else None,
+        stop_limit_s=command.stop_limit_s if command else None,
     )
 
 
-def _training_spec(profile: TaskProfile, options: DemoOptions, checkpoints: Path) -> TrainingSpec:
+def _program(profile: TaskProfile, options: DemoOptions, checkpoints: Path) -> TaskProgram:
+    if profile.command is not None:
+        return CommandTask(profile.command, str(checkpoints / profile.name))
+    assert profile.model is not None, "a profile has a command or a model"
     return TrainingSpec(
         model=profile.model,
         program=profile.program,

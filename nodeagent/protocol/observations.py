@@ -108,20 +108,23 @@ class LaunchFailed(Observation):
 class IterationCommitted(Observation):
     """All ranks of the task applied the update of ``iteration``. Reported by global rank 0 only.
 
+    A command's iterations are read from its log, by whichever rank prints them; it may print one line
+    for several. What it does not say is None.
+
     Attributes:
         iteration: Counted from 1.
         loss: Mean loss per token over the global batch, before the update.
         duration_s: Seconds since the iteration began.
-        num_tokens: Tokens of the global batch.
+        num_tokens: Tokens of the global batch; 0 where that is not known.
         grad_norm: L2 norm of the whole gradient before clipping.
     """
 
     kind: Literal["iteration_committed"] = "iteration_committed"
     iteration: int
-    loss: float
+    loss: float | None
     duration_s: float
     num_tokens: int
-    grad_norm: float
+    grad_norm: float | None
     num_recomputed: int = 0
     """Micro-batches of it that had been computed before a fault, and were computed again."""
     num_saved: int = 0

@@ -188,13 +188,13 @@ class _Process:
 
     def _place_of(self, launch: RankLaunch, global_rank: int) -> Place:
         if self._device is None:
-            self._device = prepare_device(launch.backend, launch.worker, launch.training.seed)
+            self._device = prepare_device(launch.backend, launch.worker, launch.settings.seed)
         return Place(global_rank, launch.layout, self._device)
 
     def _build(self, launch: RankLaunch, place: Place) -> Training:
-        loop = build_loop(Context(launch.training, place))
+        loop = build_loop(Context(launch.settings, place))
         self._unsupported = restart_reasons(loop)
-        if launch.training.shard_optimizer:
+        if launch.settings.shard_optimizer:
             loop = _with_sharded_optimizer(loop)
         return Training(loop, Surroundings(self._link, self._halted, _CLOCK.monotonic_s))
 
@@ -288,7 +288,7 @@ def _with_sharded_optimizer(loop: Loop) -> Loop:
 
 
 def _check(launch: RankLaunch) -> None:
-    layout, training = launch.layout, launch.training
+    layout, training = launch.layout, launch.settings
     if launch.global_rank >= layout.num_workers:
         raise LaunchError(f"rank {launch.global_rank} of a world of {layout.num_workers}")
     misfit = training.model.misfit(layout) if training.program is None else None

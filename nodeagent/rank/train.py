@@ -212,7 +212,7 @@ class Training:
             HaltedError: The generation was halted.
             Exception: Whatever else interrupted the iteration.
         """
-        spec = self.launch.training
+        spec = self.launch.settings
         while spec.num_iterations is None or self.committed < spec.num_iterations:
             is_last = self.iteration == spec.num_iterations
             vote, (_, is_stop_wanted, is_copying) = self._iterate()
@@ -269,7 +269,7 @@ class Training:
 
     def _pace(self, place: Place) -> None:
         """Wait until a micro-batch has taken its part of the iteration's floor."""
-        spec = self.launch.training
+        spec = self.launch.settings
         if spec.iteration_floor_s > 0:
             floor_s = spec.iteration_floor_s * place.layout.dp / spec.num_micro_batches
             elapsed_s = self._around.monotonic_s() - self._paced_at
@@ -323,7 +323,7 @@ class Training:
 
     def _copy(self, iteration: int) -> None:
         """Begin an in-memory checkpoint, if one is due."""
-        interval = self.launch.training.memory_interval
+        interval = self.launch.settings.memory_interval
         if not interval or iteration % interval:
             return
         if self._memory.needs_group:

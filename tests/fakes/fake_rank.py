@@ -111,7 +111,7 @@ def launch(
 
 def script_of(rank: RankLaunch) -> Script:
     """Return the script in a launch."""
-    return Script.model_validate_json(rank.training.data_path)
+    return Script.model_validate_json(rank.settings.data_path)
 
 
 def _hold_the_lock() -> None:

@@ -33,6 +33,7 @@ BORN = RankKey(TASK, Generation(1), 0)
 
 @dataclass
 class Process:
+    pid: int = PID
     key: RankKey = BORN
     name: str = BORN.process(PID)
     num_reports: int = 0
