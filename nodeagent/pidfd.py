@@ -24,6 +24,14 @@ def kill(pidfd: int) -> None:
         return
 
 
+def stop(pidfd: int) -> None:
+    """Send SIGSTOP; nothing happens if the process has ended."""
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+    except ProcessLookupError:
+        return
+
+
 async def wait_ended(pidfd: int) -> None:
     """Wait until the process has ended; a zombie has."""
     loop = asyncio.get_running_loop()

@@ -9,7 +9,7 @@ import asyncio
 import os
 from dataclasses import dataclass, field
 
-from nodeagent.pidfd import kill, open_pidfd
+from nodeagent.pidfd import kill, open_pidfd, stop
 from nodeagent.probes.processes import is_running, rss_bytes
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.training import RankLaunch
@@ -73,6 +73,11 @@ class RankProcess:
         """Send SIGKILL to the process itself, stopped or not; nothing happens if it is gone."""
         if self.pidfd is not None:
             kill(self.pidfd)
+
+    def stop(self) -> None:
+        """Send SIGSTOP to the process; nothing happens if it is gone."""
+        if self.pidfd is not None:
+            stop(self.pidfd)
 
     def release(self) -> None:
         """Let go of the process, whose exit is stored, and tell who waits for that."""

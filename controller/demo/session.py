@@ -25,7 +25,8 @@ from controller.core.policy import Policy
 from controller.core.state import NodeSpec
 from controller.core.tasks import TaskSpec
 from controller.demo.cluster import LocalCluster
-from controller.demo.drills import DRILLS, LocalDrillGround
+from controller.demo.drillground import LocalDrillGround
+from controller.demo.drills import OFFERED
 from controller.demo.hub import Hub
 from controller.demo.localnode import LocalNode
 from controller.demo.options import DemoOptions
@@ -88,8 +89,13 @@ class Session:
             self._fleet,
             cluster,
             lambda node: self._runtime.machine.state.nodes[node].agent_pid,
+            self._rank_pid,
             lambda text: self._hub.say("drill", text),
         )
+
+    def _rank_pid(self, task: TaskId, global_rank: int) -> int | None:
+        rank = self._runtime.machine.state.tasks[task].ranks.get(global_rank)
+        return rank.pid if rank is not None else None
 
     def view(self, max_losses: int | None = 120) -> ClusterView:
         """Return the cluster as operators see it now."""
@@ -98,7 +104,7 @@ class Session:
             started_wall_s=self._clock.started_wall_s,
             is_auto_heal=self._options.is_auto_heal,
             is_closing=self._is_closing,
-            drills=DRILLS,
+            drills=OFFERED,
             max_losses=max_losses,
         )
         return project(self._runtime.machine.state, self._clock.now(), frame)

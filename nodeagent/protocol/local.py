@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
@@ -87,10 +88,11 @@ class Join(_Local):
     launch: RankLaunch
 
 
-class RaiseInRank(_Local):
-    """Drill: raise an exception inside the next micro-batch."""
+class BreakRank(_Local):
+    """Drill: stage a fault at the next micro-batch."""
 
-    kind: Literal["raise_in_rank"] = "raise_in_rank"
+    kind: Literal["break_rank"] = "break_rank"
+    fault: RankFault
 
 
 class ForkRank(_Local):
@@ -130,7 +132,7 @@ class ForkRefused(_Local):
 
 FromRank = Annotated[RankHello | RankReport | RankPulse | StoreCall, Field(discriminator="kind")]
 ToRank = Annotated[
-    ReportStored | StopAtBoundary | Halt | Join | RaiseInRank | StoreReply,
+    ReportStored | StopAtBoundary | Halt | Join | BreakRank | StoreReply,
     Field(discriminator="kind"),
 ]
 FromTemplate = Annotated[TemplateHello | RankForked | ForkRefused, Field(discriminator="kind")]

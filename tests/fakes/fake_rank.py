@@ -23,9 +23,9 @@ from pydantic import BaseModel, TypeAdapter
 from nodeagent.probes.processes import read_stat
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import (
+    BreakRank,
     Halt,
     Join,
-    RaiseInRank,
     RankHello,
     RankPulse,
     RankReport,
@@ -184,7 +184,7 @@ class FakeRank:
                     RankDone(**self._identity(), iteration=self._iteration, reason="stopped")
                 )
                 self._stop_reason = "stopped"
-            case RaiseInRank():
+            case BreakRank():
                 self._raise()
             case Halt():
                 self._halt(message)
