@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from controller.classify import command as classify, options as classify_options
 from controller.demo import command as demo, options as demo_options
+from controller.demo.matrix import command as drill, options as drill_options
 
 _DESCRIPTION = """\
 Unicron keeps Megatron training alive: it names faults, takes the cheapest cure, and divides the
@@ -40,8 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " severity, the line that shows it, and what to do first.",
         )
     )
+    drill_options.add_arguments(
+        commands.add_parser(
+            "drill",
+            help="explain what can be broken on purpose, and check that it is seen for what it is",
+            description="Drills stage faults in a local cluster. Every one is explained, and the"
+            " matrix runs them all and compares what was seen with what should be.",
+        )
+    )
     parsed = parser.parse_args(arguments)
-    return classify.run(parsed) if parsed.command == "classify" else demo.run(parsed)
+    run = {"demo": demo.run, "classify": classify.run, "drill": drill.run}[parsed.command]
+    return run(parsed)
 
 
 if __name__ == "__main__":
