@@ -29,8 +29,8 @@ def struck(
     """Return the ranks of a task whose rank 1 was told to stage ``fault`` after two iterations."""
     ranks = launches(spec, Layout(dp=dp), task=task)
     host.start(ranks)
-    losses = host.record(ranks[0]).loss_by_iteration
-    host.wait_for(lambda: len(losses) >= 2)
+    record = host.record(ranks[0])
+    host.wait_for(lambda: len(record.loss_by_iteration) >= 2)
     host.send(ranks[1], BreakRank(fault=fault))
     return ranks
 
@@ -96,15 +96,14 @@ def test_rank_that_does_not_enter_a_collective_leaves_its_peer_waiting(
 ) -> None:
     spec = paced.model_copy(update={"num_iterations": None})
     ranks = struck(host, spec, "hangs", RankFault(kind="hang"))
-    losses = host.record(ranks[0]).loss_by_iteration
     sound = launches(spec, Layout(), task="beside")
     host.start(sound)
     # A task beside it shows that time passes: no iteration of the hanging one is committed in it.
-    beside = host.record(sound[0]).loss_by_iteration
-    host.wait_for(lambda: len(beside) >= 5)
-    num_committed = len(losses)
-    host.wait_for(lambda: len(beside) >= 15)
-    assert len(losses) == num_committed
+    hanging, beside = host.record(ranks[0]), host.record(sound[0])
+    host.wait_for(lambda: len(beside.loss_by_iteration) >= 5)
+    num_committed = len(hanging.loss_by_iteration)
+    host.wait_for(lambda: len(beside.loss_by_iteration) >= 15)
+    assert len(hanging.loss_by_iteration) == num_committed
     for launch in ranks:
         assert not host.record(launch).of_kind("rank_raised")
         assert not host.has_ended(launch)
