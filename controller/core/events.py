@@ -137,6 +137,16 @@ class PlanRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class UncordonRequested:
+    """An operator wants an isolated node back in service; forced, even if its checks do not pass."""
+
+    request_id: str
+    actor: str
+    node: NodeId
+    is_forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DrillRequested:
     """Someone asked to break something on purpose; fields left None are chosen by the core."""
 
@@ -161,6 +171,7 @@ EventBody = (
     | PlanApproved
     | PlanRejected
     | PlanRequested
+    | UncordonRequested
     | DrillRequested
 )
 

@@ -54,7 +54,7 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
         if other is not task and other.occupied_workers & wanted:
             return f"waits for workers of {other.spec.task}"
     for node in sorted({worker.node for worker in wanted}):
-        if turn.state.nodes[node].condition is not NodeCondition.HEALTHY:
+        if not turn.state.nodes[node].is_in_service:
             return f"waits for node {node}"
     return None
 

@@ -36,6 +36,13 @@ class Policy:
             before it goes on without them.
         max_recoveries: Recoveries of a task without a new iteration between them, after which it
             is handed to the operator.
+        network_alerts: Network faults of one node within ``network_window_s`` that isolate it.
+        network_window_s: How long a network fault counts.
+        restarts: SEV2 faults on one node within ``restart_window_s`` that isolate it.
+        gpu_faults: The same of CUDA errors and illegal memory accesses on one GPU.
+        restart_window_s: How long a SEV2 fault counts.
+        correlation_s: What a node's probes find within this of a fault there belongs to it.
+        counts_drills: Whether faults made by drills speak against a node like real ones.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
         step_s: Expected duration of each step of a transition, until a task has taught better.
     """
@@ -55,6 +62,13 @@ class Policy:
     prepare_limit_s: float = 60.0
     capacity_limit_s: float = 2.0
     max_recoveries: int = 3
+    network_alerts: int = 2
+    network_window_s: float = 300.0
+    restarts: int = 3
+    gpu_faults: int = 2
+    restart_window_s: float = 3600.0
+    correlation_s: float = 10.0
+    counts_drills: bool = False
     worker_mtbf_s: float = 2000 * 3600.0
     step_s: Mapping[Step, float] = field(
         default_factory=lambda: {

@@ -39,6 +39,8 @@ def _note_new(task: TaskState, iteration: int, loss: float) -> None:
     task.iteration = iteration
     task.losses[iteration] = loss
     task.num_recoveries = 0
+    task.last_cure = None
+    task.suspects.clear()
 
 
 def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:

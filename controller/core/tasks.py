@@ -7,6 +7,7 @@ are properties, so that nothing has to be kept in step.
 from dataclasses import dataclass, field
 from typing import Literal
 
+from controller.core.handling import Cure
 from controller.core.phases import TASK_CHANGES, TaskPhase, advance
 from controller.core.placement import Placement, Worker
 from controller.core.transitions import Experience, Transition
@@ -181,6 +182,10 @@ class TaskState:
     tokens_per_s: float | None = None
     num_recoveries: int = 0
     """Recoveries since the last new iteration."""
+    last_cure: Cure | None = None
+    """What was last done about a fault since then."""
+    suspects: list[NodeId] = field(default_factory=list)
+    """Nodes that were isolated since then because a restart there had not helped."""
 
     def become(self, phase: TaskPhase, note: str = "") -> None:
         """Change the phase along the table, with a note for operators."""

@@ -19,10 +19,10 @@ from controller.core.events import (
     PlanApproved,
     PlanRejected,
     PlanRequested,
+    UncordonRequested,
 )
 from controller.core.instructions import AnswerRequest
 from controller.core.machine import Machine
-from controller.core.policy import Policy
 from controller.core.state import ClusterState, NodeSpec
 from controller.core.tasks import TaskSpec
 from controller.demo.cluster import LocalCluster
@@ -58,7 +58,6 @@ class Session:
         cluster: LocalCluster,
         clock: SystemClock,
         screen: Screen,
-        policy: Policy | None = None,
     ) -> None:
         self._options = options
         self._clock = clock
@@ -71,7 +70,7 @@ class Session:
             Machine(
                 [NodeSpec(n.node, f"{n.host}:{n.port}", n.num_workers) for n in cluster.nodes],
                 [_task_spec(profile, options.num_iterations) for profile in options.profiles],
-                policy or Policy(is_auto_heal=options.is_auto_heal),
+                options.policy,
             ),
             self._journal,
             clock,
@@ -104,7 +103,7 @@ class Session:
         frame = Frame(
             cluster="demo",
             started_wall_s=self._clock.started_wall_s,
-            is_auto_heal=self._options.is_auto_heal,
+            is_auto_heal=self._options.policy.is_auto_heal,
             is_closing=self._is_closing,
             drills=OFFERED,
             max_losses=max_losses,
@@ -177,7 +176,7 @@ class Session:
 
     def _is_over(self, stuck_since: float) -> bool:
         """Whether a run that heals by itself has stood still for too long to go on."""
-        heals_alone = self._options.is_headless and self._options.is_auto_heal
+        heals_alone = self._options.is_headless and self._options.policy.is_auto_heal
         return heals_alone and self._clock.now() - stuck_since > _STUCK_LIMIT_S
 
     def _is_run_done(self) -> bool:
@@ -219,7 +218,11 @@ class _FleetEars:
 
 
 def _event_of(
-    command: wire.ApprovePlan | wire.RejectPlan | wire.RequestPlan | wire.RunDrill,
+    command: wire.ApprovePlan
+    | wire.RejectPlan
+    | wire.RequestPlan
+    | wire.UncordonNode
+    | wire.RunDrill,
 ) -> EventBody:
     match command:
         case wire.ApprovePlan():
@@ -230,6 +233,10 @@ def _event_of(
             )
         case wire.RequestPlan():
             return PlanRequested(command.request_id, command.actor)
+        case wire.UncordonNode():
+            return UncordonRequested(
+                command.request_id, command.actor, NodeId(command.node), command.is_forced
+            )
         case wire.RunDrill():
             return DrillRequested(
                 command.request_id,

@@ -2,13 +2,14 @@
 
 A fault that strikes a rank strikes at its next micro-batch, unless it is a signal. The method named
 is the detector that sees the fault as it is staged: an ECC error may be seen as an exception or in
-the kernel log, and both are drilled.
+the kernel log, and both are drilled. A link flaps where its changes are counted over time: that is
+statistical monitoring, whoever reports each of them.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from profiles.drills.drill import Culprit, Drill, Expectation, Method
+from profiles.drills.drill import Drill, Expectation, Method
 from profiles.drills.kernel import KERNEL_MESSAGES, KernelMessage
 from profiles.drills.raised import RAISED_BY_STATUS
 
@@ -35,10 +36,14 @@ def _of(status: str, method: Method) -> Expectation:
     """Return what table 1 and section 4 of the paper demand of ``status``."""
     if status in _SEVERITIES["SEV1"]:
         return Expectation(status, "SEV1", method, "reconfigure", "node")
-    culprit: Culprit = "node" if method == _HEALTH else "rank"
     if status in _SEVERITIES["SEV3"]:
-        return Expectation(status, "SEV3", method, "reattempt", culprit)
-    return Expectation(status, "SEV2", method, "restart", culprit)
+        return Expectation(status, "SEV3", method, "reattempt", "rank")
+    return Expectation(status, "SEV2", method, "restart", "rank")
+
+
+def _counted(status: str, method: Method) -> Expectation:
+    """Return what is expected of a network fault that no task suffers from: training is left alone."""
+    return Expectation(status, "SEV3", method, "none", "node")
 
 
 def _exception(status: str) -> Drill:
@@ -51,6 +56,12 @@ def _exception(status: str) -> Drill:
         _of(status, _PROPAGATION),
         ("status", status),
     )
+
+
+def _expected_of_node(status: str) -> Expectation:
+    if status == "none":
+        return _UNSEEN
+    return _counted(status, _HEALTH) if status in _SEVERITIES["SEV3"] else _of(status, _HEALTH)
 
 
 def _kernel(name: str, message: KernelMessage) -> Drill:
@@ -70,7 +81,7 @@ def _kernel(name: str, message: KernelMessage) -> Drill:
         f"Kernel message {name}",
         f"The node's kernel log gets {lines}; its ranks are not touched.",
         "node",
-        _UNSEEN if message.status == "none" else _of(message.status, _HEALTH),
+        _expected_of_node(message.status),
         ("line", name),
     )
 
@@ -137,7 +148,7 @@ DRILLS: Final[tuple[Drill, ...]] = (
         "link-flap", "Flapping link",
         "The node's kernel log says twice within a second that a port of an mlx5 NIC went down and up."
         " No interface is touched.",
-        "node", _of("link_flapping", _HEALTH),
+        "node", _counted("link_flapping", _STATISTICS),
     ),
     Drill(
         "lose-node", "Lose a node",

@@ -48,8 +48,9 @@ class Expectation:
         if self.severity == "none":
             told = "nothing is reported" if self.status == "none" else f"{self.status} is told"
             return f"{told}; training goes on"
+        is_held = self.ending == "held"
         cures = {
-            "none": "the task is held and its operator asked",
+            "none": "the task is held and its operator asked" if is_held else "it is counted",
             "reattempt": "the same processes try again",
             "restart": "a new process takes the rank, its peers go on",
             "reconfigure": "the node is isolated and a plan divides what is left",

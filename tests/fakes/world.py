@@ -44,6 +44,7 @@ from controller.core.invariants import check_invariants
 from controller.core.machine import Machine
 from controller.core.phases import NodeCondition
 from controller.core.placement import Worker
+from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
@@ -244,7 +245,7 @@ class World:
         self.beat(node.name)
         self.after(HEARTBEAT_S, lambda: self._beat(node))
 
-    def observe(self, node: FakeNode, observation: RankObservation) -> None:
+    def observe(self, node: FakeNode, observation: RankObservation | NodeFinding) -> None:
         """Report an observation; a node out of sight keeps it until it is back."""
         if not node.is_up:
             return
@@ -585,15 +586,30 @@ class World:
         node, rank = self.rank(task, global_rank)
         self.end_rank(node, rank, number=9)
 
-    def raise_in_rank(self, task: str, global_rank: int, kind: str = "ValueError") -> None:
-        """Have a rank raise an exception of its own; it then waits for the verdict."""
+    def raise_in_rank(
+        self,
+        task: str,
+        global_rank: int,
+        kind: str = "ValueError",
+        message: str = "bad batch",
+        *,
+        is_lasting: bool = True,
+    ) -> None:
+        """Have a rank raise an exception of its own; it then waits for the verdict.
+
+        One that is not lasting leaves the process fit for another try.
+        """
         node, rank = self.rank(task, global_rank)
         if rank.is_parked:
             return
         self.fail_peers(rank)
         rank.is_parked = True
-        rank.is_faulty = True
-        self._raise(node, rank, kind, "bad batch", is_own=True)
+        rank.is_faulty = is_lasting
+        self._raise(node, rank, kind, message, is_own=True)
+
+    def find(self, name: str, finding: NodeFinding) -> None:
+        """Let a probe of a node report."""
+        self.observe(self.nodes[NodeId(name)], finding)
 
     def vanish(self, name: str) -> None:
         """Let the ranks of a node be gone without a word, as after a restart of the machine."""

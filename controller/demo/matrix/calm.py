@@ -14,6 +14,8 @@ def why_not_calm(state: ClusterState) -> str | None:
     for node in state.nodes.values():
         if node.condition is not NodeCondition.HEALTHY:
             return f"{node.spec.node} is {node.condition}"
+        if node.isolated:
+            return f"{node.spec.node} is isolated"
     for task in state.tasks.values():
         if task.phase is not TaskPhase.RUNNING:
             return f"{task.spec.task} is {task.phase}"
@@ -53,7 +55,15 @@ def why_stalled(
     return ""
 
 
-def nodes_out(state: ClusterState) -> list[NodeId]:
-    """Return the nodes that are not in use any more: those that an operator would mend."""
-    in_use = {NodeCondition.EXPECTED, NodeCondition.HEALTHY, NodeCondition.UNREACHABLE}
-    return [name for name, node in state.nodes.items() if node.condition not in in_use]
+def lost_nodes(state: ClusterState) -> list[NodeId]:
+    """Return the nodes that an operator would bring back."""
+    return [name for name, node in state.nodes.items() if node.condition is NodeCondition.LOST]
+
+
+def isolated_nodes(state: ClusterState) -> list[NodeId]:
+    """Return the nodes in contact that an operator would take back into service."""
+    return [
+        name
+        for name, node in state.nodes.items()
+        if node.isolated and node.condition is NodeCondition.HEALTHY
+    ]

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Final
 
+from controller.core.policy import Policy
 from controller.demo.drills import DrillError
 from controller.demo.options import DemoOptions
 from profiles.drills.catalogue import DRILLS
@@ -100,8 +101,8 @@ def cluster_options(arguments: argparse.Namespace) -> DemoOptions:
         seed=1,
         num_iterations=None,
         is_headless=True,
-        is_auto_heal=True,
         is_json=False,
+        policy=Policy(is_auto_heal=True),
         drills=[],
         base_port=None,
         sshd=arguments.sshd,

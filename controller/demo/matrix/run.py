@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from controller.clock import SystemClock
-from controller.core.policy import Policy
 from controller.demo.cluster import LocalCluster
 from controller.demo.matrix.ear import Ear
 from controller.demo.matrix.row import Row
@@ -28,7 +27,7 @@ async def open_stage(options: DemoOptions, say: Say) -> AsyncIterator[Stage]:
     async with LocalCluster.start(
         options.num_nodes, options.workers_per_node, sshd=options.sshd, progress=say
     ) as cluster:
-        session = Session(options, cluster, clock, ear, Policy(is_auto_heal=True))
+        session = Session(options, cluster, clock, ear)
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             running = group.create_task(_serve(session, ended))

@@ -8,20 +8,22 @@ and a plan is asked for tasks that were held.
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable
 from typing import Final
 
 from controller.api.projection import incident_view
 from controller.api.views import IncidentView
 from controller.clock import Clock
-from controller.core.events import DrillRequested, PlanRequested
+from controller.core.events import DrillRequested, PlanRequested, UncordonRequested
 from controller.core.phases import IncidentState, TaskPhase
 from controller.demo.cluster import DemoError, LocalCluster
 from controller.demo.matrix.calm import (
     generations,
     have_advanced,
+    isolated_nodes,
     iterations,
-    nodes_out,
+    lost_nodes,
     why_not_calm,
     why_stalled,
 )
@@ -45,6 +47,9 @@ _LATE_S: Final = 2.5
 _UNHARMED_S: Final = 5.0
 _UNHARMED_ITERATIONS: Final = 4
 _CALM_ITERATIONS: Final = 2
+_LOGGED: Final = frozenset({"kernel-log", "link-flap", "memory-kill"})
+_REST_S: Final = 12.0
+"""How long a node is left alone before its kernel says something: it belonged to a younger fault."""
 _MEND_PAUSE_S: Final = 2.0
 
 
@@ -68,6 +73,7 @@ class Stage:
         self._ear = ear
         self._clock = clock
         self._numbers = itertools.count()
+        self._last_struck: dict[str, float] = {}
 
     async def become_calm(self) -> None:
         """Mend what is broken and wait until the cluster is whole and at rest.
@@ -76,53 +82,61 @@ class Stage:
             NotCalmError: It does not become so in time.
         """
         until = self._clock.now() + CALM_LIMIT_S
-        restored: set[NodeId] = set()
-        asked: set[str] = set()
-        since = iterations(self._session.state)
-        troubled_at = self._clock.now()
-        while (reason := why_not_calm(self._session.state)) or not have_advanced(
-            self._session.state, since, _CALM_ITERATIONS
-        ):
+        mended: set[str] = set()
+        since, troubled_at = iterations(self._session.state), self._clock.now()
+        while True:
+            now, reason = self._clock.now(), why_not_calm(self._session.state)
             if reason:
                 since = iterations(self._session.state)
             else:
-                troubled_at = self._clock.now()
-            if self._clock.now() > until:
+                troubled_at = now
+            if not reason and have_advanced(self._session.state, since, _CALM_ITERATIONS):
+                return
+            if now > until:
                 raise NotCalmError(reason or "a task does not advance")
-            if self._clock.now() - troubled_at > _MEND_PAUSE_S:
-                await self._mend(restored, asked)
+            if now - troubled_at > _MEND_PAUSE_S:
+                await self._mend(mended)
             await self._session.next_change()
 
-    async def _mend(self, restored: set[NodeId], asked: set[str]) -> None:
-        """Do once what an operator would: bring nodes back, have held tasks planned again."""
+    async def _mend(self, mended: set[str]) -> None:
+        """Do once each what an operator would: bring nodes back, have held tasks planned again."""
         state = self._session.state
-        for node in nodes_out(state):
-            if node not in restored:
-                restored.add(node)
-                try:
-                    await self._cluster.restore_node(node)
-                except DemoError as error:
-                    raise NotCalmError(str(error)) from error
-        is_whole = all(node not in nodes_out(state) for node in restored)
+        lost, isolated = lost_nodes(state), isolated_nodes(state)
+        for node in lost:
+            if node not in mended:
+                mended.add(node)
+                await self._restore(node)
+        for node in isolated:
+            if f"isolated {node}" not in mended:
+                mended.add(f"isolated {node}")
+                self._session.post(UncordonRequested(self._request_id(), ACTOR, node))
         held = {name for name, task in state.tasks.items() if task.phase is TaskPhase.HELD}
-        if is_whole and held - asked and state.pending_plan() is None:
-            asked.update(held)
-            self._session.post(PlanRequested(f"{ACTOR}-plan-{next(self._numbers)}", ACTOR))
+        if not (lost or isolated or state.pending_plan()) and held - mended:
+            mended.update(held)
+            self._session.post(PlanRequested(self._request_id(), ACTOR))
+
+    async def _restore(self, node: NodeId) -> None:
+        try:
+            await self._cluster.restore_node(node)
+        except DemoError as error:
+            raise NotCalmError(str(error)) from error
+
+    def _request_id(self) -> str:
+        return f"{ACTOR}-{next(self._numbers)}"
 
     async def run(self, drill: Drill) -> Row:
         """Run one drill on the calm cluster and return what was seen of it."""
-        number, state = next(self._numbers), self._session.state
-        struck = self._target(drill, number)
+        state = self._session.state
+        struck = self._target(drill)
+        if drill.family in _LOGGED:
+            await self._leave_alone(struck)
+        self._last_struck[struck.node] = self._last_struck[struck.name] = self._clock.now()
         known = {incident.name for incident in state.incidents}
         mark, before = self._ear.mark(), generations(state)
+        node = struck.node if struck.task is None else None
         self._session.post(
             DrillRequested(
-                f"{ACTOR}-{number}",
-                ACTOR,
-                drill.kind,
-                struck.task,
-                struck.global_rank,
-                struck.node if struck.task is None else None,
+                self._request_id(), ACTOR, drill.kind, struck.task, struck.global_rank, node
             )
         )
         await self._wait_until(lambda: self._ear.struck_at(mark) is not None, _CARRY_OUT_LIMIT_S)
@@ -140,16 +154,24 @@ class Stage:
             seen = seen_without_incident(drill, struck, notices, stalled=stalled)
         return Row(drill, struck, seen, self._ear.notes(mark))
 
-    def _target(self, drill: Drill, number: int) -> Struck:
-        """Choose what to hit: ranks of the first task, or nodes with ranks, one after the other."""
-        task = next(iter(self._session.state.tasks.values()))
+    def _target(self, drill: Drill) -> Struck:
+        """Choose what to hit: a rank of the first task, or a node with ranks, struck longest ago."""
+        tasks = list(self._session.state.tasks.values())
         if drill.target == "rank":
-            numbers = sorted(task.living_ranks)
-            global_rank = numbers[(number + 1) % len(numbers)]
-            return Struck(task.ranks[global_rank].worker.node, task.spec.task, global_rank)
-        used = {node for task in self._session.state.tasks.values() for node in task.nodes}
-        nodes = sorted(used)
-        return Struck(nodes[(number + 1) % len(nodes)])
+            name, ranks = tasks[0].spec.task, tasks[0].living_ranks
+            places = [Struck(ranks[number].worker.node, name, number) for number in sorted(ranks)]
+        else:
+            places = [Struck(node) for node in sorted({n for task in tasks for n in task.nodes})]
+        return min(places, key=self._struck_at)
+
+    def _struck_at(self, place: Struck) -> tuple[float, float]:
+        never = -math.inf
+        return self._last_struck.get(place.node, never), self._last_struck.get(place.name, never)
+
+    async def _leave_alone(self, place: Struck) -> None:
+        """Wait until nothing that shows on the node can be taken for a part of its last fault."""
+        until = self._last_struck.get(place.node, -math.inf) + _REST_S
+        await self._wait_until(lambda: self._clock.now() >= until, _REST_S)
 
     async def _watch(self, drill: Drill, known: set[str], mark: int, struck_at: float) -> None:
         """Return when all is seen that will be seen of the drill."""

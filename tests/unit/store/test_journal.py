@@ -24,6 +24,7 @@ from controller.core.events import (
     PlanRequested,
     StopCarriedOut,
     TimerFired,
+    UncordonRequested,
 )
 from controller.core.timers import (
     CapacityOverdue,
@@ -123,6 +124,7 @@ BODIES: list[EventBody] = [
     PlanApproved("r1", "op", "P-1", 2),
     PlanRejected("r2", "op", "P-1", 2, "not now"),
     PlanRequested("r3", "op"),
+    UncordonRequested("r6", "op", N1, is_forced=True),
     DrillRequested("r4", "op", "lose-node"),
     DrillRequested("r5", "op", "kill-rank", A, 3, N1),
 ]
