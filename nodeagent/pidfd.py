@@ -18,8 +18,13 @@ def open_pidfd(pid: int) -> int | None:
 
 def kill(pidfd: int) -> None:
     """Send SIGKILL; nothing happens if the process has ended."""
+    send(pidfd, signal.SIGKILL)
+
+
+def send(pidfd: int, number: signal.Signals) -> None:
+    """Send a signal; nothing happens if the process has ended."""
     try:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
         return
 

@@ -11,9 +11,10 @@ isolates the node and asks for a plan. Recoveries that bring no iteration end in
 and so do at once what no action would cure: settings that are refused, a loss that is not finite.
 """
 
+from controller.core.evidence import Evidence
 from controller.core.faults import Diagnosis, diagnose, diagnose_symptoms
 from controller.core.handling import Action, Case, Cure, Handling, Occurrence, choose
-from controller.core.incidents import incident_of
+from controller.core.incidents import incident_of, open_incident
 from controller.core.isolation import isolate
 from controller.core.lifecycle import stop
 from controller.core.parking import halt
@@ -122,6 +123,19 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
     else:
         note = f"restart after {incident.name}"
         stop(turn, task, is_graceful=False, intent=task.intent, note=note)
+
+
+def hand_over(turn: Turn, task: TaskState, evidence: Evidence) -> None:
+    """Open an incident that no recovery cures: it is the operator's, and the task trains on.
+
+    It covers no generation, so evidence of another fault is not taken for a part of it.
+    """
+    incident = open_incident(turn, task, evidence)
+    incident.covers = {}
+    diagnosis = diagnose([evidence])
+    assert diagnosis is not None, "what is handed over is conclusive"
+    name_fault(turn, incident, diagnosis, Handling("none"))
+    incident.become(IncidentState.HELD)
 
 
 def handle(

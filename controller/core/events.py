@@ -14,7 +14,7 @@ from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import AnyObservation
 
-RankCommandKind = Literal["start", "halt", "stop", "drill"]
+RankCommandKind = Literal["start", "halt", "stop", "inspect", "drill"]
 """What a command about ranks wants."""
 
 

@@ -20,7 +20,16 @@ from profiles.faults.excerpt import classify_excerpt
 from profiles.faults.status import Status
 
 EvidenceKind = Literal[
-    "exit", "exception", "refusal", "collective", "launch", "overdue", "hang", "contact", "finding"
+    "exit",
+    "exception",
+    "refusal",
+    "collective",
+    "launch",
+    "overdue",
+    "hang",
+    "numbers",
+    "contact",
+    "finding",
 ]
 
 HARDWARE: Final = frozenset(
@@ -60,6 +69,7 @@ _STATUS_BY_KIND: Final[Mapping[EvidenceKind, Status]] = {
     "launch": Status.OTHER_SOFTWARE_ERROR,
     "overdue": Status.TASK_HANG,
     "hang": Status.TASK_HANG,
+    "numbers": Status.NAN_LOSS,
     "contact": Status.LOST_CONNECTION,
     "finding": Status.NONE,
 }

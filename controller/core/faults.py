@@ -23,6 +23,7 @@ _METHOD_BY_KIND: Final[Mapping[EvidenceKind, str]] = {
     "collective": "exception propagation",
     "overdue": "online statistical monitoring",
     "hang": "online statistical monitoring",
+    "numbers": "online statistical monitoring",
     "contact": "node health monitoring",
     "finding": "node health monitoring",
 }

@@ -31,6 +31,7 @@ from controller.core.generations import continue_parked, park_what_moves
 from controller.core.incidents import take_evidence, take_hangs
 from controller.core.instructions import Instruction
 from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
+from controller.core.monitor import take_timer
 from controller.core.nodes import (
     attach_node,
     judge_node,
@@ -52,6 +53,8 @@ from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
     HaltOverdue,
+    InspectionOverdue,
+    IterationOverdue,
     JudgeNode,
     PrepareOverdue,
     SettleIncident,
@@ -208,6 +211,8 @@ def _fire(turn: Turn, timer: Timer) -> None:
             task = turn.state.tasks[timer.task]
             if task.generation == timer.generation:
                 end_preparation(task)
+        case IterationOverdue() | InspectionOverdue():
+            take_timer(turn, turn.state.tasks[timer.task], timer)
         case CapacityOverdue():
             task = turn.state.tasks[timer.task]
             if task.parking and task.generation == timer.generation:

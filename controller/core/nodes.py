@@ -15,6 +15,7 @@ from controller.core.incidents import open_incident, take_evidence
 from controller.core.instructions import ProbeNode
 from controller.core.isolation import strand, withdraw
 from controller.core.lifecycle import compare_inventory, lose_rank
+from controller.core.monitor import note_contact, note_stragglers
 from controller.core.node_evidence import gather, peers_of, tasks_on
 from controller.core.parking import note_heard
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
@@ -44,6 +45,7 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         text = f"has returned with a new session; {len(event.ranks)} stale rank(s) are ended"
     turn.tell("good", "node_attached", event.node, text, agent_pid=event.agent_pid)
     compare_inventory(turn, event.node, event.ranks, is_attach=True)
+    note_contact(turn, event.node)
     if before is NodeCondition.LOST:
         reconsider(turn, trigger=event.node, seen=f"{event.node} has returned")
     elif before is NodeCondition.EXPECTED and _is_spare(turn, event.node):
@@ -77,6 +79,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
         task.spec.task: Progress(task.newest_iteration, turn.at) for task in tasks_on(turn, node)
     }
     _notice_vanished(turn, event)
+    note_stragglers(turn)
 
 
 def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:

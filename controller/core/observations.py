@@ -12,6 +12,7 @@ from controller.core.faults import severity_of
 from controller.core.findings import take_finding
 from controller.core.incidents import take_evidence, take_late
 from controller.core.lifecycle import lose_rank
+from controller.core.monitor import note_commit, note_joined, note_numbers, take_look
 from controller.core.nodes import judge_nodes_of
 from controller.core.parking import take_position
 from controller.core.phases import TaskPhase
@@ -28,6 +29,7 @@ from nodeagent.protocol.observations import (
     RankDone,
     RankExited,
     RankHalted,
+    RankInspected,
     RankJoined,
     RankObservation,
     RankRaised,
@@ -99,7 +101,10 @@ def _observe_rank(
             _take_fault(turn, task, _evidence(turn, event, observation))
             lose_rank(turn, task, observation.global_rank)
         case IterationCommitted():
+            if observation.iteration > task.iteration:
+                note_numbers(turn, task, observation, event.observed_at)
             take_commit(turn, task, observation)
+            note_commit(turn, task, observation, event.observed_at)
         case CheckpointSaved():
             task.checkpoint_iteration = max(task.checkpoint_iteration, observation.iteration)
             turn.tell(
@@ -109,6 +114,8 @@ def _observe_rank(
             )  # fmt: skip
         case RankDone():
             rank.done = observation.reason
+        case RankInspected():
+            take_look(turn, task, observation)
         case _:
             assert_never(observation)
 
@@ -164,6 +171,7 @@ def _take_joined(turn: Turn, task: TaskState) -> None:
         task.transition.join(turn.at, form_s=form_s, state_s=state_s)
     note_source(turn, task, source, num_lost=max(0, task.state_iteration - iteration))
     task.state_iteration = iteration
+    note_joined(turn, task)
     turn.tell(
         "info", "resume", task.spec.task,
         f"generation {task.generation} goes on after iteration {iteration}; state from {source}",

@@ -20,6 +20,18 @@ class Policy:
         judge_interval_s: Time between two looks at an unreachable node; longer than a probe takes.
         stall_factor: Iterations count as stopped after this multiple of their mean duration.
         stall_floor_s: And never before this.
+        hang_floor_s: An iteration is never overdue before this much over the average.
+        recovering_limit_s: Shortest time after which the first iterations of a generation are
+            overdue, which hold the recovery; the very first one has ``start_limit_s``.
+        long_limit_s: What an iteration may take longer that saves a checkpoint or evaluates, until
+            one has been seen.
+        slow_factor: Ranks that still begin new micro-batches hang after this multiple of the limit.
+        answer_limit_s: How long a rank of a stalled task may take to say where it stands.
+        inspection_limit_s: How long all looks at such ranks may take together, per node.
+        late_factor: Iterations are late, and a rank a straggler, above this multiple of what is usual.
+        late_iterations: Iterations whose median is called late, so that noise is no alarm.
+        spike_factor: Losses and gradient norms spike at this multiple of their level.
+        spike_iterations: Iterations in a row that make a spike.
         refusal_grace_s: A node whose SSH port refuses its peers is lost after this, where nothing
             tells whether its ranks live.
         unreachable_limit_s: A node whose SSH port answers but whose agent can't be reached, while
@@ -53,6 +65,16 @@ class Policy:
     judge_interval_s: float = 1.5
     stall_factor: float = 3.0
     stall_floor_s: float = 3.0
+    hang_floor_s: float = 0.5
+    recovering_limit_s: float = 10.0
+    long_limit_s: float = 10.0
+    slow_factor: float = 2.0
+    answer_limit_s: float = 0.3
+    inspection_limit_s: float = 1.0
+    late_factor: float = 1.1
+    late_iterations: int = 5
+    spike_factor: float = 5.0
+    spike_iterations: int = 2
     refusal_grace_s: float = 10.0
     unreachable_limit_s: float = 60.0
     vanished_after_s: float = 4.0

@@ -45,7 +45,8 @@ def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: i
 def close_cured_incidents(turn: Turn) -> None:
     """Resolve every named fault whose tasks train again in a newer generation, or have ended."""
     for incident in turn.state.incidents:
-        if incident.state in {IncidentState.DETECTED, IncidentState.RESOLVED}:
+        is_undecided = incident.state is IncidentState.DETECTED
+        if is_undecided or not incident.is_open or _is_handed_over(incident):
             continue
         _note_recovery(turn, incident)
         tasks = [turn.state.tasks[name] for name in incident.covers]
@@ -54,6 +55,17 @@ def close_cured_incidents(turn: Turn) -> None:
             _resolve(turn, incident, cured or "no task is affected")
         elif any(task.phase is TaskPhase.HELD for task in tasks):
             hold(incident)
+
+
+def end_handed_over(turn: Turn, task: TaskState, text: str) -> None:
+    """Resolve what was handed over about the task while it trained on: it is over by itself."""
+    for incident in turn.state.incidents:
+        if incident.task == task.spec.task and _is_handed_over(incident):
+            _resolve(turn, incident, text)
+
+
+def _is_handed_over(incident: Incident) -> bool:
+    return incident.state is IncidentState.HELD and not incident.covers
 
 
 def _is_cured(task: TaskState, generation: Generation) -> bool:

@@ -277,6 +277,7 @@ def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         num_iterations=num_iterations,
         num_micro_batches=profile.num_micro_batches,
         is_sharded=profile.shard_optimizer,
+        long_intervals=(profile.checkpoint_interval,),
     )
 
 

@@ -63,6 +63,7 @@ class Iterations:
         interruptions: What may come between.
         is_halted: Whether the generation was halted.
         examine: Called with each vote before it counts; raises to refuse it, on all ranks alike.
+        accumulated: Called when this rank's own micro-batches of an iteration are in the sums.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Iterations:
         interruptions: Interruptions,
         is_halted: Callable[[], bool] = lambda: False,
         examine: Callable[[VoteResult], None] = lambda _: None,
+        accumulated: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
         self._ledger = ledger
@@ -82,6 +84,7 @@ class Iterations:
         self._before_vote = interruptions.before_vote
         self._is_halted = is_halted
         self._examine = examine
+        self._accumulated = accumulated
         self._place: Place | None = None
 
     @property
@@ -114,6 +117,7 @@ class Iterations:
         if micro_batches:
             self.reduction.arm()
         self._accumulation.run(self.place, micro_batches)
+        self._accumulated()
         self._ledger.phase = "reduce"
         self.reduction.finish()
         self._ledger.phase = "finalise"

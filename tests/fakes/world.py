@@ -33,6 +33,7 @@ from controller.core.instructions import (
     CarryOutDrill,
     DropRendezvous,
     HaltRanks,
+    InspectRanks,
     Instruction,
     PrepareRanks,
     ProbeNode,
@@ -53,12 +54,14 @@ from nodeagent.protocol.observations import (
     RankDone,
     RankExited,
     RankHalted,
+    RankInspected,
     RankJoined,
     RankObservation,
     RankRaised,
     RankStarted,
 )
 from nodeagent.protocol.regroup import RankRef
+from nodeagent.protocol.standing import Standing
 from profiles.layout import Layout
 from tests.fakes.world_training import ITERATION_S, FakeRank, Run, loss_of
 
@@ -187,6 +190,8 @@ class World:
                     self.after(0.01, partial(self._halt, instruction, self.nodes[name]))
             case StopRanks():
                 self._order_stop(instruction)
+            case InspectRanks():
+                self._order_inspection(instruction)
             case ProbeNode():
                 for peer in instruction.by:
                     self.after(0.02, partial(self._probe, instruction.node, peer))
@@ -469,6 +474,28 @@ class World:
         for rank in list(node.ranks.values()):
             if (rank.task, rank.generation) == (run.task, run.generation):
                 self._park(node, rank)
+
+    def _order_inspection(self, instruction: InspectRanks) -> None:
+        for name in instruction.nodes:
+            self.after(0.01, partial(self._inspect, instruction, self.nodes[name]))
+
+    def _inspect(self, instruction: InspectRanks, node: FakeNode) -> None:
+        """The agent's part: a deaf rank is stopped by a signal, the others wait for it."""
+        if not (node.is_up and node.is_visible):
+            return
+        for rank in list(node.ranks.values()):
+            if (rank.task, rank.generation) != (instruction.task, instruction.generation):
+                continue
+            is_deaf = rank.pid in self.deaf
+            standing = Standing(
+                where="stopped" if is_deaf else "collective",
+                collective="" if is_deaf else "the reduction",
+                iteration=rank.iteration + 1,
+                phase=rank.phase,
+                num_micro_batches=len(rank.counted),
+                source="kernel" if is_deaf else "rank",
+            )
+            self.observe(node, RankInspected(**_who(rank), pid=rank.pid, standing=standing))
 
     def _park(self, node: FakeNode, rank: FakeRank) -> None:
         """Have a rank park and say so a moment later; one that has raised waits already."""
