@@ -28,6 +28,7 @@ _DIED: Final = Expectation("exited_abnormally", "SEV2", _SUPERVISION, "restart",
 _HANGS: Final = Expectation("task_hang", "SEV2", _STATISTICS, "restart", "rank")
 _LOST: Final = Expectation("lost_connection", "SEV1", _HEALTH, "reconfigure", "node")
 _DIVERGES: Final = Expectation("nan_loss", "SEV2", _STATISTICS, "none", "task", "held")
+_SPIKES: Final = Expectation("nan_loss", "SEV2", _STATISTICS, "none", "task")
 _UNSEEN: Final = Expectation("none", "none", None, "none", "none", "unharmed")
 _OUT_OF_SIGHT: Final = Expectation("unreachable", "none", _HEALTH, "none", "node", "unharmed")
 
@@ -140,8 +141,8 @@ DRILLS: Final[tuple[Drill, ...]] = (
     Drill(
         "loss-spike", "Loss spike",
         "The rank's losses and gradients grow until the loss of the task is 6 x its level, for 8"
-        " iterations.",
-        "rank", _DIVERGES,
+        " iterations. They are committed: nothing is restarted, and the incident ends with the spike.",
+        "rank", _SPIKES,
     ),
     *(_kernel(name, message) for name, message in KERNEL_MESSAGES.items()),
     Drill(

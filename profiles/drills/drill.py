@@ -50,7 +50,9 @@ class Expectation:
             return f"{told}; training goes on"
         is_held = self.ending == "held"
         cures = {
-            "none": "the task is held and its operator asked" if is_held else "it is counted",
+            "none": "the task is held and its operator asked"
+            if is_held
+            else "training is left alone",
             "reattempt": "the same processes try again",
             "restart": "a new process takes the rank, its peers go on",
             "reconfigure": "the node is isolated and a plan divides what is left",

@@ -180,9 +180,9 @@ class Stage:
         else:
             await self._wait_until(lambda: bool(self._new_incidents(known)), _UNSEEN_LIMIT_S)
         if self._new_incidents(known):
-            await self._wait_until(lambda: not self._has_open(known), _OPEN_LIMIT_S)
+            await self._wait_until(lambda: not self._has_open(drill, known), _OPEN_LIMIT_S)
             await self._wait_until(lambda: False, _LATE_S)
-            await self._wait_until(lambda: not self._has_open(known), _OPEN_LIMIT_S)
+            await self._wait_until(lambda: not self._has_open(drill, known), _OPEN_LIMIT_S)
 
     async def _watch_unharmed(
         self, drill: Drill, known: set[str], mark: int, struck_at: float
@@ -212,8 +212,13 @@ class Stage:
             if incident.name not in known
         ]
 
-    def _has_open(self, known: set[str]) -> bool:
-        ended = {IncidentState.RESOLVED, IncidentState.HELD}
+    def _has_open(self, drill: Drill, known: set[str]) -> bool:
+        """Whether one of the new incidents will go on by itself. An operator is not waited for."""
+        tasks = self._session.state.tasks.values()
+        is_for_operator = drill.expected.ending == "held" or any(
+            task.phase is TaskPhase.HELD for task in tasks
+        )
+        ended = {IncidentState.RESOLVED, IncidentState.HELD if is_for_operator else None}
         return any(incident.state not in ended for incident in self._new_incidents(known))
 
     async def _wait_until(self, condition: Callable[[], bool], limit_s: float) -> None:
