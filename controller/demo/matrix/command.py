@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from controller.api.server import ApiSocketError
 from controller.demo.cluster import DemoError
 from controller.demo.drills import DrillError
+from controller.demo.errors import leaves
 from controller.demo.matrix.options import check_minutes, chosen, cluster_options
 from controller.demo.matrix.run import MatrixRun
 from controller.demo.matrix.stage import NotCalmError
@@ -86,7 +87,7 @@ def _run(matrix: MatrixRun, drills: Sequence[Drill]) -> int:
     except* asyncio.CancelledError:
         failures.append("ended by a signal")
     except* (DemoError, NotCalmError, ApiSocketError, OSError) as errors:
-        failures += errors.exceptions
+        failures += leaves(errors)
     return _fail(1, failures[0]) if failures else 0
 
 
