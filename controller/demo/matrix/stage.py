@@ -18,6 +18,7 @@ from controller.clock import Clock
 from controller.core.events import DrillRequested, PlanRequested, UncordonRequested
 from controller.core.phases import IncidentState, TaskPhase
 from controller.demo.cluster import DemoError, LocalCluster
+from controller.demo.drillground import FREEZE_S
 from controller.demo.matrix.calm import (
     generations,
     have_advanced,
@@ -51,6 +52,8 @@ _LOGGED: Final = frozenset({"kernel-log", "link-flap", "memory-kill"})
 _REST_S: Final = 12.0
 """How long a node is left alone before its kernel says something: it belonged to a younger fault."""
 _MEND_PAUSE_S: Final = 2.0
+_RETURN_S: Final = 8.0
+"""How long a node that was frozen has to come back by itself."""
 
 
 class NotCalmError(Exception):
@@ -74,6 +77,7 @@ class Stage:
         self._clock = clock
         self._numbers = itertools.count()
         self._last_struck: dict[str, float] = {}
+        self._returns_at: dict[NodeId, float] = {}
 
     async def become_calm(self) -> None:
         """Mend what is broken and wait until the cluster is whole and at rest.
@@ -103,7 +107,8 @@ class Stage:
         state = self._session.state
         lost, isolated = lost_nodes(state), isolated_nodes(state)
         for node in lost:
-            if node not in mended:
+            returns_at = self._returns_at.get(node, -math.inf)
+            if node not in mended and self._clock.now() > returns_at:
                 mended.add(node)
                 await self._restore(node)
         for node in isolated:
@@ -131,6 +136,8 @@ class Stage:
         if drill.family in _LOGGED:
             await self._leave_alone(struck)
         self._last_struck[struck.node] = self._last_struck[struck.name] = self._clock.now()
+        if drill.family == "freeze-node":
+            self._returns_at[struck.node] = self._clock.now() + FREEZE_S + _RETURN_S
         known = {incident.name for incident in state.incidents}
         mark, before = self._ear.mark(), generations(state)
         node = struck.node if struck.task is None else None
