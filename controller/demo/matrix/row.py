@@ -177,23 +177,29 @@ def seen_without_incident(
         notices: What operators were told of meanwhile.
         stalled: What does not go on, or was started anew; empty where training went on.
     """
-    notice = next((each for each in notices if each.kind == drill.expected.status), None)
+    told = [each for each in notices if each.kind == drill.expected.status]
+    right = [each for each in told if _names(drill, struck, each)]
+    notice = next(iter(right or told), None)
     ending = stalled or "unharmed"
     if notice is None:
         is_right = drill.expected.culprit == "none"
         return Seen("none", "none", "", "none", "", is_culprit_right=is_right, ending=ending)
-    is_node = drill.expected.culprit == "node"
-    is_rank = (notice.task, notice.global_rank) == (struck.task, struck.global_rank)
     return Seen(
         status=notice.kind,
         severity="none",
         method=_METHOD_BY_NOTICE.get(notice.kind, ""),
         action="none",
         culprit=_culprit(notice.task, notice.node, notice.global_rank),
-        is_culprit_right=notice.node == struck.node if is_node else is_rank,
+        is_culprit_right=bool(right),
         ending=ending,
         detection_s=notice.after_s,
     )
+
+
+def _names(drill: Drill, struck: Struck, notice: Notice) -> bool:
+    if drill.expected.culprit == "node":
+        return notice.node == struck.node
+    return (notice.task, notice.global_rank) == (struck.task, struck.global_rank)
 
 
 def _is_right(drill: Drill, struck: Struck, incident: IncidentView) -> bool:

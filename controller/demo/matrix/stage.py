@@ -150,7 +150,7 @@ class Stage:
         struck_at = self._ear.struck_at(mark)
         since = iterations(state)
         if struck_at is not None:
-            await self._watch(drill, known, mark, struck_at)
+            await self._watch(drill, struck, known, mark)
         incidents = self._new_incidents(known)
         began_at = struck_at if struck_at is not None else self._clock.now()
         if incidents:
@@ -180,10 +180,10 @@ class Stage:
         until = self._last_struck.get(place.node, -math.inf) + _REST_S
         await self._wait_until(lambda: self._clock.now() >= until, _REST_S)
 
-    async def _watch(self, drill: Drill, known: set[str], mark: int, struck_at: float) -> None:
+    async def _watch(self, drill: Drill, struck: Struck, known: set[str], mark: int) -> None:
         """Return when all is seen that will be seen of the drill."""
         if drill.expected.severity == "none":
-            await self._watch_unharmed(drill, known, mark, struck_at)
+            await self._watch_unharmed(drill, struck, known, mark)
         else:
             await self._wait_until(lambda: bool(self._new_incidents(known)), _UNSEEN_LIMIT_S)
         if self._new_incidents(known):
@@ -192,14 +192,15 @@ class Stage:
             await self._wait_until(lambda: not self._has_open(drill, known), _OPEN_LIMIT_S)
 
     async def _watch_unharmed(
-        self, drill: Drill, known: set[str], mark: int, struck_at: float
+        self, drill: Drill, struck: Struck, known: set[str], mark: int
     ) -> None:
         since = iterations(self._session.state)
-        status = drill.expected.status
+        struck_at = self._ear.struck_at(mark) or self._clock.now()
 
         def is_told() -> bool:
-            kinds = {notice.kind for notice in self._ear.notices(mark, struck_at)}
-            return status == "none" or status in kinds or bool(self._new_incidents(known))
+            notices = self._ear.notices(mark, struck_at)
+            seen = seen_without_incident(drill, struck, notices, stalled="")
+            return seen.is_culprit_right or bool(self._new_incidents(known))
 
         def is_over() -> bool:
             state = self._session.state

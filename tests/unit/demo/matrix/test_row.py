@@ -97,8 +97,9 @@ def test_what_operators_are_told_counts_where_no_incident_is_expected() -> None:
 
 def test_a_straggler_is_named_by_task_and_rank() -> None:
     drill = DRILL_BY_KIND["slow-rank"]
+    other = Notice("straggler", 1.0, "gpt-a", "n1", 0)
     told = Notice("straggler", 4.0, "gpt-a", "n1", 1)
-    seen = seen_without_incident(drill, STRUCK, [told], stalled="")
+    seen = seen_without_incident(drill, STRUCK, [other, told], stalled="")
     assert Row(drill, STRUCK, seen).agrees
     assert seen.detection_s == 4.0
 
