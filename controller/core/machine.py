@@ -8,7 +8,7 @@ that the world can do; ``InvariantViolationError`` is our own bug.
 from collections.abc import Sequence
 from typing import assert_never
 
-from controller.core.cures import settle
+from controller.core.cures import settle, take_hangs
 from controller.core.events import (
     CommandFailed,
     ContactLost,
@@ -28,7 +28,7 @@ from controller.core.events import (
 )
 from controller.core.evidence import Evidence, EvidenceKind
 from controller.core.generations import continue_parked, park_what_moves
-from controller.core.incidents import take_evidence, take_hangs
+from controller.core.incidents import take_evidence
 from controller.core.instructions import Instruction
 from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
 from controller.core.monitor import take_timer

@@ -37,7 +37,10 @@ class RankStatus(_Message):
     iteration: int = 0
     duration_s: float = 0.0
     busy_s: float = 0.0
-    """How long its own computing took in ``iteration``; see ``local.RankPulse``."""
+    """How long its own computing takes (see ``local.RankPulse``): median over its newest iterations.
+    0 until there are enough of them."""
+    busy_spread_s: float = 0.0
+    """Median difference of these iterations from that."""
     rss_bytes: int = 0
 
 
