@@ -83,7 +83,7 @@ class Session:
         self._schedule = DrillSchedule(options.drills, self._runtime.post)
         self._changed = asyncio.Event()
         self._hub = Hub(self._server, screen, self._event_log, clock, self._schedule, self._changed)
-        addresses = [_address(node) for node in cluster.nodes]
+        addresses = [_address(node, cluster.kernel_log(node)) for node in cluster.nodes]
         identity = Identity(run_id=secrets.token_hex(8), term=1)
         self._fleet = SshFleet(addresses, identity, _FleetEars(self._runtime, self._hub), clock)
         self._drills = LocalDrillGround(
@@ -250,7 +250,7 @@ def _event_of(
             assert_never(command)
 
 
-def _address(node: LocalNode) -> NodeAddress:
+def _address(node: LocalNode, kernel_log: Path) -> NodeAddress:
     return NodeAddress(
         node=node.node,
         host=node.host,
@@ -261,6 +261,7 @@ def _address(node: LocalNode) -> NodeAddress:
         state_dir=str(node.state_dir),
         python=sys.executable,
         num_workers=node.num_workers,
+        kernel_log=str(kernel_log),
     )
 
 
