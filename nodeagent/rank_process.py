@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from nodeagent.pidfd import kill, open_pidfd, terminate
+from nodeagent.pidfd import kill, open_pidfd, stop, terminate
 from nodeagent.probes.processes import is_running, rss_bytes
 from nodeagent.protocol.local import RankPulse
 from nodeagent.protocol.messages import RankStatus
@@ -105,6 +105,11 @@ class RankProcess:
         """Send SIGTERM to the process itself; nothing happens if it is gone."""
         if self.pidfd is not None:
             terminate(self.pidfd)
+
+    def stop(self) -> None:
+        """Send SIGSTOP to the process; nothing happens if it is gone."""
+        if self.pidfd is not None:
+            stop(self.pidfd)
 
     def release(self) -> None:
         """Let go of the process, whose exit is stored, and tell who waits for that."""

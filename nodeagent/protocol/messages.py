@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
@@ -138,7 +139,7 @@ class InjectFault(_Message):
     task: TaskId
     generation: Generation
     global_rank: int
-    fault: Literal["kill", "raise"]
+    fault: RankFault
 
 
 class Retire(_Message):

@@ -25,9 +25,9 @@ from nodeagent.probes.processes import read_stat
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import (
     AskStanding,
+    BreakRank,
     Halt,
     Join,
-    RaiseInRank,
     RankHello,
     RankPulse,
     RankReport,
@@ -205,7 +205,7 @@ class FakeRank:
                 self._stop_reason = "stopped"
             case AskStanding(number=number):
                 self._answer(number)
-            case RaiseInRank():
+            case BreakRank():
                 self._raise()
             case Halt():
                 self._halt(message)
