@@ -76,7 +76,9 @@ def _is_cured(policy: Policy, task: TaskState, generation: Generation) -> bool:
     if task.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}:
         return True
     pace = task.watch.pace
+    is_mute = task.spec.is_command and task.iteration == 0
     is_verified = pace.is_in_band(policy) or pace.num_commits >= policy.verify_iterations
+    is_verified |= is_mute
     return _trains_again(task, generation) and task.target is not None and is_verified
 
 

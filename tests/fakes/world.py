@@ -413,7 +413,10 @@ class World:
                 state_s=0.01, unsupported=self.unsupported.get(run.task, ()),
             )  # fmt: skip
             self.observe(self._node_of(rank), joined)
-        self._begin_iteration(run)
+        if all(rank.iteration >= self.num_iterations for rank in run.ranks.values()):
+            self._finish(run, "finished")
+        else:
+            self._begin_iteration(run)
 
     def _node_of(self, rank: FakeRank) -> FakeNode:
         return next(node for node in self.nodes.values() if node.ranks.get(rank.pid) is rank)

@@ -28,6 +28,7 @@ from controller.core.events import (
 )
 from controller.core.timers import (
     CapacityOverdue,
+    CommandLives,
     HaltOverdue,
     InspectionOverdue,
     IterationOverdue,
@@ -120,6 +121,7 @@ TIMERS: list[Timer] = [
     HaltOverdue(A, G2),
     CapacityOverdue(A, G2),
     PrepareOverdue(A, G2),
+    CommandLives(A, G2),
     IterationOverdue(A, G2),
     InspectionOverdue(A, G2),
 ]
