@@ -6,12 +6,12 @@ touches none in time is moved back.
 """
 
 import asyncio
-import contextlib
 from pathlib import Path
 from typing import Final
 
 _LIMIT_BYTES: Final = 65536
 _PATIENCE_S: Final = 3.0
+_REAP_LIMIT_S: Final = 2.0
 _POLL_S: Final = 0.01
 _V1: Final = Path("/sys/fs/cgroup/memory")
 _V2: Final = Path("/sys/fs/cgroup")
@@ -35,8 +35,7 @@ async def kill_for_memory(pid: int) -> bool:
     except OSError:
         return _is_gone(pid)
     finally:
-        with contextlib.suppress(OSError):
-            group.rmdir()
+        await _remove(group)
     return False
 
 
@@ -53,6 +52,22 @@ async def _has_ended(pid: int) -> bool:
         if _is_gone(pid):
             return True
     return False
+
+
+async def _remove(group: Path) -> None:
+    """Remove the group; a process that has ended stays in it until it is reaped."""
+    for _ in range(int(_REAP_LIMIT_S / _POLL_S)):
+        if _is_removed(group):
+            return
+        await asyncio.sleep(_POLL_S)
+
+
+def _is_removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except OSError:
+        return not group.exists()
+    return True
 
 
 def _is_gone(pid: int) -> bool:

@@ -19,13 +19,13 @@ def groups() -> list[Path]:
 
 async def test_process_ends_by_the_kernel_or_is_left_alone() -> None:
     with subprocess.Popen([sys.executable, "-c", _GROWING]) as process:  # noqa: ASYNC220 - forked
-        is_killed = await kill_for_memory(process.pid)
-        if is_killed:
-            code = await asyncio.to_thread(process.wait, 5)
-            assert code == -signal.SIGKILL
-        else:
-            assert process.poll() is None
-            process.kill()
+        async with asyncio.TaskGroup() as group:
+            reaping = group.create_task(asyncio.to_thread(process.wait, 20))
+            is_killed = await kill_for_memory(process.pid)
+            if not is_killed:
+                assert not reaping.done()
+                process.kill()
+        assert reaping.result() == -signal.SIGKILL
     assert not groups()
 
 
