@@ -180,7 +180,8 @@ DRILLS: Final[tuple[Drill, ...]] = (
     Drill(
         "kill-controller", "Kill the controller", "The controller is killed and started again.",
         "controller", _UNSEEN,
-        obstacle="the demo's nodes end with their controller; resuming from the journal comes later",
+        obstacle="the journal rebuilds what the controller knew, but timers, rendezvous and sessions are"
+        " not taken up from it yet, and the demo's nodes end with their controller",
     ),
 )  # fmt: skip
 
