@@ -18,6 +18,7 @@ from controller.core.instructions import (
     CarryOutDrill,
     DropRendezvous,
     HaltRanks,
+    InspectRanks,
     Instruction,
     PrepareRanks,
     ProbeNode,
@@ -103,6 +104,8 @@ class Runtime:
                 fleet.halt_ranks(instruction)
             case StopRanks():
                 fleet.stop_ranks(instruction)
+            case InspectRanks():
+                fleet.inspect_ranks(instruction)
             case ProbeNode():
                 fleet.probe(instruction)
             case DropRendezvous():

@@ -33,6 +33,7 @@ from nodeagent.protocol.messages import Attach
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.rank_files import RankFiles
 from nodeagent.rank_hub import MAX_RANK_LINE_BYTES, RankHub
+from nodeagent.rank_inspector import RankInspector
 from nodeagent.rank_starter import RankStarter
 from nodeagent.session import Gate
 from nodeagent.store_relay import StoreRelay
@@ -123,6 +124,7 @@ class Agent:
         self._commands = Commands(
             self._processes, self._hub, self._template, self._starter, self._outbox, self._spawn
         )
+        self._commands.on_inspect = RankInspector(self._hub, files, self._outbox, clock).inspect
         self._gate = Gate(self, self._outbox, clock)
         self._relay.on_call = self._commands.on_done = self._gate.send
         self._commands.on_retired = self._retired

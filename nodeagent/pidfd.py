@@ -18,15 +18,16 @@ def open_pidfd(pid: int) -> int | None:
 
 def kill(pidfd: int) -> None:
     """Send SIGKILL; nothing happens if the process has ended."""
-    _send(pidfd, signal.SIGKILL)
+    send(pidfd, signal.SIGKILL)
 
 
 def terminate(pidfd: int) -> None:
     """Send SIGTERM; nothing happens if the process has ended."""
-    _send(pidfd, signal.SIGTERM)
+    send(pidfd, signal.SIGTERM)
 
 
-def _send(pidfd: int, number: signal.Signals) -> None:
+def send(pidfd: int, number: signal.Signals) -> None:
+    """Send a signal; nothing happens if the process has ended."""
     try:
         signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:

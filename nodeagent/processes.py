@@ -205,6 +205,7 @@ class RankProcesses:
         """Remember how far a rank is."""
         if (rank := self._by_pid.get(pid)) is not None:
             rank.iteration, rank.duration_s = pulse.iteration, pulse.duration_s
+            rank.busy_s = pulse.busy_s
 
     def statuses(self) -> list[RankStatus]:
         """Return what lives now, for heartbeats and the inventory."""

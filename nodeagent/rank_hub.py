@@ -17,6 +17,7 @@ on: the present controller would take them for its own task's.
 """
 
 import asyncio
+import itertools
 import logging
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -28,6 +29,7 @@ from nodeagent.outbox_file import OutboxFile
 from nodeagent.protocol.codec import MAX_LINE_BYTES, ProtocolError
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import (
+    AskStanding,
     FromRank,
     Halt,
     Join,
@@ -35,10 +37,12 @@ from nodeagent.protocol.local import (
     RankHello,
     RankPulse,
     RankReport,
+    RankStands,
     ReportStored,
     StopAtBoundary,
 )
 from nodeagent.protocol.rendezvous import StoreCall
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.store_relay import StoreRelay
 from nodeagent.streams import LineChannel, MessageChannel
@@ -51,6 +55,7 @@ MAX_RANK_LINE_BYTES: Final = MAX_LINE_BYTES - 4096
 """A little below the protocol's limit, so that what is passed on still fits in a line."""
 _DRAIN_LIMIT_S: Final = 1.0
 _ACCEPT_S: Final = 0.01
+_RECONNECT_POLL_S: Final = 0.02
 
 
 class Rank(Protocol):
@@ -124,6 +129,8 @@ class RankHub:
         self._ranks: Ranks | None = None
         self._peers: dict[int, _Peer] = {}
         self._control: dict[int, _Control] = {}
+        self._questions = itertools.count(1)
+        self._answers: dict[tuple[int, int], asyncio.Future[Standing]] = {}
 
     def attach(self, ranks: Ranks) -> None:
         """Name who looks after the processes; once, before the first connection."""
@@ -189,6 +196,23 @@ class RankHub:
         control.channel.send(RaiseInRank())
         return True
 
+    async def ask_standing(self, pid: int, limit_s: float) -> Standing | None:
+        """Ask a rank where it stands; return None if it does not say so within ``limit_s``."""
+        number = next(self._questions)
+        answer: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
+        self._answers[pid, number] = answer
+        try:
+            async with asyncio.timeout(limit_s):
+                # A former agent may have held its connection until a moment ago.
+                while (control := self._control.get(pid)) is None:  # noqa: ASYNC110 - see above
+                    await asyncio.sleep(_RECONNECT_POLL_S)
+                control.channel.send(AskStanding(number=number))
+                return await answer
+        except TimeoutError:
+            return None
+        finally:
+            del self._answers[pid, number]
+
     async def _take_all(self, channel: LineChannel) -> None:
         hello: RankHello | None = None
         rank: Rank | None = None
@@ -203,7 +227,11 @@ class RankHub:
                     self._take_report(channel, hello, rank, message)
                 case RankPulse() if hello is not None:
                     self._owner.pulse(hello.pid if rank is None else rank.pid, message)
-                case RankReport() | RankPulse():
+                case RankStands() if hello is not None:
+                    answer = self._answers.get((hello.pid, message.number))
+                    if answer is not None and not answer.done():
+                        answer.set_result(message.standing)
+                case RankReport() | RankPulse() | RankStands():
                     raise ProtocolError(f"{message.kind} before rank_hello")
 
     @property

@@ -30,6 +30,7 @@ class RankProcess:
     """Its program, a command, speaks for itself."""
     iteration: int = 0
     duration_s: float = 0.0
+    busy_s: float = 0.0
     exited: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -73,6 +74,7 @@ class RankProcess:
             pid=self.pid,
             iteration=self.iteration,
             duration_s=self.duration_s,
+            busy_s=self.busy_s,
             rss_bytes=rss_bytes(self.pid),
         )
 

@@ -77,10 +77,10 @@ class _BlockControl:
             self.losses.append(observation.loss)
         self._link.report(observation)
 
-    def pulse(self, iteration: int, duration_s: float) -> None:
+    def pulse(self, iteration: int, duration_s: float, busy_s: float) -> None:
         self.stamps.append(time.perf_counter())
         self._note_pulse()
-        self._link.pulse(iteration, duration_s)
+        self._link.pulse(iteration, duration_s, busy_s)
 
 
 def launch_of(spec: TrainingSpec, place: Place, task: str = "gpt") -> RankLaunch:

@@ -8,6 +8,7 @@ it. Generations that follow one another in the same processes are begun in
 ``controller.core.generations``.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 
 from controller.core.commands import watch_command
@@ -55,7 +56,7 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
         if other is not task and other.occupied_workers & wanted:
             return f"waits for workers of {other.spec.task}"
     for node in sorted({worker.node for worker in wanted}):
-        if turn.state.nodes[node].condition is not NodeCondition.HEALTHY:
+        if not turn.state.nodes[node].is_in_service:
             return f"waits for node {node}"
     return None
 
@@ -65,6 +66,7 @@ def begin_generation(
 ) -> None:
     """Start the task's next generation at ``target``, with these ranks."""
     task.transition = _begin_transition(turn, task, target, ranks)
+    task.watch.begin(turn.at, _scale(task, target))
     _scale_speed(task, target)
     task.generation = Generation(task.generation + 1)
     task.layout, task.placement = target.layout, target.placement
@@ -117,6 +119,18 @@ def _begin_transition(
         return task.experience.begin(kind, ("stop", task.stop_s), turn.at, turn.policy.step_s)
     park_s = (turn.at if parking.parked_at is None else parking.parked_at) - parking.since
     return task.experience.begin(kind, ("park", park_s), turn.at, turn.policy.step_s)
+
+
+def _scale(task: TaskState, target: Target) -> float | None:
+    """Return how many times as long iterations take at ``target``; None if the model is divided anew.
+
+    The replica with the most micro-batches decides.
+    """
+    old, new = task.layout, target.layout
+    if old is None or (old.tp, old.pp) != (new.tp, new.pp):
+        return None
+    num = task.spec.num_micro_batches
+    return math.ceil(num / new.dp) / math.ceil(num / old.dp)
 
 
 def _scale_speed(task: TaskState, target: Target) -> None:
@@ -275,6 +289,7 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         rank.is_seen = True
         rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
         rank.iteration = max(rank.iteration, status.iteration)
+        rank.note_busy(status.iteration, status.busy_s)
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
         return  # sent before the agent had its orders; a stop would hit those that go on
     elif task is not None and status.generation == task.generation and rank is None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from controller.core.commands import NOT_IN_PROCESS, take_life
+from controller.core.cures import settle
 from controller.core.events import (
     CommandFailed,
     ContactLost,
@@ -24,12 +25,14 @@ from controller.core.events import (
     PlanRequested,
     StopCarriedOut,
     TimerFired,
+    UncordonRequested,
 )
-from controller.core.faults import Evidence, EvidenceKind
+from controller.core.evidence import Evidence, EvidenceKind
 from controller.core.generations import continue_parked, park_what_moves
-from controller.core.incidents import close_cured_incidents, settle, take_evidence, take_hangs
+from controller.core.incidents import take_evidence, take_hangs
 from controller.core.instructions import Instruction
 from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
+from controller.core.monitor import take_timer
 from controller.core.nodes import (
     attach_node,
     judge_node,
@@ -38,19 +41,22 @@ from controller.core.nodes import (
     take_probe,
 )
 from controller.core.observations import observe
-from controller.core.operators import approve_plan, reject_plan, request_drill, request_plan
+from controller.core.operators import take_request
 from controller.core.parking import halt, note_heard
 from controller.core.phases import InvariantViolationError, TaskPhase
 from controller.core.placement import Unplaceable, place
-from controller.core.planning import advance_plan, reconsider
+from controller.core.planning import advance_plan, make_requested_plans, reconsider
 from controller.core.policy import Policy
 from controller.core.preparation import drop_useless_spares, end_preparation
+from controller.core.resolution import close_cured_incidents
 from controller.core.state import ClusterState, NodeSpec, NodeState
 from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
     CommandLives,
     HaltOverdue,
+    InspectionOverdue,
+    IterationOverdue,
     JudgeNode,
     PrepareOverdue,
     SettleIncident,
@@ -107,12 +113,16 @@ class Machine:
         turn = Turn(self.state, self.policy, cause=event.number, at=event.at)
         num_finished = self._num_finished()
         self._dispatch(turn, event)
+        make_requested_plans(turn)
         leave_behind_unreachable(turn)
         if self._num_finished() > num_finished:
             reconsider(turn, trigger="a finished task", seen="a task has finished")
         drop_useless_spares(turn)
         park_what_moves(turn)
         continue_parked(turn)
+        if make_requested_plans(turn):  # a cause that was named just now
+            park_what_moves(turn)
+            continue_parked(turn)
         start_what_can_start(turn)
         advance_plan(turn)
         close_cured_incidents(turn)
@@ -144,14 +154,14 @@ class Machine:
                 _note_failure(turn, body)
             case TimerFired():
                 _fire(turn, body.timer)
-            case PlanApproved():
-                approve_plan(turn, body)
-            case PlanRejected():
-                reject_plan(turn, body)
-            case PlanRequested():
-                request_plan(turn, body)
-            case DrillRequested():
-                request_drill(turn, body)
+            case (
+                PlanApproved()
+                | PlanRejected()
+                | PlanRequested()
+                | UncordonRequested()
+                | DrillRequested()
+            ):
+                take_request(turn, body)
             case _:
                 assert_never(body)
 
@@ -189,11 +199,7 @@ def _fire(turn: Turn, timer: Timer) -> None:
         case JudgeNode():
             judge_node(turn, turn.state.nodes[timer.node])
         case StartOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation and task.phase is TaskPhase.STARTING:
-                limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
-                text = f"no iteration was committed within {limit_s:.0f} s"
-                take_evidence(turn, task, _evidence(turn, task, "overdue", text))
+            _take_late_start(turn, timer)
         case CommandLives():
             take_life(turn, timer)
         case StopOverdue():
@@ -210,12 +216,22 @@ def _fire(turn: Turn, timer: Timer) -> None:
             task = turn.state.tasks[timer.task]
             if task.generation == timer.generation:
                 end_preparation(task)
+        case IterationOverdue() | InspectionOverdue():
+            take_timer(turn, turn.state.tasks[timer.task], timer)
         case CapacityOverdue():
             task = turn.state.tasks[timer.task]
             if task.parking and task.generation == timer.generation:
                 task.parking.is_impatient = True
         case _:
             assert_never(timer)
+
+
+def _take_late_start(turn: Turn, timer: StartOverdue) -> None:
+    task = turn.state.tasks[timer.task]
+    if task.generation == timer.generation and task.phase is TaskPhase.STARTING:
+        limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
+        text = f"no iteration was committed within {limit_s:.0f} s"
+        take_evidence(turn, task, _evidence(turn, task, "overdue", text))
 
 
 def _hasten(turn: Turn, task: TaskState) -> None:

@@ -4,19 +4,47 @@ Each request is answered exactly once. What can't be done is refused with a code
 sentence for people, and changes nothing.
 """
 
-from typing import Final
+from typing import Final, assert_never
 
-from controller.core.events import DrillRequested, PlanApproved, PlanRejected, PlanRequested
+from controller.core.events import (
+    DrillRequested,
+    PlanApproved,
+    PlanRejected,
+    PlanRequested,
+    UncordonRequested,
+)
 from controller.core.instructions import AnswerRequest, CarryOutDrill
 from controller.core.phases import NodeCondition, PlanState, TaskPhase
-from controller.core.planning import approve, propose, reject
-from controller.core.state import Plan
+from controller.core.planning import approve, propose, reconsider, reject
+from controller.core.state import Drill, NodeState, Plan
 from controller.core.tasks import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
 
 RANK_DRILLS: Final = frozenset({"kill-rank", "exception"})
+_MAX_DRILLS: Final = 50
+
 NODE_DRILLS: Final = frozenset({"lose-node", "kill-agent", "kill-ssh"})
+
+
+Request = PlanApproved | PlanRejected | PlanRequested | UncordonRequested | DrillRequested
+
+
+def take_request(turn: Turn, request: Request) -> None:
+    """Do what an operator asks for, or refuse it."""
+    match request:
+        case PlanApproved():
+            approve_plan(turn, request)
+        case PlanRejected():
+            reject_plan(turn, request)
+        case PlanRequested():
+            request_plan(turn, request)
+        case UncordonRequested():
+            uncordon(turn, request)
+        case DrillRequested():
+            request_drill(turn, request)
+        case _:
+            assert_never(request)
 
 
 def approve_plan(turn: Turn, event: PlanApproved) -> None:
@@ -49,6 +77,43 @@ def request_plan(turn: Turn, event: PlanRequested) -> None:
         _refuse(turn, event.request_id, "nothing", "no plan would change anything")
 
 
+def uncordon(turn: Turn, event: UncordonRequested) -> None:
+    """Take an isolated node back into service, if its checks pass: contact, and no open finding."""
+    node = turn.state.nodes.get(event.node)
+    if node is None:
+        text = f"there is no node {event.node}: {', '.join(turn.state.nodes)} exist"
+        _refuse(turn, event.request_id, "unknown", text)
+        return
+    if not node.isolated:
+        _refuse(turn, event.request_id, "nothing", f"{event.node} is not isolated")
+        return
+    if failed := [] if event.is_forced else _failed_checks(node):
+        text = f"{event.node} stays isolated: {'; '.join(failed)}; mend it, or force it"
+        _refuse(turn, event.request_id, "unfit", text)
+        return
+    node.isolated = ""
+    node.record.clear()
+    node.messages.clear()
+    turn.tell(
+        "good", "uncordon", event.node, f"{event.actor} takes it back into service",
+        is_forced=event.is_forced,
+    )  # fmt: skip
+    _answer(turn, event.request_id, f"{event.node} is back in service")
+    reconsider(turn, trigger=event.node, seen=f"{event.node} is back in service")
+
+
+def _failed_checks(node: NodeState) -> list[str]:
+    failed = []
+    if node.condition is not NodeCondition.HEALTHY:
+        failed.append(f"it is {node.condition}")
+    failed += [
+        f"{finding.probe} still finds {finding.text.strip().partition(chr(10))[0]}"
+        for finding in node.findings.values()
+        if finding.sign != "message"
+    ]
+    return failed
+
+
 def request_drill(turn: Turn, event: DrillRequested) -> None:
     """Fill in the target of a drill and have it carried out."""
     drill = _resolve(turn, event)
@@ -64,6 +129,8 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
         drill=drill.drill, node=drill.node, rank=drill.global_rank,
     )  # fmt: skip
     _answer(turn, event.request_id, f"{drill.drill} on {target}")
+    broken = Drill(turn.at, drill.node, drill.task, drill.global_rank)
+    turn.state.drills = [*turn.state.drills[-_MAX_DRILLS + 1 :], broken]
     turn.emit(drill)
 
 

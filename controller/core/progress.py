@@ -40,14 +40,19 @@ def _note_new(task: TaskState, iteration: int, loss: float | None) -> None:
     if loss is not None:
         task.losses[iteration] = loss
     task.num_recoveries = 0
+    task.last_cure = None
+    task.suspects.clear()
+
+
+def is_reporter(task: TaskState, commit: IterationCommitted) -> bool:
+    """Return whether the rank's iterations count: every rank of a command may print the same."""
+    if task.reporter is None:
+        task.reporter = commit.global_rank
+    return task.reporter == commit.global_rank
 
 
 def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
     """Take in an iteration that the present generation has committed."""
-    if task.reporter is None:
-        task.reporter = commit.global_rank
-    if task.reporter != commit.global_rank:
-        return  # every rank of a command may print the same
     is_known = commit.iteration == task.voted_iteration
     task.voted_iteration = None
     if not is_known:

@@ -5,11 +5,13 @@ are properties, so that nothing has to be kept in step.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
+from controller.core.handling import Cure
 from controller.core.phases import TASK_CHANGES, TaskPhase, advance
 from controller.core.placement import Placement, Worker
 from controller.core.transitions import Experience, Transition
+from controller.core.watch import Watch
 from nodeagent.protocol.ids import NO_GENERATION, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import RankJoined
 from nodeagent.protocol.regroup import Position, RankRef, Resume
@@ -18,6 +20,10 @@ from profiles.throughput import ThroughputTable
 
 Intent = Literal["run", "stop", "hold"]
 """What becomes of a task once its ranks are gone: it waits to run, stays stopped, or is held."""
+
+
+NUM_BUSY: Final = 5
+"""Iterations of a rank whose median says how long its own computing takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,9 @@ class TaskSpec:
             log at most, and starts anew after every fault.
         start_limit_s: A start must lead to an iteration within this; None leaves it to the policy.
         stop_limit_s: A graceful stop must end within this; None leaves it to the policy.
+        hang_limit_s: An iteration that takes less is never overdue, whatever the others took.
+        long_intervals: The iteration after a multiple of one of these does something else besides:
+            it saves a checkpoint, or evaluates.
     """
 
     task: TaskId
@@ -52,6 +61,14 @@ class TaskSpec:
     is_command: bool = False
     start_limit_s: float | None = None
     stop_limit_s: float | None = None
+    hang_limit_s: float = 0.0
+    long_intervals: tuple[int, ...] = ()
+
+    def is_long(self, iteration: int) -> bool:
+        """Return whether an iteration does something else besides, and the others do not."""
+        return iteration > 1 and any(
+            interval > 1 and (iteration - 1) % interval == 0 for interval in self.long_intervals
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +100,18 @@ class RankState:
     """Its process can't go on: it raised an exception of its own, or does not answer."""
     missing_since: float | None = None
     """When its node's heartbeats stopped listing it, although no exit was reported."""
+    busy_s: list[float] = field(default_factory=list)
+    """How long its own computing took, in the newest iterations that heartbeats told of."""
+    busy_iteration: int = 0
+    """The newest of these."""
     done: Literal["stopped", "finished"] | None = None
+
+    def note_busy(self, iteration: int, busy_s: float) -> None:
+        """Take in how long its own computing took in an iteration; 0 where it does not measure."""
+        if busy_s > 0 and iteration > self.busy_iteration:
+            self.busy_iteration = iteration
+            self.busy_s.append(busy_s)
+            del self.busy_s[:-NUM_BUSY]
 
     @property
     def can_go_on(self) -> bool:
@@ -188,8 +216,14 @@ class TaskState:
     tokens_per_s: float | None = None
     reporter: int | None = None
     """Rank whose iterations count in this generation of a command, where several print them."""
+    watch: Watch = field(default_factory=Watch)
+    """What tells whether it goes on as it should."""
     num_recoveries: int = 0
     """Recoveries since the last new iteration."""
+    last_cure: Cure | None = None
+    """What was last done about a fault since then."""
+    suspects: list[NodeId] = field(default_factory=list)
+    """Nodes that were isolated since then because a restart there had not helped."""
 
     def become(self, phase: TaskPhase, note: str = "") -> None:
         """Change the phase along the table, with a note for operators."""

@@ -80,6 +80,24 @@ class PrepareOverdue:
     kind: Literal["prepare_overdue"] = "prepare_overdue"
 
 
+@dataclass(frozen=True, slots=True)
+class IterationOverdue:
+    """A generation should have committed another iteration by now."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["iteration_overdue"] = "iteration_overdue"
+
+
+@dataclass(frozen=True, slots=True)
+class InspectionOverdue:
+    """The agents should have said by now where the ranks of a stalled task stand."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["inspection_overdue"] = "inspection_overdue"
+
+
 Timer = (
     SettleIncident
     | JudgeNode
@@ -89,4 +107,6 @@ Timer = (
     | HaltOverdue
     | CapacityOverdue
     | PrepareOverdue
+    | IterationOverdue
+    | InspectionOverdue
 )

@@ -20,6 +20,7 @@ from controller.demo.options import DemoOptions, OptionError, check
 from controller.demo.outcome import outcome_of
 from controller.demo.progress import Progress
 from controller.demo.session import Session
+from controller.settings.policy_file import SettingsError
 from profiles.corpus import DataError
 from profiles.tasks import ProfileError
 
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the demo and return the exit code: 0 success, 1 failure, 2 wrong options."""
     try:
         options = check(arguments)
-    except (OptionError, ProfileError, DataError, DrillError) as error:
+    except (OptionError, ProfileError, DataError, DrillError, SettingsError) as error:
         return _fail(2, error)
     demo = _Demo(options)
     try:

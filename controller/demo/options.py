@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from controller.core.placement import Unplaceable, place
+from controller.core.policy import Policy
 from controller.demo.drills import DRILLS, ScheduledDrill, parse_drill
+from controller.settings.policy_file import load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import load_corpus
 from profiles.tasks import TaskProfile, default_task_profiles, load_task_profiles
@@ -39,7 +41,7 @@ class DemoOptions:
     seed: int
     num_iterations: int | None
     is_headless: bool
-    is_auto_heal: bool
+    policy: Policy
     is_json: bool
     drills: list[ScheduledDrill]
     base_port: int | None
@@ -90,6 +92,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--auto-heal", action="store_true", help="apply plans without asking an operator"
     )
     healing.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help='TOML with a [policy] section; see "unicron policy explain --help"',
+    )
+    healing.add_argument(
         "--drill",
         action="append",
         default=[],
@@ -122,6 +130,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         ProfileError: The task file is wrong.
         DataError: The training data is missing, empty or too short.
         DrillError: A drill is wrong.
+        SettingsError: The settings file is wrong.
     """
     _check_range("--nodes", arguments.nodes, 1, 64)
     _check_range("--workers-per-node", arguments.workers_per_node, 1, 16)
@@ -156,7 +165,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         seed=arguments.seed,
         num_iterations=num_iterations,
         is_headless=arguments.headless,
-        is_auto_heal=arguments.auto_heal,
+        policy=_policy(arguments),
         is_json=arguments.json,
         drills=[
             parse_drill(text, tasks=sizes, nodes=nodes, num_iterations=num_iterations)
@@ -168,6 +177,12 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         serve=arguments.serve,
         time_limit_s=arguments.time_limit,
     )
+
+
+def _policy(arguments: argparse.Namespace) -> Policy:
+    if arguments.settings is None:
+        return Policy(is_auto_heal=arguments.auto_heal)
+    return load_policy(arguments.settings, is_auto_heal=arguments.auto_heal or None)
 
 
 def _check_range(option: str, value: int, least: int, most: int) -> None:

@@ -18,11 +18,11 @@ from controller.core.events import (
     PlanApproved,
     PlanRejected,
     PlanRequested,
+    UncordonRequested,
 )
 from controller.core.instructions import AnswerRequest
 from controller.core.machine import Machine
 from controller.core.phases import TaskPhase
-from controller.core.policy import Policy
 from controller.core.state import NodeSpec
 from controller.core.tasks import TaskSpec
 from controller.demo.cluster import LocalCluster
@@ -68,7 +68,7 @@ class Session:
             Machine(
                 [NodeSpec(n.node, f"{n.host}:{n.port}", n.num_workers) for n in cluster.nodes],
                 [_task_spec(profile, options.num_iterations) for profile in options.profiles],
-                Policy(is_auto_heal=options.is_auto_heal),
+                options.policy,
             ),
             self._journal,
             clock,
@@ -98,7 +98,7 @@ class Session:
         frame = Frame(
             cluster="demo",
             started_wall_s=self._clock.started_wall_s,
-            is_auto_heal=self._options.is_auto_heal,
+            is_auto_heal=self._options.policy.is_auto_heal,
             is_closing=self._is_closing,
             drills=DRILLS,
             max_losses=max_losses,
@@ -163,7 +163,7 @@ class Session:
 
     def _is_over(self, stuck_since: float) -> bool:
         """Whether a run that heals by itself has stood still for too long to go on."""
-        heals_alone = self._options.is_headless and self._options.is_auto_heal
+        heals_alone = self._options.is_headless and self._options.policy.is_auto_heal
         return heals_alone and self._clock.now() - stuck_since > _STUCK_LIMIT_S
 
     def _is_run_done(self) -> bool:
@@ -205,7 +205,11 @@ class _FleetEars:
 
 
 def _event_of(
-    command: wire.ApprovePlan | wire.RejectPlan | wire.RequestPlan | wire.RunDrill,
+    command: wire.ApprovePlan
+    | wire.RejectPlan
+    | wire.RequestPlan
+    | wire.UncordonNode
+    | wire.RunDrill,
 ) -> EventBody:
     match command:
         case wire.ApprovePlan():
@@ -216,6 +220,10 @@ def _event_of(
             )
         case wire.RequestPlan():
             return PlanRequested(command.request_id, command.actor)
+        case wire.UncordonNode():
+            return UncordonRequested(
+                command.request_id, command.actor, NodeId(command.node), command.is_forced
+            )
         case wire.RunDrill():
             return DrillRequested(
                 command.request_id,
@@ -260,6 +268,8 @@ def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         is_command=command is not None,
         start_limit_s=command.start_limit_s if command else None,
         stop_limit_s=command.stop_limit_s if command else None,
+        hang_limit_s=command.hang_limit_s if command else 0.0,
+        long_intervals=(profile.checkpoint_interval,) if command is None else (),
     )
 
 

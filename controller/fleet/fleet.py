@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from controller.clock import Clock
 from controller.core.events import EventBody
-from controller.core.instructions import HaltRanks, ProbeNode, StopRanks
+from controller.core.instructions import HaltRanks, InspectRanks, ProbeNode, StopRanks
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
 from controller.fleet.link import Identity, NodeLink, ProbeSubject, RankSubject
@@ -113,6 +113,19 @@ class SshFleet:
                 generation=instruction.generation,
                 is_graceful=instruction.is_graceful,
                 only=list(instruction.only),
+            )
+            self._links[node].send_command(command, subject)
+
+    def inspect_ranks(self, instruction: InspectRanks) -> None:
+        """Look where a task's ranks stand, on the nodes that the instruction names."""
+        subject = RankSubject("inspect", instruction.task, instruction.generation)
+        for node in instruction.nodes:
+            command = messages.InspectRanks(
+                command_id=next(self._command_ids),
+                task=instruction.task,
+                generation=instruction.generation,
+                answer_limit_s=instruction.answer_limit_s,
+                limit_s=instruction.limit_s,
             )
             self._links[node].send_command(command, subject)
 

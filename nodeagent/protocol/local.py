@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 
 
@@ -44,11 +45,25 @@ class RankReport(_Local):
 
 
 class RankPulse(_Local):
-    """Sign of life of a rank: the newest iteration it finished. Not sequenced; may be dropped."""
+    """Sign of life of a rank: the newest iteration it finished. Not sequenced; may be dropped.
+
+    ``busy_s`` is how long its micro-batches took, without what it waited for the iteration's floor
+    or, in the reduction and the vote, for other replicas. Waiting inside a replica is part of it. 0
+    where that is not measured.
+    """
 
     kind: Literal["rank_pulse"] = "rank_pulse"
     iteration: int
     duration_s: float
+    busy_s: float = 0.0
+
+
+class RankStands(_Local):
+    """Answer to ``AskStanding``, from beside the training thread."""
+
+    kind: Literal["rank_stands"] = "rank_stands"
+    number: int
+    standing: Standing
 
 
 class ReportStored(_Local):
@@ -85,6 +100,13 @@ class Join(_Local):
 
     kind: Literal["join"] = "join"
     launch: RankLaunch
+
+
+class AskStanding(_Local):
+    """Ask a rank where it stands. ``number`` comes back in the answer."""
+
+    kind: Literal["ask_standing"] = "ask_standing"
+    number: int
 
 
 class RaiseInRank(_Local):
@@ -128,9 +150,11 @@ class ForkRefused(_Local):
     reason: str
 
 
-FromRank = Annotated[RankHello | RankReport | RankPulse | StoreCall, Field(discriminator="kind")]
+FromRank = Annotated[
+    RankHello | RankReport | RankPulse | RankStands | StoreCall, Field(discriminator="kind")
+]
 ToRank = Annotated[
-    ReportStored | StopAtBoundary | Halt | Join | RaiseInRank | StoreReply,
+    ReportStored | StopAtBoundary | Halt | Join | AskStanding | RaiseInRank | StoreReply,
     Field(discriminator="kind"),
 ]
 FromTemplate = Annotated[TemplateHello | RankForked | ForkRefused, Field(discriminator="kind")]

@@ -35,6 +35,8 @@ class RankStatus(_Message):
     pid: int
     iteration: int = 0
     duration_s: float = 0.0
+    busy_s: float = 0.0
+    """How long its own computing took in ``iteration``; see ``local.RankPulse``."""
     rss_bytes: int = 0
 
 
@@ -98,6 +100,21 @@ class HaltRanks(_Message):
     generation: Generation
     broken: list[int] = []
     at_boundary: bool = False
+
+
+class InspectRanks(_Message):
+    """Look where the task's ranks of ``generation`` stand; each is reported as ``RankInspected``.
+
+    A rank is asked first, for ``answer_limit_s``; who does not answer is looked at from outside. What
+    is not known after ``limit_s`` is reported as ``no answer``.
+    """
+
+    kind: Literal["inspect_ranks"] = "inspect_ranks"
+    command_id: str
+    task: TaskId
+    generation: Generation
+    answer_limit_s: float
+    limit_s: float
 
 
 class ProbePeer(_Message):
@@ -193,6 +210,7 @@ ToAgent = Annotated[
     | StartRanks
     | HaltRanks
     | StopRanks
+    | InspectRanks
     | ProbePeer
     | InjectFault
     | Retire

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.regroup import Position, StateSource
+from nodeagent.protocol.standing import Standing
 
 
 class Observation(BaseModel):
@@ -147,6 +148,14 @@ class RankDone(Observation):
     reason: Literal["stopped", "finished"]
 
 
+class RankInspected(Observation):
+    """Its agent has looked where a rank stands, because its task makes no progress."""
+
+    kind: Literal["rank_inspected"] = "rank_inspected"
+    pid: int
+    standing: Standing
+
+
 RankObservation = (
     RankStarted
     | RankExited
@@ -157,5 +166,6 @@ RankObservation = (
     | IterationCommitted
     | CheckpointSaved
     | RankDone
+    | RankInspected
 )
 AnyObservation = Annotated[RankObservation | NodeFinding, Field(discriminator="kind")]

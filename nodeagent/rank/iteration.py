@@ -46,6 +46,7 @@ class Iterations:
         at_boundary: Called before each micro-batch with its index; raises to interrupt.
         is_halted: Whether the generation was halted.
         examine: Called with each vote before it counts; raises to refuse it, on all ranks alike.
+        accumulated: Called when this rank's own micro-batches of an iteration are in the sums.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Iterations:
         at_boundary: Callable[[int], None],
         is_halted: Callable[[], bool] = lambda: False,
         examine: Callable[[VoteResult], None] = lambda _: None,
+        accumulated: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
         self._ledger = ledger
@@ -62,6 +64,7 @@ class Iterations:
         self.reduction = Reduction(loop.chunks, ledger, is_halted)
         self._is_halted = is_halted
         self._examine = examine
+        self._accumulated = accumulated
         self._place: Place | None = None
 
     @property
@@ -94,6 +97,7 @@ class Iterations:
         if micro_batches:
             self.reduction.arm()
         self._accumulation.run(self.place, micro_batches)
+        self._accumulated()
         self._ledger.phase = "reduce"
         self.reduction.finish()
         self._ledger.phase = "finalise"

@@ -17,6 +17,7 @@ from typing import Final, Literal, Protocol
 
 from nodeagent.protocol.observations import AnyObservation, CheckpointSaved, IterationCommitted
 from nodeagent.protocol.regroup import Position, StateSource, VoteResult
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.checkpoint import Checkpoints
 from nodeagent.rank.iteration import Iterations
@@ -71,8 +72,8 @@ class Control(Protocol):
     def report(self, observation: AnyObservation) -> None:
         """Hand over a report; it is kept until the agent stored it."""
 
-    def pulse(self, iteration: int, duration_s: float) -> None:
-        """Tell that ``iteration`` is done; may be dropped."""
+    def pulse(self, iteration: int, duration_s: float, busy_s: float) -> None:
+        """Tell that ``iteration`` is done, and how long its own computing took; may be dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,12 @@ class Training:
         self._control = surroundings.control
         self._ledger = Ledger()
         self._iterations = Iterations(
-            loop, self._ledger, self._at_boundary, surroundings.halted.is_set, self._examine
+            loop,
+            self._ledger,
+            self._at_boundary,
+            surroundings.halted.is_set,
+            self._examine,
+            self._note_accumulated,
         )
         self._state = TrainingState(loop.chunks, loop.optimizer)
         self._memory = MemoryCheckpoints(self._state)
@@ -111,6 +117,10 @@ class Training:
         self._to_compute: Sequence[int] | None = None
         self._final_iteration: int | None = None
         self._paced_at = 0.0
+        self._paced_s = 0.0
+        self._busy_s = 0.0
+        self._began_at = 0.0
+        self._moved_at = surroundings.monotonic_s()
 
     @property
     def launch(self) -> RankLaunch:
@@ -136,6 +146,18 @@ class Training:
             # It was to become another rank, and has its old shard still.
             return position.model_copy(update={"has_state": False})
         return position
+
+    def locate(self, standing: Standing) -> Standing:
+        """Return ``standing`` with how far the running iteration is; from any thread."""
+        ledger = self._ledger
+        return standing.model_copy(
+            update={
+                "iteration": ledger.iteration,
+                "phase": ledger.phase,
+                "num_micro_batches": len(ledger.loss_by_micro_batch),
+                "idle_s": self._around.monotonic_s() - self._moved_at,
+            }
+        )
 
     def leave(self) -> bool:
         """End the generation, whose connections are cut; return whether an operation never ends."""
@@ -216,7 +238,8 @@ class Training:
         return vote.loss if vote is not None and vote.iteration == self.committed else math.nan
 
     def _iterate(self) -> tuple[VoteResult, list[bool]]:
-        began = self._around.monotonic_s()
+        began = self._began_at = self._moved_at = self._around.monotonic_s()
+        self._paced_s = self._busy_s = 0.0
         control, is_fresh = self._control, self._to_compute is None
         if self._to_compute is None:
             self._iterations.begin()
@@ -235,6 +258,7 @@ class Training:
 
     def _at_boundary(self, micro_batch: int) -> None:
         """Stop here, before ``micro_batch``, if that is wanted and no rank would wait for this one."""
+        self._moved_at = self._around.monotonic_s()
         if self._control.take_raise_request():
             raise DrillError(f"drill: exception in micro-batch {micro_batch}")
         place = self._iterations.place
@@ -249,8 +273,14 @@ class Training:
         if spec.iteration_floor_s > 0:
             floor_s = spec.iteration_floor_s * place.layout.dp / spec.num_micro_batches
             elapsed_s = self._around.monotonic_s() - self._paced_at
-            self._around.halted.wait(max(0.0, floor_s - elapsed_s))
-            self._paced_at = self._around.monotonic_s()
+            wait_s = max(0.0, floor_s - elapsed_s)
+            self._around.halted.wait(wait_s)
+            self._paced_at = self._moved_at = self._around.monotonic_s()
+            self._paced_s += wait_s
+
+    def _note_accumulated(self) -> None:
+        self._moved_at = self._around.monotonic_s()
+        self._busy_s = self._moved_at - self._began_at - self._paced_s
 
     def _examine(self, vote: VoteResult) -> None:
         """Compare with what the iteration's loss was when it ran before, if it did.
@@ -268,7 +298,8 @@ class Training:
         raise SuspectStateError(reason)
 
     def _announce(self, vote: VoteResult, duration_s: float, *, is_fresh: bool) -> None:
-        self._control.pulse(vote.iteration, duration_s)
+        self._moved_at = self._around.monotonic_s()
+        self._control.pulse(vote.iteration, duration_s, self._busy_s)
         if self._iterations.place.global_rank != 0:
             return
         assert self._checkpoints is not None

@@ -23,12 +23,14 @@ from pydantic import BaseModel, TypeAdapter
 from nodeagent.probes.processes import read_stat
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import (
+    AskStanding,
     Halt,
     Join,
     RaiseInRank,
     RankHello,
     RankPulse,
     RankReport,
+    RankStands,
     ReportStored,
     StopAtBoundary,
     ToRank,
@@ -44,6 +46,7 @@ from nodeagent.protocol.observations import (
 )
 from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from profiles.layout import Layout
 from profiles.model import ModelShape
@@ -68,6 +71,8 @@ class Script(BaseModel):
     """It takes no answer to its reports, and repeats them all whenever it connects again."""
     is_ended_by_join: bool = False
     """It exits with ``exit_code`` when it is told to go on with this script, without a word."""
+    is_mute: bool = False
+    """It does not say where it stands."""
     is_fork_refused: bool = False
     is_cold_start_broken: bool = False
 
@@ -184,6 +189,8 @@ class FakeRank:
                     RankDone(**self._identity(), iteration=self._iteration, reason="stopped")
                 )
                 self._stop_reason = "stopped"
+            case AskStanding(number=number):
+                self._answer(number)
             case RaiseInRank():
                 self._raise()
             case Halt():
@@ -192,6 +199,13 @@ class FakeRank:
                 self._join(launch)
             case StoreReply():
                 raise AssertionError("a store reply on the control connection")
+
+    def _answer(self, number: int) -> None:
+        if not self._script.is_mute:
+            standing = Standing(
+                where="computing", place="its script", iteration=self._iteration, source="rank"
+            )
+            self._send(RankStands(number=number, standing=standing))
 
     def _halt(self, halt: Halt) -> None:
         if halt.generation == self._rank.generation and not self._is_parked:

@@ -33,6 +33,7 @@ from controller.core.instructions import (
     CarryOutDrill,
     DropRendezvous,
     HaltRanks,
+    InspectRanks,
     Instruction,
     PrepareRanks,
     ProbeNode,
@@ -44,6 +45,7 @@ from controller.core.invariants import check_invariants
 from controller.core.machine import Machine
 from controller.core.phases import NodeCondition
 from controller.core.placement import Worker
+from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
@@ -52,12 +54,14 @@ from nodeagent.protocol.observations import (
     RankDone,
     RankExited,
     RankHalted,
+    RankInspected,
     RankJoined,
     RankObservation,
     RankRaised,
     RankStarted,
 )
 from nodeagent.protocol.regroup import RankRef
+from nodeagent.protocol.standing import Standing
 from profiles.layout import Layout
 from tests.fakes.world_training import ITERATION_S, FakeRank, Run, loss_of
 
@@ -186,6 +190,8 @@ class World:
                     self.after(0.01, partial(self._halt, instruction, self.nodes[name]))
             case StopRanks():
                 self._order_stop(instruction)
+            case InspectRanks():
+                self._order_inspection(instruction)
             case ProbeNode():
                 for peer in instruction.by:
                     self.after(0.02, partial(self._probe, instruction.node, peer))
@@ -244,7 +250,7 @@ class World:
         self.beat(node.name)
         self.after(HEARTBEAT_S, lambda: self._beat(node))
 
-    def observe(self, node: FakeNode, observation: RankObservation) -> None:
+    def observe(self, node: FakeNode, observation: RankObservation | NodeFinding) -> None:
         """Report an observation; a node out of sight keeps it until it is back."""
         if not node.is_up:
             return
@@ -469,6 +475,28 @@ class World:
             if (rank.task, rank.generation) == (run.task, run.generation):
                 self._park(node, rank)
 
+    def _order_inspection(self, instruction: InspectRanks) -> None:
+        for name in instruction.nodes:
+            self.after(0.01, partial(self._inspect, instruction, self.nodes[name]))
+
+    def _inspect(self, instruction: InspectRanks, node: FakeNode) -> None:
+        """The agent's part: a deaf rank is stopped by a signal, the others wait for it."""
+        if not (node.is_up and node.is_visible):
+            return
+        for rank in list(node.ranks.values()):
+            if (rank.task, rank.generation) != (instruction.task, instruction.generation):
+                continue
+            is_deaf = rank.pid in self.deaf
+            standing = Standing(
+                where="stopped" if is_deaf else "collective",
+                collective="" if is_deaf else "the reduction",
+                iteration=rank.iteration + 1,
+                phase=rank.phase,
+                num_micro_batches=len(rank.counted),
+                source="kernel" if is_deaf else "rank",
+            )
+            self.observe(node, RankInspected(**_who(rank), pid=rank.pid, standing=standing))
+
     def _park(self, node: FakeNode, rank: FakeRank) -> None:
         """Have a rank park and say so a moment later; one that has raised waits already."""
         if rank.is_parked or rank.is_done or rank.pid in self.deaf:
@@ -585,15 +613,30 @@ class World:
         node, rank = self.rank(task, global_rank)
         self.end_rank(node, rank, number=9)
 
-    def raise_in_rank(self, task: str, global_rank: int, kind: str = "ValueError") -> None:
-        """Have a rank raise an exception of its own; it then waits for the verdict."""
+    def raise_in_rank(
+        self,
+        task: str,
+        global_rank: int,
+        kind: str = "ValueError",
+        message: str = "bad batch",
+        *,
+        is_lasting: bool = True,
+    ) -> None:
+        """Have a rank raise an exception of its own; it then waits for the verdict.
+
+        One that is not lasting leaves the process fit for another try.
+        """
         node, rank = self.rank(task, global_rank)
         if rank.is_parked:
             return
         self.fail_peers(rank)
         rank.is_parked = True
-        rank.is_faulty = True
-        self._raise(node, rank, kind, "bad batch", is_own=True)
+        rank.is_faulty = is_lasting
+        self._raise(node, rank, kind, message, is_own=True)
+
+    def find(self, name: str, finding: NodeFinding) -> None:
+        """Let a probe of a node report."""
+        self.observe(self.nodes[NodeId(name)], finding)
 
     def vanish(self, name: str) -> None:
         """Let the ranks of a node be gone without a word, as after a restart of the machine."""

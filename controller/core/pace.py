@@ -1,0 +1,99 @@
+"""How long a task's iterations take: a robust average per layout, and what is late or over time.
+
+The average is the median of the newest ``_WINDOW`` plain iterations, each measured from commit to
+commit by the clock of the node that reports it. Half a window of outliers does not move it, and a
+lasting change does after half a window.
+
+What is not plain is left out of it:
+
+- the first ``_NUM_WARM_UP`` iterations of a generation. The first one holds the recovery, and with
+  new processes the second one makes the connections of in-memory checkpoints;
+- *long* iterations, which do something else besides: those that follow a multiple of one of the
+  task's ``long_intervals`` save a checkpoint, or evaluate. They have a median of their own.
+
+When only the number of replicas changes, the average is scaled by the micro-batches per replica: the
+slowest replica decides, so it is the largest number. What is scaled counts until the new layout has
+taught better, and nothing is called late by it. Another tp or pp begins afresh.
+
+Late is more than 1.1 x the average, a hang more than 3 x (paper, section 4.1), but not before
+``hang_floor_s`` over it: a process may be put aside for that long by nothing but its machine.
+"""
+
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from controller.core.policy import Policy
+
+_WINDOW: Final = 32
+_NUM_KNOWN: Final = 3
+"""Plain iterations of a layout that make an average."""
+_NUM_WARM_UP: Final = 2
+
+
+@dataclass(slots=True)
+class Pace:
+    """What is known of one task in its present layout. Times are seconds."""
+
+    plain: list[float] = field(default_factory=list)
+    long: list[float] = field(default_factory=list)
+    scaled_s: float | None = None
+    """The average of another layout, scaled to this one."""
+    first_s: float = 0.0
+    """The first iteration of the generation, which holds more than an iteration."""
+    num_commits: int = 0
+    """Iterations of the generation."""
+
+    @property
+    def average_s(self) -> float | None:
+        """The average; None until enough plain iterations were seen."""
+        return median(self.plain) if len(self.plain) >= _NUM_KNOWN else self.scaled_s
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the iteration that runs is beyond those that are left out as warm-up."""
+        return self.num_commits >= _NUM_WARM_UP
+
+    def begin(self, scale: float | None) -> None:
+        """Begin a generation, whose iterations take ``scale`` times as long; None if who knows."""
+        average_s = self.average_s
+        if scale is None or average_s is None:
+            self.plain, self.long, self.scaled_s = [], [], None
+        elif scale != 1.0:
+            self.plain, self.scaled_s = [], average_s * scale
+            self.long = [duration_s * scale for duration_s in self.long]
+        self.first_s, self.num_commits = 0.0, 0
+
+    def add(self, duration_s: float, *, is_long: bool) -> None:
+        """Take in an iteration of the generation, in their order."""
+        if self.num_commits == 0:
+            self.first_s = duration_s
+        elif self.is_warm:
+            window = self.long if is_long else self.plain
+            window.append(duration_s)
+            del window[:-_WINDOW]
+        self.num_commits += 1
+
+    def limit_s(self, policy: Policy, *, is_long: bool) -> float:
+        """Return how long the running iteration may take before its ranks are looked at."""
+        average_s = self.average_s
+        if average_s is None:
+            return max(policy.recovering_limit_s, policy.stall_factor * self.first_s)
+        limit_s = max(policy.stall_factor * average_s, average_s + policy.hang_floor_s)
+        if not self.is_warm:
+            return max(policy.recovering_limit_s, 2 * limit_s)
+        if is_long:
+            known_s = policy.stall_factor * median(self.long) if self.long else 0.0
+            return max(limit_s, known_s or limit_s + policy.long_limit_s)
+        return limit_s
+
+    def late_s(self, policy: Policy) -> float | None:
+        """Return how long iterations take now if that is late, None if they are in their band.
+
+        The median of the newest ``late_iterations`` plain ones is compared with the average.
+        """
+        num = policy.late_iterations
+        if len(self.plain) < num + _NUM_KNOWN:
+            return None
+        now_s = median(self.plain[-num:])
+        return now_s if now_s > policy.late_factor * median(self.plain) else None

@@ -1,0 +1,1 @@
+"""What readings of a node's probes mean: pure folds, readings and the time in, findings out."""
