@@ -15,6 +15,7 @@ does its monitor. This module doesn't import torch.
 import atexit
 import faulthandler
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -26,8 +27,11 @@ from nodeagent.clock import SystemClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import IterationCommitted
+from nodeagent.rank.files import RankFiles
 from nodeagent.rank.link import ControlLink
 from nodeagent.rank.raised import is_of_collective, raised
+from nodeagent.rank.standing import DUMP_SIGNAL, allow_dumps
+from nodeagent.supervisor import RankKey
 
 SOCKET_VARIABLE: Final = "UNICRON_RANKS_SOCKET"
 """Set by the agent for every command; where it is missing there is no agent."""
@@ -126,7 +130,8 @@ def attach(*, watch_threads: bool = True) -> Monitor:
     """Connect this process to its node's agent; call it once, early. Later calls return the same.
 
     It installs ``sys.excepthook`` and ``threading.excepthook`` in front of those that are there, and
-    ``faulthandler`` for fatal signals.
+    ``faulthandler`` for fatal signals and, where the program has no use for SIGUSR2, for that: the agent
+    asks with it for the stacks of a rank that hangs.
 
     Args:
         watch_threads: Whether an exception that ends another thread than the main one is a fault of
@@ -150,9 +155,17 @@ def attach(*, watch_threads: bool = True) -> Monitor:
     link.start()
     if not faulthandler.is_enabled():
         faulthandler.enable()
+    if signal.getsignal(DUMP_SIGNAL) is signal.SIG_DFL:
+        allow_dumps(_stacks_of(Path(socket_path), rank))
     _watch(monitor, watch_threads=watch_threads)
     atexit.register(monitor.wait_until_stored)
     return monitor
+
+
+def _stacks_of(socket_path: Path, rank: tuple[TaskId, Generation, int]) -> Path:
+    task, generation, global_rank = rank
+    stem = RankKey(task, generation, global_rank).stem
+    return RankFiles(socket_path.parent / "ranks", stem).stack
 
 
 def _rank_of(environment: "os._Environ[str]") -> tuple[TaskId, Generation, int]:

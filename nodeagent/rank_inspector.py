@@ -9,6 +9,7 @@ what is not known when the time is over stays unknown.
 
 import asyncio
 import contextlib
+import linecache
 import logging
 import shutil
 import signal
@@ -68,6 +69,8 @@ class RankInspector:
         standing = await self._ask(rank, answer_limit_s)
         if standing is None:
             standing = await self._look(rank, limit_s - answer_limit_s)
+        if standing is not None and standing.where == "no answer" and _is_opaque(rank):
+            return  # it never says anything
         if standing is None or rank.key != key:
             return
         inspected = RankInspected(
@@ -85,7 +88,7 @@ class RankInspector:
     async def _ask(self, rank: RankProcess, limit_s: float) -> Standing | None:
         """Return what the rank says, None if it says nothing; a stopped one is not asked."""
         stat = read_stat(rank.pid)
-        if stat is None or stat.state in _STOPPED:
+        if stat is None or stat.state in _STOPPED or _is_opaque(rank):
             return None
         return await self._hub.ask_standing(rank.pid, limit_s)
 
@@ -113,8 +116,8 @@ class RankInspector:
 
     async def _dump(self, rank: RankProcess) -> Standing | None:
         """Have the rank's fault handler write its stacks; None if none comes, or comes in time."""
-        if rank.pidfd is None or not catches(rank.pid, DUMP_SIGNAL):
-            return None  # it would be ended by the signal
+        if rank.pidfd is None or _is_opaque(rank) or not catches(rank.pid, DUMP_SIGNAL):
+            return None  # it would be ended by the signal, or means something else by it
         path = self._files.stack(rank.born)
         begin = _size(path)
         send(rank.pidfd, DUMP_SIGNAL)
@@ -123,7 +126,8 @@ class RankInspector:
             async with asyncio.timeout(_DUMP_LIMIT_S):
                 while seen is None or _size(path) > num_bytes:
                     num_bytes = _size(path)
-                    seen = standing_of(parse_dump(_read(path, begin)), "faulthandler") or seen
+                    threads = parse_dump(_read(path, begin))
+                    seen = standing_of(threads, "faulthandler", linecache.getline) or seen
                     await asyncio.sleep(_POLL_S)
         return seen
 
@@ -141,7 +145,13 @@ class RankInspector:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-        return standing_of(parse_py_spy(output.decode("utf-8", "replace")), "py-spy")
+        threads = parse_py_spy(output.decode("utf-8", "replace"))
+        return standing_of(threads, "py-spy", linecache.getline)
+
+
+def _is_opaque(rank: RankProcess) -> bool:
+    """Whether its program is a command that has not attached: it knows nothing of all this."""
+    return rank.is_command and not rank.is_attached
 
 
 def _outside(where: Where, seen: Standing | None) -> Standing:

@@ -53,6 +53,8 @@ class Command(BaseModel):
         cwd: Directory that it is started in; it must be there on every node.
         start_limit_s: Seconds from a start to the first iteration line, for a command that has
             printed one before.
+        hang_limit_s: Seconds without an iteration that are no hang, whatever its average is: it has to
+            cover what it does between two iteration lines, a checkpoint for instance.
         stop_limit_s: Seconds from SIGTERM to SIGKILL where it is stopped by a plan.
     """
 
@@ -62,4 +64,5 @@ class Command(BaseModel):
     env: Annotated[dict[Word, Word], AfterValidator(_is_environment)] = {}
     cwd: Word = ""
     start_limit_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
+    hang_limit_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     stop_limit_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)

@@ -19,8 +19,6 @@ def note_figures(
     turn: Turn, task: TaskState, commit: IterationCommitted, observed_at: float
 ) -> None:
     """Compare loss and gradient norm of a new iteration with their levels."""
-    if commit.loss is None or commit.grad_norm is None:
-        return  # a program that does not tell them
     levels = task.watch.levels
     change = levels.take(commit.loss, commit.grad_norm, turn.policy)
     if change == "ends":

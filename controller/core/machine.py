@@ -209,10 +209,7 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
     """A timer of the task's present generation has run out."""
     match timer:
         case StartOverdue():
-            if task.phase is TaskPhase.STARTING:
-                limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
-                text = f"no iteration was committed within {limit_s:.0f} s"
-                take_evidence(turn, task, _evidence(turn, task, "overdue", text))
+            _take_late_start(turn, task)
         case CommandLives():
             take_life(turn, task)
         case StopOverdue():
@@ -231,6 +228,13 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
                 task.parking.is_impatient = True
         case _:
             assert_never(timer)
+
+
+def _take_late_start(turn: Turn, task: TaskState) -> None:
+    if task.phase is TaskPhase.STARTING:
+        limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
+        text = f"no iteration was committed within {limit_s:.0f} s"
+        take_evidence(turn, task, _evidence(turn, task, "overdue", text))
 
 
 def _hasten(turn: Turn, task: TaskState) -> None:

@@ -47,7 +47,11 @@ def note_commit(
     """Take in that the generation has committed an iteration, and expect the next one."""
     watch, spec = task.watch, task.spec
     since, watch.committed_at = watch.committed_at, observed_at
-    duration_s = commit.duration_s if since is None else max(0.0, observed_at - since)
+    if spec.is_command:
+        # Its lines are read in bunches, and one may stand for several iterations.
+        duration_s = commit.duration_s * max(1, commit.iteration - watch.iteration)
+    else:
+        duration_s = commit.duration_s if since is None else max(0.0, observed_at - since)
     watch.pace.add(duration_s, is_long=spec.is_long(commit.iteration))
     watch.moved_at, watch.inspection = turn.at, None
     _expect_iteration(turn, task)
@@ -67,13 +71,18 @@ def _expect_iteration(turn: Turn, task: TaskState) -> None:
     watch, spec = task.watch, task.spec
     is_last = spec.num_iterations is not None and task.iteration >= spec.num_iterations
     is_first_of_all = task.phase is TaskPhase.STARTING and watch.pace.average_s is None
-    if not task.is_active or is_last or is_first_of_all:
+    # How long a command loads before its first iteration is not known from those before.
+    is_loading = spec.is_command and watch.committed_at is None
+    if not task.is_active or is_last or is_first_of_all or is_loading:
         return
     watch.iteration = max(task.newest_iteration, task.state_iteration)
-    limit_s = watch.pace.limit_s(turn.policy, is_long=spec.is_long(watch.iteration + 1))
-    if spec.is_command:
-        limit_s = max(limit_s, turn.policy.command_hang_s)
-    turn.set_timer(IterationOverdue(spec.task, task.generation), limit_s)
+    turn.set_timer(IterationOverdue(spec.task, task.generation), _limit_s(turn, task))
+
+
+def _limit_s(turn: Turn, task: TaskState) -> float:
+    """Return how long the running iteration may take before its ranks are looked at."""
+    is_long = task.spec.is_long(task.watch.iteration + 1)
+    return max(task.spec.hang_limit_s, task.watch.pace.limit_s(turn.policy, is_long=is_long))
 
 
 # --- a task that stalls --------------------------------------------------------------------
@@ -156,15 +165,18 @@ def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
 def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
     assert task.layout is not None
     pace = task.watch.pace
-    limit_s = pace.limit_s(turn.policy, is_long=task.spec.is_long(task.watch.iteration + 1))
+    limit_s = _limit_s(turn, task)
     is_over = turn.at - task.watch.moved_at >= turn.policy.slow_factor * limit_s
     patience_s = 0.0 if is_over else pace.average_s or limit_s
-    return find_hang(
+    hang = find_hang(
         inspection.standings,
         task.layout,
         patience_s=patience_s,
         is_complete=inspection.standings.keys() >= task.living_ranks.keys(),
     )
+    if hang is None and task.spec.is_command and is_over:
+        return Hang({}, "its program does not say where it stands")
+    return hang
 
 
 def _evidence(
@@ -185,6 +197,11 @@ def _evidence(
             detail=standing.stack,
         )
     if not hang.reasons:
+        is_known = bool(inspection.standings)
+        summary = f"no iteration: {hang.summary}"
+        if is_known:
+            summary = f"a collective does not end: {hang.summary}, and no rank is missing there"
+        named = Status.NCCL_TIMEOUT if is_known else None
         stacks = [f"rank {n}:\n{one.stack}" for n, one in sorted(inspection.standings.items())]
         yield Evidence(
             kind="hang",
@@ -193,7 +210,7 @@ def _evidence(
             node=None,
             task=name,
             global_rank=None,
-            summary=f"a collective does not end: {hang.summary}, and no rank is missing there",
-            named=Status.NCCL_TIMEOUT,
+            summary=summary,
+            named=named,
             detail="\n".join(stacks)[:MAX_STACK_CHARS],
         )

@@ -18,7 +18,7 @@ from controller.core.nodes import judge_nodes_of
 from controller.core.parking import take_position
 from controller.core.phases import TaskPhase
 from controller.core.preparation import observe_spare
-from controller.core.progress import take_commit
+from controller.core.progress import is_reporter, take_commit
 from controller.core.resolution import note_source
 from controller.core.tasks import TaskState
 from controller.core.turn import Turn
@@ -102,6 +102,8 @@ def _observe_rank(
             _take_fault(turn, task, _evidence(turn, event, observation))
             lose_rank(turn, task, observation.global_rank)
         case IterationCommitted():
+            if not is_reporter(task, observation):
+                return
             if observation.iteration > task.iteration:
                 note_figures(turn, task, observation, event.observed_at)
             take_commit(turn, task, observation)

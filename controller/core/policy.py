@@ -28,8 +28,6 @@ class Policy:
         slow_factor: Ranks that still begin new micro-batches hang after this multiple of the limit.
         answer_limit_s: How long a rank of a stalled task may take to say where it stands.
         inspection_limit_s: How long all looks at such ranks may take together, per node.
-        command_hang_s: The least that a command may take for an iteration: nobody knows when it
-            evaluates or saves, and its ranks can't be asked.
         late_factor: Iterations are late, and a rank a straggler, above this multiple of what is usual.
         late_iterations: Iterations whose median is called late, so that noise is no alarm.
         straggler_beats: Heartbeats in which a rank must have been slower than its peers.
@@ -78,7 +76,6 @@ class Policy:
     slow_factor: float = 2.0
     answer_limit_s: float = 0.3
     inspection_limit_s: float = 1.0
-    command_hang_s: float = 600.0
     late_factor: float = 1.1
     late_iterations: int = 5
     straggler_beats: int = 3

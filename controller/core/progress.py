@@ -44,12 +44,15 @@ def _note_new(task: TaskState, iteration: int, loss: float | None) -> None:
     task.suspects.clear()
 
 
-def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
-    """Take in an iteration that the present generation has committed."""
+def is_reporter(task: TaskState, commit: IterationCommitted) -> bool:
+    """Return whether the rank's iterations count: every rank of a command may print the same."""
     if task.reporter is None:
         task.reporter = commit.global_rank
-    if task.reporter != commit.global_rank:
-        return  # every rank of a command may print the same
+    return task.reporter == commit.global_rank
+
+
+def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
+    """Take in an iteration that the present generation has committed."""
     is_known = commit.iteration == task.voted_iteration
     task.voted_iteration = None
     if not is_known:

@@ -28,27 +28,30 @@ class Levels:
     num_high: int = 0
     """Iterations in a row that were above their level."""
 
-    def take(self, loss: float, norm: float, policy: Policy) -> SpikeChange | None:
+    def take(self, loss: float | None, norm: float | None, policy: Policy) -> SpikeChange | None:
         """Take in a new iteration; return whether a spike begins or ends with it."""
         is_high = _is_high(loss, self.losses, policy) or _is_high(norm, self.norms, policy)
         num_high, self.num_high = self.num_high, self.num_high + 1 if is_high else 0
         if is_high:
             return "begins" if self.num_high == policy.spike_iterations else None
         for value, window in ((loss, self.losses), (norm, self.norms)):
-            window.append(value)
-            del window[:-_WINDOW]
+            if value is not None and math.isfinite(value):
+                window.append(value)
+                del window[:-_WINDOW]
         return "ends" if num_high >= policy.spike_iterations else None
 
-    def describe(self, loss: float, norm: float) -> str:
+    def describe(self, loss: float | None, norm: float | None) -> str:
         """Return the figures beside their levels, in words."""
-        return (
-            f"loss {loss:.4g} (level {median(self.losses):.4g}),"
-            f" gradient norm {norm:.4g} (level {median(self.norms):.4g})"
+        figures = (("loss", loss, self.losses), ("gradient norm", norm, self.norms))
+        return ", ".join(
+            f"{name} {value:.4g} (level {median(window):.4g})"
+            for name, value, window in figures
+            if value is not None and window
         )
 
 
-def _is_high(value: float, window: list[float], policy: Policy) -> bool:
-    if len(window) < _NUM_KNOWN:
+def _is_high(value: float | None, window: list[float], policy: Policy) -> bool:
+    if value is None or len(window) < _NUM_KNOWN:
         return False
     level = median(window)
     return level > 0 and (math.isnan(value) or value >= policy.spike_factor * level)

@@ -36,12 +36,13 @@ class TaskSpec:
         num_iterations: Iterations after which the task is finished; None trains on.
         num_micro_batches: Micro-batches of the global batch.
         is_sharded: Whether the optimizer state is sharded over the replicas.
-        long_intervals: The iteration after a multiple of one of these does something else besides:
-            it saves a checkpoint, or evaluates.
         is_command: Whether it is a program that knows nothing of us: it tells its iterations by its
             log at most, and starts anew after every fault.
         start_limit_s: A start must lead to an iteration within this; None leaves it to the policy.
         stop_limit_s: A graceful stop must end within this; None leaves it to the policy.
+        hang_limit_s: An iteration that takes less is never overdue, whatever the others took.
+        long_intervals: The iteration after a multiple of one of these does something else besides:
+            it saves a checkpoint, or evaluates.
     """
 
     task: TaskId
@@ -53,10 +54,11 @@ class TaskSpec:
     num_iterations: int | None
     num_micro_batches: int
     is_sharded: bool = False
-    long_intervals: tuple[int, ...] = ()
     is_command: bool = False
     start_limit_s: float | None = None
     stop_limit_s: float | None = None
+    hang_limit_s: float = 0.0
+    long_intervals: tuple[int, ...] = ()
 
     def is_long(self, iteration: int) -> bool:
         """Return whether an iteration does something else besides, and the others do not."""
@@ -203,10 +205,10 @@ class TaskState:
     committed_at: float | None = None
     mean_iteration_s: float | None = None
     tokens_per_s: float | None = None
-    watch: Watch = field(default_factory=Watch)
-    """What tells whether it goes on as it should."""
     reporter: int | None = None
     """Rank whose iterations count in this generation of a command, where several print them."""
+    watch: Watch = field(default_factory=Watch)
+    """What tells whether it goes on as it should."""
     num_recoveries: int = 0
     """Recoveries since the last new iteration."""
     last_cure: Cure | None = None

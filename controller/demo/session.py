@@ -283,10 +283,11 @@ def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         num_iterations=num_iterations if command is None else None,
         num_micro_batches=profile.num_micro_batches,
         is_sharded=profile.shard_optimizer,
-        long_intervals=(profile.checkpoint_interval,),
         is_command=command is not None,
         start_limit_s=command.start_limit_s if command else None,
         stop_limit_s=command.stop_limit_s if command else None,
+        hang_limit_s=command.hang_limit_s if command else 0.0,
+        long_intervals=(profile.checkpoint_interval,) if command is None else (),
     )
 
 

@@ -15,13 +15,14 @@ from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.probes.processes import read_stat
 from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.messages import HaltRanks, InjectFault, StopRanks
+from nodeagent.protocol.messages import HaltRanks, InjectFault, InspectRanks, StopRanks
 from nodeagent.protocol.observations import (
     IterationCommitted,
     LaunchFailed,
     RankDone,
     RankExited,
     RankHalted,
+    RankInspected,
     RankRaised,
     RankStarted,
 )
@@ -347,3 +348,54 @@ async def test_a_fatal_signal_leaves_the_stacks_in_the_log(controller: FakeContr
     exited = await controller.first(RankExited)
     assert exited.signal == signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in exited.stderr_tail
+
+
+WAITS = ATTACHED + "    def wait_for_ever():\n        time.sleep(1000)\n    wait_for_ever()\n"
+HOLDS_THE_LOCK = ATTACHED + "    import ctypes; ctypes.PyDLL(None).sleep(1000)\n"
+
+
+def inspect() -> InspectRanks:
+    return InspectRanks(
+        command_id="inspect",
+        task=TASK,
+        generation=Generation(1),
+        answer_limit_s=0.3,
+        limit_s=1.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "source"), [(WAITS, "rank"), (HOLDS_THE_LOCK, "faulthandler")], ids=["says", "dumps"]
+)
+async def test_an_attached_program_gives_its_stacks_when_it_is_asked(
+    controller: FakeController, code: str, source: str
+) -> None:
+    await controller.start_ranks(launch(code))
+    await until(lambda: len(iterations(controller)) == 3, "its iterations")
+    assert (await controller.do(inspect())).error is None
+    inspected = await controller.first(RankInspected)
+    assert (inspected.standing.where, inspected.standing.source) == ("computing", source)
+    assert "<string>" in inspected.standing.stack
+
+
+USES_THE_SIGNAL = """
+    import signal, time
+    signal.signal(signal.SIGUSR2, lambda *_: print("my own signal", flush=True))
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.01)
+"""
+
+
+async def test_a_command_that_has_not_attached_is_not_disturbed_by_a_look(
+    node: AgentNode, controller: FakeController
+) -> None:
+    await controller.start_ranks(launch(USES_THE_SIGNAL))
+    await until(lambda: "ready" in log(node, "mine.1.0"), "the program has begun")
+    assert (await controller.do(inspect())).error is None
+    assert not controller.observed(RankInspected), "it is not taken for one that gives no answer"
+    pid = record_pids(node)["mine.1.0"]
+    os.kill(pid, signal.SIGSTOP)
+    assert (await controller.do(inspect().model_copy(update={"command_id": "2"}))).error is None
+    assert (await controller.first(RankInspected)).standing.where == "stopped"
+    assert "my own signal" not in log(node, "mine.1.0")

@@ -17,13 +17,27 @@ from controller.core.events import (
     PeerProbed,
     TimerFired,
 )
-from controller.core.instructions import Announce, HaltRanks, Instruction, SetTimer, StartRanks
+from controller.core.instructions import (
+    Announce,
+    HaltRanks,
+    InspectRanks,
+    Instruction,
+    SetTimer,
+    StartRanks,
+)
 from controller.core.machine import Machine
 from controller.core.phases import NodeCondition
 from controller.core.policy import Policy
 from controller.core.state import NodeSpec
 from controller.core.tasks import TaskSpec, TaskState
-from controller.core.timers import CommandLives, JudgeNode, SettleIncident, StartOverdue
+from controller.core.timers import (
+    CommandLives,
+    InspectionOverdue,
+    IterationOverdue,
+    JudgeNode,
+    SettleIncident,
+    StartOverdue,
+)
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
@@ -49,7 +63,9 @@ class Cluster:
     def __init__(self) -> None:
         spec = TaskSpec(TASK, 1.0, 2, 2, table({2: 1.0}), 0.0, None, 1, is_command=True)
         nodes = [NodeSpec(node, f"{node}:22", 1) for node in NODES]
-        self.machine = Machine(nodes, [replace(spec, start_limit_s=300.0)], POLICY)
+        self.machine = Machine(
+            nodes, [replace(spec, start_limit_s=300.0, hang_limit_s=60.0)], POLICY
+        )
         self.instructions: list[Instruction] = []
         self.now = 0.0
         self._number = 0
@@ -131,13 +147,15 @@ class Cluster:
         for node in NODES:
             self.post(HaltCarriedOut(node, TASK, self.task.generation))
 
-    def beat(self, node: NodeId) -> None:
+    def status(self, node: NodeId) -> RankStatus:
         number = NODES.index(node)
-        status = RankStatus(
+        return RankStatus(
             task=TASK, generation=self.task.generation, global_rank=number, worker=0, pid=9,
             iteration=self.task.iteration if number == 1 else 0,
         )  # fmt: skip
-        self.post(HeartbeatReceived(node, 1, (status,)))
+
+    def beat(self, node: NodeId) -> None:
+        self.post(HeartbeatReceived(node, 1, (self.status(node),)))
 
 
 @pytest.fixture
@@ -260,12 +278,23 @@ def test_one_that_breaks_again_and_again_is_held(cluster: Cluster) -> None:
     assert cluster.incident_states[-1] == "held"
 
 
+def test_one_that_breaks_again_at_the_same_place_loses_that_node(cluster: Cluster) -> None:
+    break_once(cluster, 0)
+    cluster.fire(CommandLives)
+    assert cluster.phase == "running"
+    cluster.exit(0, exit_code=1)
+    cluster.halt(1)
+    assert [each.action for each in cluster.machine.state.incidents] == ["restart", "reconfigure"]
+
+
 def test_after_a_long_life_the_recoveries_before_do_not_count(cluster: Cluster) -> None:
     break_once(cluster, 0)
     cluster.fire(CommandLives)
     assert cluster.task.num_recoveries == 1
     cluster.fire(CommandLives)
     assert cluster.task.num_recoveries == 0
+    break_once(cluster, 0)
+    assert [each.action for each in cluster.machine.state.incidents] == ["restart", "restart"]
 
 
 def test_silence_of_ranks_that_never_print_does_not_speak_against_a_node_out_of_contact(
@@ -282,4 +311,58 @@ def test_silence_of_ranks_that_never_print_does_not_speak_against_a_node_out_of_
         cluster.post(PeerProbed(printing, silent, "answered"))
     assert cluster.now > POLICY.unreachable_limit_s
     assert cluster.machine.state.nodes[printing].condition is NodeCondition.UNREACHABLE
+    assert cluster.phase == "running"
+
+
+def test_a_gap_that_its_limit_covers_is_no_hang_and_a_longer_one_starts_it_anew(
+    cluster: Cluster,
+) -> None:
+    for iteration in range(1, 9):
+        cluster.now += 0.5
+        cluster.commit(iteration)
+    overdue = [t for t in cluster.of_kind(SetTimer) if isinstance(t.timer, IterationOverdue)]
+    assert {timer.after_s for timer in overdue} == {60.0}, "the average would give less"
+    cluster.fire(IterationOverdue)
+    assert cluster.of_kind(InspectRanks)[-1].nodes == NODES
+    cluster.fire(InspectionOverdue)  # nobody has said where he stands
+    cluster.fire(IterationOverdue)
+    cluster.fire(InspectionOverdue)
+    while not cluster.machine.state.incidents:
+        cluster.fire(IterationOverdue)
+        cluster.fire(InspectionOverdue)
+    [incident] = cluster.machine.state.incidents
+    assert incident.evidence[0].summary == "no iteration: its program does not say where it stands"
+    cluster.halt(0)
+    cluster.halt(1)
+    assert (incident.status, incident.action) == ("task_hang", "restart")
+    assert cluster.task.generation == 2
+
+
+def test_the_first_iteration_after_a_restart_is_not_late_by_the_average(cluster: Cluster) -> None:
+    for iteration in range(1, 9):
+        cluster.commit(iteration)
+    cluster.exit(0, exit_code=1)
+    cluster.halt(1)
+    num_timers = len(cluster.of_kind(SetTimer))
+    cluster.start()
+    for node in NODES:
+        cluster.post(ContactLost(node, cluster.now, "the session ended"))
+        statuses = (cluster.status(node),)
+        cluster.post(NodeAttached(node, AgentId(f"{node}-a"), 7, statuses))
+    new = cluster.of_kind(SetTimer)[num_timers:]
+    assert not [timer for timer in new if isinstance(timer.timer, IterationOverdue)]
+
+
+def test_a_line_for_several_iterations_counts_for_all_of_them(cluster: Cluster) -> None:
+    for iteration in range(100, 1000, 100):
+        cluster.commit(iteration)
+    assert cluster.task.watch.pace.average_s == pytest.approx(50.0)
+
+
+def test_a_loss_that_is_not_finite_is_the_operators(cluster: Cluster) -> None:
+    for iteration in range(1, 10):
+        cluster.commit(iteration)
+    for iteration in range(10, 13):
+        cluster.commit(iteration, loss=float("nan"))
+    assert cluster.incident_states == ["held"]
     assert cluster.phase == "running"

@@ -94,9 +94,8 @@ def test_where_all_wait_in_one_place_it_is_the_collective() -> None:
 
 
 def test_inside_a_replica_the_rank_with_fewer_micro_batches_is_the_culprit() -> None:
-    own = {"phase": "accumulate", "collective": "all_reduce in _reduce"}
-    behind = Standing(where="collective", iteration=9, num_micro_batches=2, source="rank", **own)
-    ahead = behind.model_copy(update={"num_micro_batches": 3})
+    behind = waits("accumulate", "all_reduce in _reduce", num=2)
+    ahead = waits("accumulate", "all_reduce in _reduce", num=3)
     assert culprits(behind, ahead, waits(), waits(), layout=TP2) == {0}
     assert culprits(ahead, ahead, waits(), waits(), layout=TP2) == set()
 

@@ -28,6 +28,10 @@ OUTER = [
 ]
 
 
+def no_line(_file: str, _line: int) -> str:
+    return ""
+
+
 def test_wait_of_our_own_is_named_after_who_waits() -> None:
     frames = [
         Frame("/usr/lib/python3.11/threading.py", 331, "wait"),
@@ -60,6 +64,12 @@ def test_exchange_between_stages_and_the_rendezvous_are_waits() -> None:
         )
 
 
+def test_native_wait_for_a_handle_is_known_by_its_line() -> None:
+    frames = [Frame(f"{SITE}/megatron/core/tensor_parallel/layers.py", 535, "backward"), *OUTER]
+    assert waits_in(frames, "            handle.wait()\n") == str(frames[0])
+    assert waits_in(frames, "grad_weight = grad_output.t().matmul(total_input)\n") is None
+
+
 def test_wrapper_of_torch_distributed_further_out_is_no_wait() -> None:
     deep = [Frame("/repo/model.py", number, "forward") for number in range(8)]
     assert waits_in([*deep, Frame(C10D, 1, "all_reduce"), *OUTER]) is None
@@ -85,7 +95,7 @@ def test_dump_of_the_fault_handler_is_read_and_the_main_thread_is_the_one_that_t
         text = file.read()
     threads = parse_dump(f"noise before\n{text}noise after\n")
     assert [thread.is_main for thread in threads].count(True) == 1
-    standing = standing_of(threads, "faulthandler")
+    standing = standing_of(threads, "faulthandler", no_line)
     assert standing is not None
     assert standing.where == "computing"
     assert standing.place.startswith("test_dump_of_the_fault_handler_is_read")
@@ -95,7 +105,7 @@ def test_dump_of_the_fault_handler_is_read_and_the_main_thread_is_the_one_that_t
 
 def test_dump_that_was_cut_off_tells_what_it_has() -> None:
     text = 'Thread 0x00007f (most recent call first):\n  File "/a/b.py", line 3 in f\n  File "/a/'
-    assert parse_dump(text) == [Thread("training thread", [Frame("/a/b.py", 3, "f")])]
+    assert parse_dump(text) == [Thread("another thread", [Frame("/a/b.py", 3, "f")])]
 
 
 def test_dump_of_py_spy_is_read() -> None:
@@ -108,7 +118,7 @@ def test_dump_of_py_spy_is_read() -> None:
     }
     caller = {"name": "step", "filename": "/repo/train.py", "line": 12}
     text = json.dumps([{"pid": 1, "thread_name": "MainThread", "frames": [frame, caller]}])
-    standing = standing_of(parse_py_spy(text), "py-spy")
+    standing = standing_of(parse_py_spy(text), "py-spy", no_line)
     assert standing is not None
     assert (standing.where, standing.collective) == (
         "collective",
@@ -120,8 +130,8 @@ def test_dump_of_py_spy_is_read() -> None:
     "text", ["", "Error: permission denied", "{}", "[1]", '[{"frames": 3}]', "null"]
 )
 def test_what_is_no_dump_says_nothing(text: str) -> None:
-    assert standing_of(parse_py_spy(text), "py-spy") is None
-    assert standing_of(parse_dump(text), "faulthandler") is None
+    assert standing_of(parse_py_spy(text), "py-spy", no_line) is None
+    assert standing_of(parse_dump(text), "faulthandler", no_line) is None
 
 
 def test_text_is_bounded_and_keeps_the_beginning() -> None:

@@ -117,6 +117,7 @@ TIMERS: list[Timer] = [
     SettleIncident("I-1"),
     JudgeNode(N1),
     StartOverdue(A, G2),
+    CommandLives(A, G2),
     StopOverdue(A, G2),
     HaltOverdue(A, G2),
     CapacityOverdue(A, G2),
