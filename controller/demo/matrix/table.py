@@ -142,6 +142,8 @@ def section(rows: Sequence[Row], drills: Sequence[Drill], duration_s: float, dat
     ]
     if differing:
         lines += ["", "Where what was seen differs from what should be:", "", *differing]
+    if not rows:
+        return "\n".join(lines)
     found_s = [row.seen.detection_s for row in rows if row.seen.detection_s is not None]
     middle = f"; median to detection {median(found_s):.2f} s" if found_s else ""
     lines += [
