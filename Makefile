@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help install dev demo test lint format measure overhead phases compare clean
+.PHONY: help install dev demo test lint format measure overhead phases quiet compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -36,6 +36,9 @@ test: $(VENV)/.dev ## Run the tests; installs an OpenSSH server where it can
 
 phases: $(VENV)/.dev ## Break ranks in every phase of an iteration; hours (ARGS="--seed 1" for a part)
 	@$(BIN)/python -m tests.campaigns.phases $(ARGS)
+
+quiet: $(VENV)/.dev ## Train undisturbed on a busy machine; counts false alarms; half an hour
+	@$(BIN)/python -m tests.campaigns.quiet $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from controller.classify import command as classify, options as classify_options
 from controller.demo import command as demo, options as demo_options
+from controller.demo.matrix import command as drill, options as drill_options
 from controller.operate import command as operate
 from controller.settings import command as policy
 
@@ -42,6 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " severity, the line that shows it, and what to do first.",
         )
     )
+    drill_options.add_arguments(
+        commands.add_parser(
+            "drill",
+            help="explain what can be broken on purpose, and check that it is seen for what it is",
+            description="Drills stage faults in a local cluster. Every one is explained, and the"
+            " matrix runs them all and compares what was seen with what should be.",
+        )
+    )
     policy.add_arguments(
         commands.add_parser(
             "policy",
@@ -60,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = {
         "demo": demo.run,
         "classify": classify.run,
+        "drill": drill.run,
         "policy": policy.run,
         "uncordon": operate.run_uncordon,
     }[parsed.command]

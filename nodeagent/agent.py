@@ -22,11 +22,17 @@ from typing import Any, Final, Self
 from nodeagent.clock import Clock
 from nodeagent.command_ranks import CommandRanks
 from nodeagent.commands import Command, Commands
+from nodeagent.finding_store import FindingStore
+from nodeagent.health import NodeHealth
 from nodeagent.inspection import AgentStatus
+from nodeagent.kernel_watch import KernelWatch
+from nodeagent.kill_causes import MemoryKillCauses
 from nodeagent.launcher import Launcher, code_dir
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.probes.gpu import NvmlGpus
+from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.probes.processes import rss_bytes
-from nodeagent.processes import RankProcesses
+from nodeagent.processes import RankProcesses, Witnesses
 from nodeagent.protocol.codec import MAX_LINE_BYTES
 from nodeagent.protocol.ids import AgentId, NodeId
 from nodeagent.protocol.messages import Attach
@@ -64,12 +70,14 @@ class AgentSettings:
         num_workers: Workers of the node.
         launcher: Starts template and cold ranks; holds the state directory.
         has_template: False starts every rank cold.
+        kernel_log: File to follow as the kernel log; None for the kernel's own.
     """
 
     node: NodeId
     num_workers: int
     launcher: Launcher
     has_template: bool = True
+    kernel_log: Path | None = None
 
     @property
     def state_dir(self) -> Path:
@@ -112,9 +120,16 @@ class Agent:
         self._outbox = OutboxFile(state_dir / "outbox.jsonl")
         self._relay = StoreRelay(settings.node)
         self._hub = RankHub(self._outbox, self._relay)
-        command_ranks = CommandRanks(files, self._outbox, clock)
-        self._processes = RankProcesses(
-            files, self._outbox, clock, self._spawn, self._hub.drained, command_ranks
+        self._findings = FindingStore(self._outbox, clock)
+        kernel = KernelWatch(KernelLog(settings.kernel_log), clock, self._findings.report)
+        self._causes = MemoryKillCauses(clock, kernel.read)
+        kernel.tell(self._causes.kills)
+        witnesses = Witnesses(
+            self._hub.drained, self._causes, CommandRanks(files, self._outbox, clock)
+        )
+        self._processes = RankProcesses(files, self._outbox, clock, self._spawn, witnesses)
+        self._health = NodeHealth(
+            kernel, self._findings, clock, state_dir, self._processes.living, NvmlGpus()
         )
         self._hub.attach(self._processes)
         self._template = TemplateClient(launcher, clock, self._processes.adopt_all)
@@ -170,14 +185,18 @@ class Agent:
             term=outbox.term,
             num_unacknowledged=outbox.num_reports,
             ranks=self._processes.statuses(),
+            probes=self._health.states(),
         )
 
     def attached(self, attach: Attach) -> None:
         """Take in that a controller takes over."""
         processes = [rank.name for rank in self._processes.living()]
-        if attach.run_id != self._outbox.outbox.run_id:
+        is_new_run = attach.run_id != self._outbox.outbox.run_id
+        if is_new_run:
             self._commands.forget()
         self._outbox.attach(attach.run_id, attach.term, attach.last_seq, processes)
+        if is_new_run:
+            self._findings.tell_again()
         self._processes.disown()
 
     def submit(self, command: Command) -> None:
@@ -239,6 +258,7 @@ class Agent:
             self._spawn(self._template.run(), "template")
         else:
             self._template.give_up("the agent was started with --no-template")
+        self._health.begin(self._spawn)
         self._spawn(self._tick(), "tick")
 
     async def _wait_for_end(self) -> None:
@@ -250,6 +270,8 @@ class Agent:
         while True:
             await asyncio.sleep(TICK_S)
             self._starter.reap()
+            self._causes.sample()
+            self._findings.flush()
             try:
                 self._processes.adopt_all()
             except OSError as error:

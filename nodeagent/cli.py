@@ -64,6 +64,12 @@ def _parser() -> argparse.ArgumentParser:
 def _add_agent_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", required=True, help="the node's name in the cluster")
     parser.add_argument("--num-workers", type=int, required=True, metavar="K")
+    parser.add_argument(
+        "--kernel-log",
+        type=Path,
+        metavar="PATH",
+        help="file to follow as the kernel log (default: /dev/kmsg, else the journal or syslog)",
+    )
     parser.add_argument("--no-template", action="store_true", help="start every rank cold")
     parser.add_argument(
         "--template-module",
@@ -96,6 +102,8 @@ def _prepare(state_dir: Path) -> Path:
 def _start(state_dir: Path, options: argparse.Namespace) -> int:
     passed_on = ["--template-module", options.template_module]
     passed_on += ["--cold-module", options.cold_module]
+    if options.kernel_log is not None:
+        passed_on += ["--kernel-log", str(options.kernel_log.absolute())]
     passed_on += ["--no-template"] if options.no_template else []
     started = start_agent(state_dir, options.node, options.num_workers, passed_on, SystemClock())
     sys.stdout.write(started.to_json() + "\n")
@@ -108,7 +116,11 @@ def _run(state_dir: Path, options: argparse.Namespace) -> int:
     )
     launcher = Launcher(state_dir, options.template_module, options.cold_module)
     settings = AgentSettings(
-        NodeId(options.node), options.num_workers, launcher, has_template=not options.no_template
+        NodeId(options.node),
+        options.num_workers,
+        launcher,
+        has_template=not options.no_template,
+        kernel_log=options.kernel_log,
     )
 
     async def run() -> None:

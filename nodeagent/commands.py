@@ -260,9 +260,11 @@ class Commands:
         rank = self._processes.find(key)
         if rank is None:
             raise CommandError(f"no living rank {key.stem} on this node")
-        if command.fault == "kill":
+        if command.fault.kind == "kill":
             rank.kill()
-        elif not self._hub.raise_in(rank.pid):
+        elif command.fault.kind == "stop":
+            rank.stop()
+        elif not self._hub.break_rank(rank.pid, command.fault):
             raise CommandError(f"rank {key.stem} is not connected")
 
 

@@ -46,3 +46,5 @@ class AgentStatus(_Inspection):
     term: int
     num_unacknowledged: int
     ranks: list[RankStatus]
+    probes: dict[str, str] = {}
+    """What each probe of the node does, in words."""

@@ -15,8 +15,8 @@ Beside them stands, per task, the newest ``Halt`` that was asked for: a rank tha
 perhaps to the next agent, must hear the very same.
 
 Rule for "full": beyond ``MAX_REPORTS`` reports or ``MAX_REPORT_BYTES`` the oldest routine reports
-(iterations, checkpoints) are dropped; exits, exceptions, starts and what a regroup waits for never
-are. Sequence numbers then have gaps.
+(iterations, checkpoints, findings of the node's probes) are dropped; exits, exceptions, starts and
+what a regroup waits for never are. Sequence numbers then have gaps.
 
 Nothing here reads a clock or a file.
 """
@@ -29,6 +29,7 @@ from typing import Annotated, Final, Literal, assert_never
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.protocol.codec import encode
+from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import Report
@@ -39,7 +40,7 @@ MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
 MAX_PROCESS_MARKS: Final = 2_048
 """Marks about single processes that are kept; the oldest concern processes that are long gone."""
 
-_ROUTINE: Final = (IterationCommitted, CheckpointSaved)
+_ROUTINE: Final = (IterationCommitted, CheckpointSaved, NodeFinding)
 
 
 class MarkScope(StrEnum):

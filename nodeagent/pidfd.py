@@ -34,6 +34,11 @@ def send(pidfd: int, number: signal.Signals) -> None:
         return
 
 
+def stop(pidfd: int) -> None:
+    """Send SIGSTOP; nothing happens if the process has ended."""
+    send(pidfd, signal.SIGSTOP)
+
+
 async def wait_ended(pidfd: int) -> None:
     """Wait until the process has ended; a zombie has."""
     loop = asyncio.get_running_loop()

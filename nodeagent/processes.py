@@ -9,18 +9,21 @@ A process may be told to go on as another rank. From that instant it is known by
 and on disk, whether or not it has heard of it: the next agent sees to that, and its exit counts for
 the rank that it was to be.
 
-How a process ended is known from its ``.exit`` file: the agent is not its parent. Which ranks to
-kill or start is decided in ``supervisor``.
+How a process ended is known from its ``.exit`` file: the agent is not its parent. Who sent a SIGKILL
+is told by ``kill_causes``. Which ranks to kill or start is decided in ``supervisor``.
 """
 
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from nodeagent.clock import Clock
 from nodeagent.command_ranks import CommandRanks
+from nodeagent.kill_causes import KillCauses
 from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.pidfd import wait_ended
@@ -43,6 +46,22 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 """Runs a coroutine in the agent's task group; the text names it in the log if it fails."""
 
 
+@dataclass(frozen=True, slots=True)
+class Witnesses:
+    """Who else knows of the end of a process.
+
+    Attributes:
+        drained: Waits until what the process ``pid`` had sent to the agent is read, so that its exit
+            is not stored before its last words.
+        causes: Tells kills for memory from others.
+        commands: Speaks for the ranks that are commands.
+    """
+
+    drained: Callable[[int], Awaitable[None]]
+    causes: KillCauses
+    commands: CommandRanks
+
+
 class RankProcesses:
     """All living ranks of the node."""
 
@@ -52,8 +71,7 @@ class RankProcesses:
         outbox: OutboxFile,
         clock: Clock,
         spawn: Spawn,
-        drained: Callable[[int], Awaitable[None]],
-        commands: CommandRanks,
+        witnesses: Witnesses,
     ) -> None:
         """Take what is needed to watch.
 
@@ -62,16 +80,14 @@ class RankProcesses:
             outbox: Where starts and exits are stored.
             clock: The node's clock.
             spawn: Starts the watching of one rank.
-            drained: Waits until what the process ``pid`` had sent to the agent is read, so that
-                its exit is not stored before its last words.
-            commands: Speaks for the ranks that are commands.
+            witnesses: Who else knows of an end.
         """
         self._files = files
         self._outbox = outbox
         self._clock = clock
         self._spawn = spawn
-        self._drained = drained
-        self.commands = commands
+        self._drained, self._causes = witnesses.drained, witnesses.causes
+        self.commands = witnesses.commands
         self._by_pid: dict[int, RankProcess] = {}
         self._launched_at: dict[RankKey, float] = {}
 
@@ -147,6 +163,7 @@ class RankProcesses:
             self._forget(rank)
             return None
         self._by_pid[record.pid] = rank
+        self._causes.watch(rank.pid)
         self._spawn(self._watch(rank), f"watch of {rank.name}")
         if rank.is_command:
             self._spawn(self.commands.follow(rank), f"log of {rank.name}")
@@ -167,6 +184,7 @@ class RankProcesses:
         self._outbox.advance(MarkScope.START, key_of(launch).stem)
         _LOG.info("%s goes on as %s", rank.name, record.key.stem)
         rank.record = record
+        rank.busy_s.clear()  # it may get another share of the batch
 
     async def greet(self, hello: RankHello) -> RankProcess | None:
         """Take in a rank's first words: what it says next must come after its start.
@@ -204,8 +222,7 @@ class RankProcesses:
     def pulse(self, pid: int, pulse: RankPulse) -> None:
         """Remember how far a rank is."""
         if (rank := self._by_pid.get(pid)) is not None:
-            rank.iteration, rank.duration_s = pulse.iteration, pulse.duration_s
-            rank.busy_s = pulse.busy_s
+            rank.take_pulse(pulse)
 
     def statuses(self) -> list[RankStatus]:
         """Return what lives now, for heartbeats and the inventory."""
@@ -263,7 +280,9 @@ class RankProcesses:
             await wait_ended(rank.pidfd)
         ended = await self._exit_record(rank)
         await self._drained(rank.pid)
-        await self._store_exit(rank, ended)
+        is_out_of_memory = await self._is_out_of_memory(rank, ended)
+        self._causes.forget(rank.pid)
+        await self._store_exit(rank, ended, is_out_of_memory=is_out_of_memory)
         del self._by_pid[rank.pid]
         self._forget(rank)
 
@@ -277,7 +296,14 @@ class RankProcesses:
             await asyncio.sleep(_POLL_S)
         return ended
 
-    def _describe_exit(self, rank: RankProcess, ended: ExitRecord | None) -> AnyObservation:
+    async def _is_out_of_memory(self, rank: RankProcess, ended: ExitRecord | None) -> bool:
+        if ended is None or ended.signal != signal.SIGKILL or rank.is_killed_here:
+            return False
+        return await self._causes.is_out_of_memory(rank.pid)
+
+    def _describe_exit(
+        self, rank: RankProcess, ended: ExitRecord | None, *, is_out_of_memory: bool
+    ) -> AnyObservation:
         key, marks = rank.key, self._outbox.outbox
         tail = self._files.tail(rank.born)
         if rank.is_cold and not rank.is_foreign and not marks.mark(MarkScope.START, key.stem):
@@ -295,10 +321,14 @@ class RankProcesses:
             exit_code=ended.exit_code if ended else None,
             signal=ended.signal if ended else None,
             is_expected=is_exit_expected(key, is_foreign=rank.is_foreign, marks=marks),
+            is_core_dumped=ended is not None and ended.is_core_dumped,
+            is_out_of_memory=is_out_of_memory,
             stderr_tail=tail,
         )
 
-    async def _store_exit(self, rank: RankProcess, ended: ExitRecord | None) -> None:
+    async def _store_exit(
+        self, rank: RankProcess, ended: ExitRecord | None, *, is_out_of_memory: bool
+    ) -> None:
         """Store an exit, whatever it takes: it is the one report that nobody repeats."""
         mark = Mark(scope=MarkScope.EXIT, name=rank.name)
         while True:
@@ -306,7 +336,7 @@ class RankProcesses:
                 if rank.is_command and not rank.is_foreign:
                     self.commands.take_end(rank, ended)
                 # Described anew each time: it may have been given another name meanwhile.
-                exit_ = self._describe_exit(rank, ended)
+                exit_ = self._describe_exit(rank, ended, is_out_of_memory=is_out_of_memory)
                 self._outbox.store(exit_, self._clock.wall_s(), mark)
             except OSError as error:
                 _LOG.error("can't store the exit of %s, trying again: %s", rank.name, error)

@@ -69,6 +69,7 @@ class ExitRecord(BaseModel):
     pid: int
     exit_code: int | None = None
     signal: int | None = None
+    is_core_dumped: bool = False
     wall_s: float
 
 

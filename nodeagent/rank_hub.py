@@ -27,13 +27,14 @@ from pydantic import TypeAdapter
 from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.protocol.codec import MAX_LINE_BYTES, ProtocolError
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import (
     AskStanding,
+    BreakRank,
     FromRank,
     Halt,
     Join,
-    RaiseInRank,
     RankHello,
     RankPulse,
     RankReport,
@@ -188,12 +189,12 @@ class RankHub:
         if (control := self._control.get(pid)) is not None:
             control.channel.send(StopAtBoundary())
 
-    def raise_in(self, pid: int) -> bool:
-        """Ask a rank to raise an exception; return False if it has no connection."""
+    def break_rank(self, pid: int, fault: RankFault) -> bool:
+        """Have a rank stage a fault in itself; return False if it has no connection."""
         control = self._control.get(pid)
         if control is None:
             return False
-        control.channel.send(RaiseInRank())
+        control.channel.send(BreakRank(fault=fault))
         return True
 
     async def ask_standing(self, pid: int, limit_s: float) -> Standing | None:

@@ -9,6 +9,7 @@ what is not known when the time is over stays unknown.
 
 import asyncio
 import contextlib
+import linecache
 import logging
 import shutil
 import signal
@@ -125,7 +126,8 @@ class RankInspector:
             async with asyncio.timeout(_DUMP_LIMIT_S):
                 while seen is None or _size(path) > num_bytes:
                     num_bytes = _size(path)
-                    seen = standing_of(parse_dump(_read(path, begin)), "faulthandler") or seen
+                    threads = parse_dump(_read(path, begin))
+                    seen = standing_of(threads, "faulthandler", linecache.getline) or seen
                     await asyncio.sleep(_POLL_S)
         return seen
 
@@ -143,7 +145,8 @@ class RankInspector:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-        return standing_of(parse_py_spy(output.decode("utf-8", "replace")), "py-spy")
+        threads = parse_py_spy(output.decode("utf-8", "replace"))
+        return standing_of(threads, "py-spy", linecache.getline)
 
 
 def _is_opaque(rank: RankProcess) -> bool:

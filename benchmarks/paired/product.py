@@ -20,6 +20,7 @@ from pathlib import Path
 from megatron.core.optimizer import MegatronOptimizer  # noqa: TID253
 
 from nodeagent.clock import SystemClock
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted
@@ -69,8 +70,8 @@ class _BlockControl:
         """Whether the iteration that begins is the last one of the block."""
         return len(self.stamps) == self.num_wanted
 
-    def take_raise_request(self) -> bool:
-        return self._link.take_raise_request()
+    def take_fault(self) -> RankFault | None:
+        return self._link.take_fault()
 
     def report(self, observation: AnyObservation) -> None:
         if isinstance(observation, IterationCommitted):

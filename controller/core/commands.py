@@ -23,10 +23,9 @@ def watch_command(turn: Turn, task: TaskState) -> None:
     turn.set_timer(CommandLives(task.spec.task, task.generation), turn.policy.command_settle_s)
 
 
-def take_life(turn: Turn, timer: CommandLives) -> None:
+def take_life(turn: Turn, task: TaskState) -> None:
     """The processes of a command have had time to fail; it may have printed nothing."""
-    task = turn.state.tasks[timer.task]
-    if task.generation != timer.generation or task.iteration > 0:
+    if task.iteration > 0:
         return
     if task.phase is TaskPhase.STARTING:
         if not all(rank.is_alive and rank.is_seen for rank in task.ranks.values()):

@@ -14,14 +14,14 @@ and so do at once what no action would cure: settings that are refused, a loss t
 from controller.core.evidence import Evidence
 from controller.core.faults import Diagnosis, diagnose, diagnose_symptoms
 from controller.core.handling import Action, Case, Cure, Handling, Occurrence, choose
-from controller.core.incidents import incident_of, open_incident
+from controller.core.incidents import incident_of, open_incident, take_evidence
 from controller.core.isolation import isolate
 from controller.core.lifecycle import stop
-from controller.core.parking import halt
+from controller.core.parking import awaited_ranks, halt, halt_limit_s
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state import ClusterState, Incident
 from controller.core.tasks import RankState, TaskState
-from controller.core.timers import SettleIncident
+from controller.core.timers import HaltOverdue, SettleIncident
 from controller.core.turn import PlanRequest, Turn
 from nodeagent.protocol.ids import NodeId
 from profiles.faults.status import Severity, Status
@@ -66,6 +66,24 @@ def _is_partly_out_of_sight(turn: Turn, task: TaskState) -> bool:
     )
 
 
+def take_hangs(turn: Turn, task: TaskState) -> None:
+    """Ranks that have not parked in time hang: they are left out.
+
+    What had been named from failed collectives alone has its cause now.
+    """
+    for number in awaited_ranks(turn, task):
+        rank = task.ranks[number]
+        rank.is_broken = True
+        summary = f"rank {number} did not park: it hangs"
+        node, name = rank.worker.node, task.spec.task
+        take_evidence(turn, task, Evidence("hang", turn.at, turn.at, node, name, number, summary))
+    turn.set_timer(HaltOverdue(task.spec.task, task.generation), halt_limit_s(turn.policy, task))
+    incident = incident_of(turn, task, task.generation)
+    diagnosis = diagnose(incident.evidence) if incident else None
+    if incident and diagnosis and incident.action == "reattempt" and incident.is_open:
+        name_fault(turn, incident, diagnosis, Handling("restart"))
+
+
 def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: Handling) -> None:
     """Write the diagnosis into the incident and announce it."""
     root, action = diagnosis.root, handling.action
@@ -101,7 +119,8 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
         _hold_task(turn, task, incident, diagnosis, reason)
         return
     root = diagnosis.root
-    rank = task.ranks.get(root.global_rank) if root.global_rank is not None else None
+    is_known = diagnosis.is_local and root.global_rank is not None
+    rank = task.ranks.get(root.global_rank) if is_known and root.global_rank is not None else None
     handling = handle(turn, incident, diagnosis, rank, task.last_cure)
     task.last_cure = Cure(handling.action, rank.worker if rank else None)
     if handling.action == "reconfigure":
@@ -147,14 +166,14 @@ def handle(
 ) -> Handling:
     """Choose the action for a fault, and note the fault in the record of its node."""
     root, state = diagnosis.root, turn.state
-    node = state.nodes[root.node] if root.node is not None else None
+    node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
     worker = rank.worker if rank else None
     incident.is_drill = is_drill(state, incident, root.node)
     case = Case(
         diagnosis=diagnosis,
         at=turn.at,
         worker=worker,
-        node=root.node,
+        node=node.spec.node if node else None,
         last=last,
         record=node.record if node else (),
         is_drill=incident.is_drill,

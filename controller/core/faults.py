@@ -50,6 +50,11 @@ class Diagnosis:
         return _METHOD_BY_STATUS.get(self.status, _METHOD_BY_KIND[self.root.kind])
 
     @property
+    def is_local(self) -> bool:
+        """Whether its root is where the fault is; a failed collective tells nothing of its place."""
+        return self.root.is_conclusive
+
+    @property
     def is_refusal(self) -> bool:
         """Whether the task's settings are at fault, so that another try ends the same."""
         return self.root.kind == "refusal"

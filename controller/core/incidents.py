@@ -6,11 +6,11 @@ cause is named, and cured, in ``controller.core.cures``.
 """
 
 from controller.core.evidence import Evidence
-from controller.core.parking import awaited_ranks, halt, halt_limit_s
+from controller.core.parking import halt
 from controller.core.phases import TaskPhase
 from controller.core.state import Incident
 from controller.core.tasks import TaskState
-from controller.core.timers import HaltOverdue, SettleIncident
+from controller.core.timers import SettleIncident
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, NodeId
 
@@ -70,17 +70,6 @@ def attach(turn: Turn, incident: Incident, evidence: Evidence) -> None:
         "trace", "symptom", evidence.task or evidence.node or incident.name,
         f"{evidence.summary} ({incident.name}{late})", incident=incident.name,
     )  # fmt: skip
-
-
-def take_hangs(turn: Turn, task: TaskState) -> None:
-    """Ranks that have not parked in time hang: they are left out."""
-    for number in awaited_ranks(turn, task):
-        rank = task.ranks[number]
-        rank.is_broken = True
-        summary = f"rank {number} did not park: it hangs"
-        node, name = rank.worker.node, task.spec.task
-        take_evidence(turn, task, Evidence("hang", turn.at, turn.at, node, name, number, summary))
-    turn.set_timer(HaltOverdue(task.spec.task, task.generation), halt_limit_s(turn.policy, task))
 
 
 def incident_of(turn: Turn, task: TaskState, generation: Generation) -> Incident | None:

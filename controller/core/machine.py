@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from controller.core.commands import NOT_IN_PROCESS, take_life
-from controller.core.cures import settle
+from controller.core.cures import settle, take_hangs
 from controller.core.events import (
     CommandFailed,
     ContactLost,
@@ -29,7 +29,7 @@ from controller.core.events import (
 )
 from controller.core.evidence import Evidence, EvidenceKind
 from controller.core.generations import continue_parked, park_what_moves
-from controller.core.incidents import take_evidence, take_hangs
+from controller.core.incidents import take_evidence
 from controller.core.instructions import Instruction
 from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
 from controller.core.monitor import take_timer
@@ -62,6 +62,7 @@ from controller.core.timers import (
     SettleIncident,
     StartOverdue,
     StopOverdue,
+    TaskTimer,
     Timer,
 )
 from controller.core.turn import Turn
@@ -198,37 +199,39 @@ def _fire(turn: Turn, timer: Timer) -> None:
                 settle(turn, incident)
         case JudgeNode():
             judge_node(turn, turn.state.nodes[timer.node])
-        case StartOverdue():
-            _take_late_start(turn, timer)
-        case CommandLives():
-            take_life(turn, timer)
-        case StopOverdue():
+        case _:
             task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation and task.phase is TaskPhase.STOPPING:
+            if task.generation == timer.generation:
+                _fire_of_task(turn, task, timer)
+
+
+def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
+    """A timer of the task's present generation has run out."""
+    match timer:
+        case StartOverdue():
+            _take_late_start(turn, task)
+        case CommandLives():
+            take_life(turn, task)
+        case StopOverdue():
+            if task.phase is TaskPhase.STOPPING:
                 note = "did not stop at an iteration boundary: killed"
                 turn.tell("warning", "stop", task.spec.task, note)
                 stop(turn, task, is_graceful=False, intent=task.intent, note=note)
         case HaltOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation:
-                _hasten(turn, task)
+            _hasten(turn, task)
         case PrepareOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation:
-                end_preparation(task)
+            end_preparation(task)
         case IterationOverdue() | InspectionOverdue():
-            take_timer(turn, turn.state.tasks[timer.task], timer)
+            take_timer(turn, task, timer)
         case CapacityOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.parking and task.generation == timer.generation:
+            if task.parking:
                 task.parking.is_impatient = True
         case _:
             assert_never(timer)
 
 
-def _take_late_start(turn: Turn, timer: StartOverdue) -> None:
-    task = turn.state.tasks[timer.task]
-    if task.generation == timer.generation and task.phase is TaskPhase.STARTING:
+def _take_late_start(turn: Turn, task: TaskState) -> None:
+    if task.phase is TaskPhase.STARTING:
         limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
         text = f"no iteration was committed within {limit_s:.0f} s"
         take_evidence(turn, task, _evidence(turn, task, "overdue", text))

@@ -1,4 +1,4 @@
-"""Online statistical monitoring: a task that stalls, gets slow, or trains nonsense.
+"""Online statistical monitoring: a task that stalls, and who it waits for.
 
 Every committed iteration sets a timer for the next one (``controller.core.pace`` says how long). When
 it fires the task stalls, and before anybody is woken the agents are asked where its ranks stand.
@@ -6,27 +6,20 @@ The answers name the culprits (``controller.core.hang``); they become evidence, 
 handles every other fault replaces them. While a node of the task is out of contact nothing is
 concluded: its iterations may be going on unseen, and whether it is lost is judged elsewhere.
 
-Slow is a warning: once when it begins, with the rank that the others wait for if there is one, and
-once when it is over.
-
-A loss or gradient norm that jumps is committed already, and the same on every rank: no process is at
-fault, and another one would train on with it. So nothing is restarted. Operators get an incident,
-which ends when the figures come down; to go back to a checkpoint is for them to decide.
+What is only slow is in ``controller.core.slowness``, what trains nonsense in
+``controller.core.divergence``.
 """
 
 from collections.abc import Iterable
-from statistics import median
 from typing import Final
 
-from controller.core.cures import hand_over
 from controller.core.evidence import Evidence
 from controller.core.hang import Hang, find_hang
 from controller.core.incidents import take_evidence
 from controller.core.instructions import InspectRanks
 from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.resolution import end_handed_over
-from controller.core.stragglers import find_stragglers, median_of_peers
-from controller.core.tasks import NUM_BUSY, TaskState
+from controller.core.slowness import note_lateness
+from controller.core.tasks import TaskState
 from controller.core.timers import InspectionOverdue, IterationOverdue
 from controller.core.turn import Turn
 from controller.core.watch import Inspection
@@ -62,7 +55,7 @@ def note_commit(
     watch.pace.add(duration_s, is_long=spec.is_long(commit.iteration))
     watch.moved_at, watch.inspection = turn.at, None
     _expect_iteration(turn, task)
-    _note_lateness(turn, task)
+    note_lateness(turn, task)
 
 
 def note_contact(turn: Turn, node: NodeId) -> None:
@@ -155,6 +148,7 @@ def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
             IterationOverdue(task.spec.task, task.generation), task.watch.pace.average_s or 1.0
         )
         return
+    task.watch.pace.note_hang()
     for number in hang.reasons:
         task.ranks[number].is_broken = True
     stalled_s = turn.at - task.watch.moved_at
@@ -219,89 +213,4 @@ def _evidence(
             summary=summary,
             named=named,
             detail="\n".join(stacks)[:MAX_STACK_CHARS],
-        )
-
-
-# --- a task that is slow -------------------------------------------------------------------
-
-
-def _note_lateness(turn: Turn, task: TaskState) -> None:
-    """Tell operators when iterations begin to be late, and when that is over."""
-    watch, average_s = task.watch, task.watch.pace.average_s
-    late_s = watch.pace.late_s(turn.policy)
-    if average_s is None or (late_s is not None) == watch.is_late:
-        return
-    watch.is_late = late_s is not None
-    if late_s is None:
-        text = f"iterations take {average_s:.2f} s again"
-        turn.tell("info", "late_over", task.spec.task, text, average_s=average_s)
-        return
-    names = ", ".join(f"rank {number}" for number in watch.stragglers)
-    text = f"iterations take {late_s:.2f} s, {late_s / average_s:.2f} x their average"
-    turn.tell(
-        "warning", "late", task.spec.task, text + (f"; the others wait for {names}" if names else ""),
-        now_s=late_s, average_s=average_s,
-    )  # fmt: skip
-
-
-def note_stragglers(turn: Turn) -> None:
-    """Tell operators which ranks have become slower than their peers, and which no longer are."""
-    for task in turn.state.tasks.values():
-        average_s = task.watch.pace.average_s
-        if task.phase is not TaskPhase.RUNNING or task.layout is None or average_s is None:
-            continue
-        busy_s = {
-            number: median(rank.busy_s)
-            for number, rank in task.living_ranks.items()
-            if len(rank.busy_s) == NUM_BUSY
-        }
-        now = find_stragglers(busy_s, task.layout, average_s, turn.policy)
-        known, task.watch.stragglers = task.watch.stragglers, now
-        for number in now:
-            if number not in known:
-                _tell_straggler(turn, task, number, busy_s)
-        for number in known:
-            if number not in now:
-                text = f"rank {number} is as fast as its peers again"
-                turn.tell("info", "straggler_over", task.spec.task, text, rank=number)
-
-
-def _tell_straggler(turn: Turn, task: TaskState, number: int, busy_s: dict[int, float]) -> None:
-    assert task.layout is not None
-    node = task.ranks[number].worker.node
-    peers_s = median_of_peers(number, busy_s, task.layout)
-    assert peers_s is not None, "a straggler has peers"
-    turn.tell(
-        "warning", "straggler", task.spec.task,
-        f"rank {number} on {node} takes {busy_s[number]:.3f} s for its micro-batches, its peers"
-        f" {peers_s:.3f} s",
-        rank=number, node=node, busy_s=busy_s[number], peers_s=peers_s,
-    )  # fmt: skip
-
-
-# --- a task that trains nonsense -----------------------------------------------------------
-
-
-def note_numbers(
-    turn: Turn, task: TaskState, commit: IterationCommitted, observed_at: float
-) -> None:
-    """Compare loss and gradient norm of a new iteration with their levels."""
-    change = task.watch.levels.take(commit.loss, commit.grad_norm, turn.policy)
-    if change == "ends":
-        end_handed_over(turn, task, "loss and gradient norm are back at their levels")
-    elif change == "begins":
-        figures = task.watch.levels.describe(commit.loss, commit.grad_norm)
-        summary = f"iteration {commit.iteration} and those before it spike: {figures}"
-        hand_over(
-            turn,
-            task,
-            Evidence(
-                kind="numbers",
-                at=turn.at,
-                observed_at=observed_at,
-                node=None,
-                task=task.spec.task,
-                global_rank=None,
-                summary=summary,
-            ),
         )

@@ -15,11 +15,12 @@ from controller.core.incidents import open_incident, take_evidence
 from controller.core.instructions import ProbeNode
 from controller.core.isolation import strand, withdraw
 from controller.core.lifecycle import compare_inventory, lose_rank
-from controller.core.monitor import note_contact, note_stragglers
+from controller.core.monitor import note_contact
 from controller.core.node_evidence import gather, peers_of, tasks_on
 from controller.core.parking import note_heard
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.planning import reconsider
+from controller.core.slowness import note_stragglers
 from controller.core.state import Incident, NodeState
 from controller.core.tasks import Progress, TaskState
 from controller.core.timers import JudgeNode
@@ -79,7 +80,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
         task.spec.task: Progress(task.newest_iteration, turn.at) for task in tasks_on(turn, node)
     }
     _notice_vanished(turn, event)
-    note_stragglers(turn)
+    note_stragglers(turn, event.node)
 
 
 def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:

@@ -6,13 +6,14 @@ ended is free.
 
 from typing import Final, assert_never
 
+from controller.core.divergence import note_figures
 from controller.core.events import Observed
 from controller.core.evidence import Evidence, evidence_of
 from controller.core.faults import severity_of
 from controller.core.findings import take_finding
 from controller.core.incidents import take_evidence, take_late
 from controller.core.lifecycle import lose_rank
-from controller.core.monitor import note_commit, note_joined, note_numbers, take_look
+from controller.core.monitor import note_commit, note_joined, take_look
 from controller.core.nodes import judge_nodes_of
 from controller.core.parking import take_position
 from controller.core.phases import TaskPhase
@@ -104,7 +105,7 @@ def _observe_rank(
             if not is_reporter(task, observation):
                 return
             if observation.iteration > task.iteration:
-                note_numbers(turn, task, observation, event.observed_at)
+                note_figures(turn, task, observation, event.observed_at)
             take_commit(turn, task, observation)
             note_commit(turn, task, observation, event.observed_at)
         case CheckpointSaved():

@@ -20,11 +20,9 @@ from controller.core.state import Drill, NodeState, Plan
 from controller.core.tasks import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
+from profiles.drills.catalogue import DRILL_BY_KIND
 
-RANK_DRILLS: Final = frozenset({"kill-rank", "exception"})
 _MAX_DRILLS: Final = 50
-
-NODE_DRILLS: Final = frozenset({"lose-node", "kill-agent", "kill-ssh"})
 
 
 Request = PlanApproved | PlanRejected | PlanRequested | UncordonRequested | DrillRequested
@@ -118,7 +116,7 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
     """Fill in the target of a drill and have it carried out."""
     drill = _resolve(turn, event)
     if isinstance(drill, str):
-        code = "no_target" if event.drill in RANK_DRILLS | NODE_DRILLS else "unsupported"
+        code = "no_target" if _is_supported(event.drill) else "unsupported"
         _refuse(turn, event.request_id, code, drill)
         return
     target: str = drill.node
@@ -151,15 +149,16 @@ def _decidable(turn: Turn, event: PlanApproved | PlanRejected) -> Plan | None:
 
 def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
     """Return the drill with its whole target, or why there is none."""
-    if event.drill in NODE_DRILLS and event.node is not None:
-        return _on_node(turn, event, event.node)
-    if event.drill not in RANK_DRILLS | NODE_DRILLS:
-        known = ", ".join(sorted(RANK_DRILLS | NODE_DRILLS))
+    if not _is_supported(event.drill):
+        known = ", ".join(kind for kind in DRILL_BY_KIND if _is_supported(kind))
         return f"unknown drill {event.drill!r}: known are {known}"
+    target = DRILL_BY_KIND[event.drill].target
+    if target == "node" and event.node is not None:
+        return _on_node(turn, event, event.node)
     task = _task_of(turn, event)
     if isinstance(task, str):
         return task
-    if event.drill in NODE_DRILLS:
+    if target == "node":
         return _on_node(turn, event, task.placement[-1].node)
     default = 1 if len(task.ranks) > 1 else 0
     number = event.global_rank if event.global_rank is not None else default
@@ -169,6 +168,10 @@ def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
     return CarryOutDrill(
         turn.cause, event.drill, rank.worker.node, task.spec.task, task.generation, number
     )
+
+
+def _is_supported(kind: str) -> bool:
+    return kind in DRILL_BY_KIND and not DRILL_BY_KIND[kind].obstacle
 
 
 def _task_of(turn: Turn, event: DrillRequested) -> TaskState | str:

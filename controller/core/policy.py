@@ -30,6 +30,7 @@ class Policy:
         inspection_limit_s: How long all looks at such ranks may take together, per node.
         late_factor: Iterations are late, and a rank a straggler, above this multiple of what is usual.
         late_iterations: Iterations whose median is called late, so that noise is no alarm.
+        straggler_beats: Heartbeats in which a rank must have been slower than its peers.
         spike_factor: Losses and gradient norms spike at this multiple of their level.
         spike_iterations: Iterations in a row that make a spike.
         refusal_grace_s: A node whose SSH port refuses its peers is lost after this, where nothing
@@ -50,6 +51,8 @@ class Policy:
             before it goes on without them.
         max_recoveries: Recoveries of a task without a new iteration between them, after which it
             is handed to the operator.
+        verify_iterations: A fault is cured once an iteration is back within its band; after this many
+            iterations it counts as cured all the same, and the task as slower.
         network_alerts: Network faults of one node within ``network_window_s`` that isolate it.
         network_window_s: How long a network fault counts.
         restarts: SEV2 faults on one node within ``restart_window_s`` that isolate it.
@@ -75,6 +78,7 @@ class Policy:
     inspection_limit_s: float = 1.0
     late_factor: float = 1.1
     late_iterations: int = 5
+    straggler_beats: int = 3
     spike_factor: float = 5.0
     spike_iterations: int = 2
     refusal_grace_s: float = 10.0
@@ -88,6 +92,7 @@ class Policy:
     prepare_limit_s: float = 60.0
     capacity_limit_s: float = 2.0
     max_recoveries: int = 3
+    verify_iterations: int = 10
     network_alerts: int = 2
     network_window_s: float = 300.0
     restarts: int = 3

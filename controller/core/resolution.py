@@ -1,12 +1,15 @@
 """How training was taken up again after a fault, and when an incident is over.
 
 An incident is resolved when every task that the fault hit commits iterations again, in a newer
-generation and where it is to be; going on with less is no cure yet.
+generation and where it is to be; going on with less is no cure yet. That the cure holds is verified by
+an iteration that is back within its band (``controller.core.pace``); a task that stays slower than before is
+called so after ``Policy.verify_iterations``.
 """
 
 from typing import Final
 
 from controller.core.phases import IncidentState, TaskPhase
+from controller.core.policy import Policy
 from controller.core.regroup import Decision
 from controller.core.state import Incident
 from controller.core.tasks import TaskState
@@ -50,8 +53,8 @@ def close_cured_incidents(turn: Turn) -> None:
             continue
         _note_recovery(turn, incident)
         tasks = [turn.state.tasks[name] for name in incident.covers]
-        if all(_is_cured(task, incident.covers[task.spec.task]) for task in tasks):
-            cured = ", ".join(f"{task.spec.task} {_CURES[task.phase]}" for task in tasks)
+        if all(_is_cured(turn.policy, task, incident.covers[task.spec.task]) for task in tasks):
+            cured = ", ".join(_words(turn.policy, task) for task in tasks)
             _resolve(turn, incident, cured or "no task is affected")
         elif any(task.phase is TaskPhase.HELD for task in tasks):
             hold(incident)
@@ -68,10 +71,22 @@ def _is_handed_over(incident: Incident) -> bool:
     return incident.state is IncidentState.HELD and not incident.covers
 
 
-def _is_cured(task: TaskState, generation: Generation) -> bool:
-    """Whether the task is where it is to be; going on with less is no cure yet."""
-    is_whole = _trains_again(task, generation) and task.target is not None
-    return is_whole or task.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}
+def _is_cured(policy: Policy, task: TaskState, generation: Generation) -> bool:
+    """Whether the task is where it is to be, and as fast; going on with less is no cure yet."""
+    if task.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}:
+        return True
+    pace = task.watch.pace
+    is_mute = task.spec.is_command and task.iteration == 0
+    is_verified = pace.is_in_band(policy) or pace.num_commits >= policy.verify_iterations
+    is_verified |= is_mute
+    return _trains_again(task, generation) and task.target is not None and is_verified
+
+
+def _words(policy: Policy, task: TaskState) -> str:
+    pace = task.watch.pace
+    is_slower = task.phase is TaskPhase.RUNNING and not pace.is_in_band(policy)
+    slower = f", but iterations take {pace.best_s:.2f} s" if is_slower and pace.best_s else ""
+    return f"{task.spec.task} {_CURES[task.phase]}{slower}"
 
 
 def _trains_again(task: TaskState, generation: Generation) -> bool:

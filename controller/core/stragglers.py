@@ -1,44 +1,53 @@
-"""Which ranks of a task are slower than their peers, by the time that their own computing takes.
+"""Whether a rank is slower than its peers, by the time that its own computing takes.
 
-Peers are the ranks of one pipeline stage: they do the same work. What a rank waits for inside its
-replica is part of its figure, so with tensor parallelism all ranks of the slow replica are named.
+Peers are the other ranks of its pipeline stage: they do the same work. What a rank waits for inside
+its replica is part of its figure, so with tensor parallelism all ranks of the slow replica are named.
+
+A straggler takes more than ``late_factor`` times what its peers take. That must matter: the whole
+iteration has to be later by as much because of it. And it must stand out from what iterations of
+these ranks differ by anyway, which is little on a machine of one's own and much on a shared one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
+from dataclasses import dataclass
 from statistics import median
+from typing import Final
 
 from controller.core.policy import Policy
-from profiles.layout import Layout
+
+_NUM_SPREADS: Final = 3.0
 
 
-def find_stragglers(
-    busy_s: Mapping[int, float], layout: Layout, average_s: float, policy: Policy
-) -> tuple[int, ...]:
-    """Return the ranks that take more than ``late_factor`` times what their peers take.
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """How long a rank's own computing takes, over its newest iterations, seconds.
 
-    It must matter too: the whole iteration has to be later by as much because of them.
-
-    Args:
-        busy_s: By global rank, seconds of its own computing, the median over some iterations.
-        layout: Of their generation.
-        average_s: The average iteration.
-        policy: Says how much is late.
+    Attributes:
+        median_s: The median.
+        spread_s: The median difference from that.
     """
-    margin_s = (policy.late_factor - 1.0) * average_s
-    found = []
-    for number, own_s in sorted(busy_s.items()):
-        peers_s = median_of_peers(number, busy_s, layout)
-        if peers_s is not None and own_s > policy.late_factor * peers_s:
-            found += [number] if own_s - peers_s > margin_s else []
-    return tuple(found)
+
+    median_s: float
+    spread_s: float
 
 
-def median_of_peers(number: int, busy_s: Mapping[int, float], layout: Layout) -> float | None:
-    """Return the median over the other ranks of the stage; None where there is no other."""
-    stage = layout.pp_rank(number)
-    peers: Iterable[float] = [
-        seconds
-        for other, seconds in busy_s.items()
-        if other != number and layout.pp_rank(other) == stage
-    ]
-    return median(peers) if peers else None
+def is_straggler(
+    own: Computing, peers: Collection[Computing], average_s: float, policy: Policy
+) -> bool:
+    """Return whether a rank is slower than its peers; one without peers is not.
+
+    ``average_s`` is the average iteration of the task.
+    """
+    if not peers:
+        return False
+    peers_s = median_of(peers)
+    excess_s = own.median_s - peers_s
+    spread_s = max(own.spread_s, median(peer.spread_s for peer in peers))
+    return excess_s > max(
+        (policy.late_factor - 1.0) * max(peers_s, average_s), _NUM_SPREADS * spread_s
+    )
+
+
+def median_of(ranks: Collection[Computing]) -> float:
+    """Return the median over ranks, of which there is at least one."""
+    return median(rank.median_s for rank in ranks)

@@ -5,7 +5,7 @@ are properties, so that nothing has to be kept in step.
 """
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
 from controller.core.handling import Cure
 from controller.core.phases import TASK_CHANGES, TaskPhase, advance
@@ -20,10 +20,6 @@ from profiles.throughput import ThroughputTable
 
 Intent = Literal["run", "stop", "hold"]
 """What becomes of a task once its ranks are gone: it waits to run, stays stopped, or is held."""
-
-
-NUM_BUSY: Final = 5
-"""Iterations of a rank whose median says how long its own computing takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +96,13 @@ class RankState:
     """Its process can't go on: it raised an exception of its own, or does not answer."""
     missing_since: float | None = None
     """When its node's heartbeats stopped listing it, although no exit was reported."""
-    busy_s: list[float] = field(default_factory=list)
-    """How long its own computing took, in the newest iterations that heartbeats told of."""
-    busy_iteration: int = 0
-    """The newest of these."""
+    busy_s: float = 0.0
+    """How long its own computing takes; 0 if that is not known."""
+    busy_spread_s: float = 0.0
+    """What single iterations differ from that."""
+    num_slow_beats: int = 0
+    """Heartbeats that showed it slower than its peers; those that did not count back."""
     done: Literal["stopped", "finished"] | None = None
-
-    def note_busy(self, iteration: int, busy_s: float) -> None:
-        """Take in how long its own computing took in an iteration; 0 where it does not measure."""
-        if busy_s > 0 and iteration > self.busy_iteration:
-            self.busy_iteration = iteration
-            self.busy_s.append(busy_s)
-            del self.busy_s[:-NUM_BUSY]
 
     @property
     def can_go_on(self) -> bool:

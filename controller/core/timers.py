@@ -98,15 +98,16 @@ class InspectionOverdue:
     kind: Literal["inspection_overdue"] = "inspection_overdue"
 
 
-Timer = (
-    SettleIncident
-    | JudgeNode
-    | StartOverdue
-    | CommandLives
+TaskTimer = (
+    StartOverdue
     | StopOverdue
     | HaltOverdue
-    | CapacityOverdue
-    | PrepareOverdue
     | IterationOverdue
     | InspectionOverdue
+    | CapacityOverdue
+    | PrepareOverdue
+    | CommandLives
 )
+"""Timers of one generation of a task."""
+
+Timer = SettleIncident | JudgeNode | TaskTimer

@@ -31,7 +31,7 @@ class Watch:
     inspection: Inspection | None = None
     is_late: bool = False
     """Operators were told that iterations take too long, and not yet that this is over."""
-    stragglers: tuple[int, ...] = ()
+    stragglers: set[int] = field(default_factory=set)
     """Ranks that operators were told of."""
 
     def begin(self, now: float, scale: float | None) -> None:
@@ -39,4 +39,4 @@ class Watch:
         self.pace.begin(scale)
         self.committed_at, self.moved_at = None, now
         self.inspection = None
-        self.stragglers = ()
+        self.stragglers.clear()

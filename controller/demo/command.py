@@ -16,6 +16,7 @@ from controller.api.views import ClusterView
 from controller.clock import SystemClock
 from controller.demo.cluster import DemoError, LocalCluster
 from controller.demo.drills import DrillError
+from controller.demo.errors import leaves
 from controller.demo.options import DemoOptions, OptionError, check
 from controller.demo.outcome import outcome_of
 from controller.demo.progress import Progress
@@ -57,13 +58,6 @@ def _fail(code: int, error: Exception) -> int:
     return code
 
 
-def _leaves(error: BaseException) -> list[BaseException]:
-    """Return the exceptions of a group and of the groups in it."""
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    return [leaf for part in error.exceptions for leaf in _leaves(part)]
-
-
 class _Demo:
     """One run of the demo."""
 
@@ -94,7 +88,7 @@ class _Demo:
             reason = f"gave up after {limit_s:g} s" if limit_s else "a step timed out"
             failures.append(_EndedEarlyError(1, reason))
         except* (_EndedEarlyError, DemoError, ApiSocketError, OSError) as errors:
-            failures.extend(_leaves(errors))
+            failures.extend(leaves(errors))
         finally:
             progress.close()
         for failure in failures:

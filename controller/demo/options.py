@@ -8,20 +8,22 @@ from typing import Literal
 
 from controller.core.placement import Unplaceable, place
 from controller.core.policy import Policy
-from controller.demo.drills import DRILLS, ScheduledDrill, parse_drill
+from controller.demo.drills import ScheduledDrill, parse_drill
 from controller.settings.policy_file import load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import load_corpus
 from profiles.tasks import TaskProfile, default_task_profiles, load_task_profiles
 
 _DEFAULT_ITERATIONS = 30
-_EPILOG = f"""\
-drills (KIND@ITERATION, the iteration of the task after which it happens):
-{chr(10).join(f"  {drill.kind:<11} {drill.expectation}" for drill in DRILLS)}
+_EPILOG = """\
+drills
+  KIND@ITERATION[:key=value,...], the iteration of the task after which it happens; unicron drill list
+  explains every kind and what should be seen of it
 
 examples:
   unicron demo --headless --auto-heal --drill kill-rank@8 --drill lose-node@16 --iterations 30 --json
   unicron demo --headless --auto-heal --drill exception@10:task=gpt-b,rank=2 --iterations 20
+  unicron demo --headless --auto-heal --drill exception@10:status=ecc_error --iterations 20
   unicron demo --nodes 6 --auto-heal          then, elsewhere: unicron-console --connect SOCKET
 """
 

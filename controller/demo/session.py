@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -23,14 +24,14 @@ from controller.core.events import (
 from controller.core.instructions import AnswerRequest
 from controller.core.machine import Machine
 from controller.core.phases import TaskPhase
-from controller.core.state import NodeSpec
+from controller.core.state import ClusterState, NodeSpec
 from controller.core.tasks import TaskSpec
 from controller.demo.cluster import LocalCluster
-from controller.demo.drills import DRILLS, LocalDrillGround
-from controller.demo.hub import Hub
+from controller.demo.drillground import LocalDrillGround
+from controller.demo.drills import OFFERED
+from controller.demo.hub import Hub, Screen
 from controller.demo.localnode import LocalNode
 from controller.demo.options import DemoOptions
-from controller.demo.progress import Progress
 from controller.demo.schedule import DrillSchedule, has_settled, why_stuck
 from controller.fleet.address import NodeAddress
 from controller.fleet.fleet import SshFleet
@@ -54,11 +55,14 @@ class Session:
     """One controller over one local cluster. ``run`` ends when the demo has reached its end."""
 
     def __init__(
-        self, options: DemoOptions, cluster: LocalCluster, clock: SystemClock, progress: Progress
+        self,
+        options: DemoOptions,
+        cluster: LocalCluster,
+        clock: SystemClock,
+        screen: Screen,
     ) -> None:
         self._options = options
         self._clock = clock
-        self._progress = progress
         self._is_closing = False
         self._socket = options.serve or cluster.root / "api.sock"
         self._event_log = EventLog(options.event_log) if options.event_log else None
@@ -80,18 +84,21 @@ class Session:
         self._server = ApiServer("demo", self.view, self._take_command)
         self._schedule = DrillSchedule(options.drills, self._runtime.post)
         self._changed = asyncio.Event()
-        self._hub = Hub(
-            self._server, progress, self._event_log, clock, self._schedule, self._changed
-        )
-        addresses = [_address(node) for node in cluster.nodes]
+        self._hub = Hub(self._server, screen, self._event_log, clock, self._schedule, self._changed)
+        addresses = [_address(node, cluster.kernel_log(node)) for node in cluster.nodes]
         identity = Identity(run_id=secrets.token_hex(8), term=1)
         self._fleet = SshFleet(addresses, identity, _FleetEars(self._runtime, self._hub), clock)
         self._drills = LocalDrillGround(
             self._fleet,
             cluster,
-            lambda node: self._runtime.machine.state.nodes[node].agent_pid,
+            lambda node: self.state.nodes[node].agent_pid,
+            self._rank_pid,
             lambda text: self._hub.say("drill", text),
         )
+
+    def _rank_pid(self, task: TaskId, global_rank: int) -> int | None:
+        rank = self.state.tasks[task].ranks.get(global_rank)
+        return rank.pid if rank is not None else None
 
     def view(self, max_losses: int | None = 120) -> ClusterView:
         """Return the cluster as operators see it now."""
@@ -100,13 +107,25 @@ class Session:
             started_wall_s=self._clock.started_wall_s,
             is_auto_heal=self._options.policy.is_auto_heal,
             is_closing=self._is_closing,
-            drills=DRILLS,
+            drills=OFFERED,
             max_losses=max_losses,
         )
-        return project(self._runtime.machine.state, self._clock.now(), frame)
+        return project(self.state, self._clock.now(), frame)
 
-    async def run(self) -> bool:
-        """Serve until the end; return whether every task and every drill got there."""
+    @property
+    def state(self) -> ClusterState:
+        """What the core knows now; not to be changed."""
+        return self._runtime.machine.state
+
+    def post(self, body: EventBody) -> None:
+        """Tell the core of something, as a console would."""
+        self._runtime.post(body)
+
+    async def run(self, script: Callable[[], Awaitable[None]] | None = None) -> bool:
+        """Serve until the end; return whether every task and every drill got there.
+
+        With ``script`` the end is when that is over.
+        """
         surroundings = Surroundings(self._fleet, self._hub, self._drills)
         try:
             async with asyncio.TaskGroup() as group:
@@ -119,7 +138,7 @@ class Session:
                 self._hub.say(
                     "demo", f"consoles: unicron-console --connect {self._socket}", level="info"
                 )
-                await self._reach_the_end()
+                await (script or self._reach_the_end)()
                 for service in services:
                     service.cancel()
             self._tell_missed_drills()
@@ -137,7 +156,7 @@ class Session:
             self._hub.say("demo", text, level="error")
 
     def _has_reached_target(self) -> bool:
-        target, tasks = self._options.num_iterations, self._runtime.machine.state.tasks.values()
+        target, tasks = self._options.num_iterations, self.state.tasks.values()
         return target is not None and all(
             task.iteration >= target or task.phase is TaskPhase.FINISHED for task in tasks
         )
@@ -146,20 +165,18 @@ class Session:
         """Run drills when due; return when a console ends the demo, or a headless run is over."""
         stuck_since = self._clock.now()
         while not self._is_closing and not self._is_run_done():
-            self._schedule.look(self._runtime.machine.state)
-            await self._next_change()
-            if not (reason := why_stuck(self._runtime.machine.state)):
+            self._schedule.look(self.state)
+            await self.next_change()
+            if not (reason := why_stuck(self.state)):
                 stuck_since = self._clock.now()
             elif self._is_over(stuck_since):
                 self._hub.say("demo", f"gave up: {reason}", level="error")
                 return
         rest_until = self._clock.now() + _REST_LIMIT_S
         while (
-            not self._is_closing
-            and not has_settled(self._runtime.machine.state)
-            and self._clock.now() < rest_until
+            not self._is_closing and not has_settled(self.state) and self._clock.now() < rest_until
         ):
-            await self._next_change()
+            await self.next_change()
 
     def _is_over(self, stuck_since: float) -> bool:
         """Whether a run that heals by itself has stood still for too long to go on."""
@@ -169,7 +186,7 @@ class Session:
     def _is_run_done(self) -> bool:
         return self._options.is_headless and self._has_reached_target() and self._schedule.is_done
 
-    async def _next_change(self) -> None:
+    async def next_change(self) -> None:
         """Return when something has changed, or after a second at the latest."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -237,7 +254,7 @@ def _event_of(
             assert_never(command)
 
 
-def _address(node: LocalNode) -> NodeAddress:
+def _address(node: LocalNode, kernel_log: Path) -> NodeAddress:
     return NodeAddress(
         node=node.node,
         host=node.host,
@@ -248,6 +265,7 @@ def _address(node: LocalNode) -> NodeAddress:
         state_dir=str(node.state_dir),
         python=sys.executable,
         num_workers=node.num_workers,
+        kernel_log=str(kernel_log),
     )
 
 

@@ -13,6 +13,7 @@ from controller.fleet.bundle import build_bundle
 from controller.fleet.link import Identity, NodeLink, ProbeSubject, RankSubject
 from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.protocol import messages
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.training import RankLaunch
@@ -130,15 +131,20 @@ class SshFleet:
             self._links[node].send_command(command, subject)
 
     def inject(
-        self, node: NodeId, task: TaskId, generation: Generation, global_rank: int, *, kill: bool
+        self,
+        node: NodeId,
+        task: TaskId,
+        generation: Generation,
+        global_rank: int,
+        fault: RankFault,
     ) -> None:
-        """Drill: kill a rank, or have it raise an exception."""
+        """Drill: stage a fault in a rank."""
         command = messages.InjectFault(
             command_id=next(self._command_ids),
             task=task,
             generation=generation,
             global_rank=global_rank,
-            fault="kill" if kill else "raise",
+            fault=fault,
         )
         self._links[node].send_command(command, RankSubject("drill", task, generation))
 

@@ -2,7 +2,8 @@
 
 A rank waits where its innermost frames are a collective of torch, a pipeline exchange of Megatron,
 or a wait of our own for one of them. What is further out does not count: a wrapper of
-``torch.distributed`` stands around everything that a model computes.
+``torch.distributed`` stands around everything that a model computes. The handle of a collective that was
+started before is waited for in native code, which has no frame: then the innermost line says so.
 
 Stacks come from the rank itself, from Python's fault handler, or from ``py-spy``. All are brought
 into one form: frames, the innermost first. Reading and asking is done elsewhere.
@@ -10,7 +11,7 @@ into one form: frames, the innermost first. Reading and asking is done elsewhere
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from nodeagent.protocol.standing import MAX_STACK_CHARS, Standing
@@ -25,6 +26,7 @@ _WAITS: Final = (
     "/nodeagent/rank/store.py",
 )
 _OWN_WAIT: Final = "wait_unless_halted"
+_NATIVE_WAIT: Final = ".wait()"
 _BORN_IN: Final = "_bootstrap"
 """Outermost function of every thread but the main one, which trains."""
 _NUM_PATH_PARTS: Final = 3
@@ -60,14 +62,20 @@ class Thread(NamedTuple):
 
 
 def standing_of(
-    threads: Iterable[Thread], source: Literal["rank", "faulthandler", "py-spy"]
+    threads: Iterable[Thread],
+    source: Literal["rank", "faulthandler", "py-spy"],
+    line_of: Callable[[str, int], str],
 ) -> Standing | None:
-    """Return where a rank with these threads stands; None where no main thread is among them."""
+    """Return where a rank with these threads stands; None where no main thread is among them.
+
+    ``line_of`` returns a line of a source file, empty if there is none.
+    """
     threads = sorted(threads, key=lambda thread: not thread.is_main)
     if not threads or not threads[0].is_main or not threads[0].frames:
         return None
     frames = threads[0].frames
-    collective = waits_in(frames)
+    threads[0] = Thread("training thread", frames)
+    collective = waits_in(frames, line_of(frames[0].file, frames[0].line))
     return Standing(
         where="computing" if collective is None else "collective",
         place=str(frames[0]),
@@ -77,10 +85,11 @@ def standing_of(
     )
 
 
-def waits_in(frames: Sequence[Frame]) -> str | None:
+def waits_in(frames: Sequence[Frame], line: str = "") -> str | None:
     """Return the collective that a thread with these frames waits in; None if it does not.
 
-    The innermost frame comes first. The text names the operation and who called it.
+    The innermost frame comes first; ``line`` is the source that it executes. The text names the
+    operation and who called it.
     """
     waiting = [
         number
@@ -88,9 +97,9 @@ def waits_in(frames: Sequence[Frame]) -> str | None:
         if frame.file.endswith(_WAITS)
     ]
     if not waiting:
-        return None
+        return str(frames[0]) if _NATIVE_WAIT in line else None
     wait, callers = frames[waiting[-1]], frames[waiting[-1] + 1 :]
-    caller = next((one for one in callers if "wrapper" not in one.function), None)
+    caller = next((one for one in callers if not one.function.startswith("wrap")), None)
     if caller is None:
         return str(wait)
     return str(caller) if wait.function == _OWN_WAIT else f"{wait.function} in {caller}"
@@ -115,10 +124,7 @@ def parse_dump(text: str) -> list[Thread]:
             stacks.append([])
         elif stacks and (found := _DUMPED_FRAME.match(line)):
             stacks[-1].append(Frame(found["file"], int(found["line"]), found["function"]))
-    return [
-        Thread("another thread" if _is_born(frames) else "training thread", frames)
-        for frames in stacks
-    ]
+    return [Thread("another thread", frames) for frames in stacks]
 
 
 def parse_py_spy(text: str) -> list[Thread]:
@@ -133,10 +139,6 @@ def parse_py_spy(text: str) -> list[Thread]:
         ]
     except (ValueError, TypeError, KeyError, AttributeError):
         return []
-
-
-def _is_born(frames: Sequence[Frame]) -> bool:
-    return any(frame.function == _BORN_IN for frame in frames)
 
 
 def _frame(frame: Mapping[str, str | int]) -> Frame:

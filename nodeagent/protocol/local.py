@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
@@ -109,10 +110,11 @@ class AskStanding(_Local):
     number: int
 
 
-class RaiseInRank(_Local):
-    """Drill: raise an exception inside the next micro-batch."""
+class BreakRank(_Local):
+    """Drill: stage a fault at the next micro-batch."""
 
-    kind: Literal["raise_in_rank"] = "raise_in_rank"
+    kind: Literal["break_rank"] = "break_rank"
+    fault: RankFault
 
 
 class ForkRank(_Local):
@@ -154,7 +156,7 @@ FromRank = Annotated[
     RankHello | RankReport | RankPulse | RankStands | StoreCall, Field(discriminator="kind")
 ]
 ToRank = Annotated[
-    ReportStored | StopAtBoundary | Halt | Join | AskStanding | RaiseInRank | StoreReply,
+    ReportStored | StopAtBoundary | Halt | Join | AskStanding | BreakRank | StoreReply,
     Field(discriminator="kind"),
 ]
 FromTemplate = Annotated[TemplateHello | RankForked | ForkRefused, Field(discriminator="kind")]

@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
@@ -36,7 +37,10 @@ class RankStatus(_Message):
     iteration: int = 0
     duration_s: float = 0.0
     busy_s: float = 0.0
-    """How long its own computing took in ``iteration``; see ``local.RankPulse``."""
+    """How long its own computing takes (see ``local.RankPulse``): median over its newest iterations.
+    0 until there are enough of them."""
+    busy_spread_s: float = 0.0
+    """Median difference of these iterations from that."""
     rss_bytes: int = 0
 
 
@@ -135,7 +139,7 @@ class InjectFault(_Message):
     task: TaskId
     generation: Generation
     global_rank: int
-    fault: Literal["kill", "raise"]
+    fault: RankFault
 
 
 class Retire(_Message):

@@ -6,8 +6,8 @@ step, so a reader sees all of it or nothing.
 
 For the rank ``<task>.<generation>.<global_rank>``: ``.json`` right after the fork (``launch``,
 ``pid``, ``start_ticks``), ``.exit`` when it was reaped (``pid``, ``exit_code``, ``signal``,
-``wall_s``), ``.log`` with its standard output and error, and ``.stack`` with stacks that it was asked
-for by a signal.
+``is_core_dumped``, ``wall_s``), ``.log`` with its standard output and error, and ``.stack`` with
+stacks that it was asked for by a signal.
 """
 
 import json
@@ -68,6 +68,7 @@ class RankFiles:
             "pid": pid,
             "exit_code": code if code >= 0 else None,
             "signal": -code if code < 0 else None,
+            "is_core_dumped": os.WCOREDUMP(wait_status),
             "wall_s": wall_s,
         }
         self._replace("exit", record)

@@ -5,7 +5,7 @@ again for as long as the rank lives, begins each connection with ``RankHello``, 
 report until the agent says that it stored it: after a reconnect the unstored ones are sent again,
 in order, and the agent drops the sequence numbers that it has. Of pulses only the newest is kept.
 
-Requests come the other way. Stop, pause and raise only set flags here; the training loop looks at
+Requests come the other way. Stop, pause and a drill are only noted here; the training loop looks at
 them when it suits it. A halt is passed on at once, in the link's thread, because the training
 thread may be blocked in a collective. A ``Join`` waits here until the parked rank takes it. Where the
 training thread stands is answered here too, without asking it.
@@ -23,12 +23,13 @@ from typing import Final
 from pydantic import BaseModel, TypeAdapter
 
 from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import (
     AskStanding,
+    BreakRank,
     Halt,
     Join,
-    RaiseInRank,
     RankHello,
     RankPulse,
     RankReport,
@@ -84,7 +85,7 @@ class ControlLink:
         self._join: RankLaunch | None = None
         self._pause = threading.Event()
         self._stop = threading.Event()
-        self._raise = threading.Event()
+        self._fault: RankFault | None = None
         self._closed = threading.Event()
         self._wake_end, self._wait_end = socket.socketpair()
         self._wake_end.setblocking(False)
@@ -126,15 +127,17 @@ class ControlLink:
             )
             self._is_hello_due = True
             self._pause.clear()
-            self._raise.clear()
+            self._fault = None
         self._wake()
         return launch
 
-    def take_raise_request(self) -> bool:
-        """Return whether a drill's exception was asked for, and forget the request."""
-        is_requested = self._raise.is_set()
-        self._raise.clear()
-        return is_requested
+    def take_fault(self) -> RankFault | None:
+        """Return the newest fault that a drill asked for, and forget it."""
+        if self._fault is None:
+            return None
+        with self._changed:
+            fault, self._fault = self._fault, None
+        return fault
 
     def report(self, observation: AnyObservation) -> None:
         """Queue a report. It is kept, across any number of agents, until one has stored it."""
@@ -219,8 +222,9 @@ class ControlLink:
                     self._changed.notify_all()
             case StopAtBoundary():
                 self._stop.set()
-            case RaiseInRank():
-                self._raise.set()
+            case BreakRank(fault=fault):
+                with self._changed:
+                    self._fault = fault
             case AskStanding():
                 self._answers.append(RankStands(number=message.number, standing=self._stand()))
             case Halt():

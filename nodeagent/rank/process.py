@@ -3,9 +3,12 @@
 A fork copies one thread. Locks that other threads held stay locked in the child, and a CUDA
 context does not survive at all, so ``fork_hazard`` names the reason not to fork. The child begins a
 session of its own, lets go of everything it inherited (descriptors, signal handlers) and sends its
-output to its log. It never returns into the code of its parent.
+output to its log. A fatal signal (SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL) prints the Python stack
+of every thread there before it ends the process as it would have. The child never returns into the
+code of its parent.
 """
 
+import faulthandler
 import os
 import signal
 import sys
@@ -80,6 +83,7 @@ def _be_rank(files: RankFiles, run: Callable[[], int], release: Callable[[], Non
         release()
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         _redirect_output(files.log)
+        faulthandler.enable(sys.stderr)
         exit_code = run()
     except BaseException:  # noqa: BLE001 - whatever it is, the child must not run the parent's code
         traceback.print_exc()

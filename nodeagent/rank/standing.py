@@ -7,6 +7,7 @@ what the training thread does.
 """
 
 import faulthandler
+import linecache
 import signal
 import sys
 import threading
@@ -23,12 +24,11 @@ DUMP_SIGNAL: Final = signal.SIGUSR2
 def look() -> Standing:
     """Return where the main thread of this process stands; call it from another thread."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    main = threading.main_thread().ident
     threads = [
-        Thread("training thread" if ident == main else names.get(ident, "a thread"), _frames(frame))
+        Thread(names.get(ident, "a thread"), _frames(frame))
         for ident, frame in sys._current_frames().items()  # noqa: SLF001 - documented, and has no other name
     ]
-    standing = standing_of(threads, "rank")
+    standing = standing_of(threads, "rank", linecache.getline)
     assert standing is not None, "the main thread has frames for as long as the process lives"
     return standing
 

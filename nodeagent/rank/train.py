@@ -15,12 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.observations import AnyObservation, CheckpointSaved, IterationCommitted
 from nodeagent.protocol.regroup import Position, StateSource, VoteResult
 from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.checkpoint import Checkpoints
-from nodeagent.rank.iteration import Iterations
+from nodeagent.rank.drills import Drills
+from nodeagent.rank.iteration import Interruptions, Iterations
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
 from nodeagent.rank.memory import MemoryCheckpoints
@@ -43,10 +45,6 @@ _LOSS_TOLERANCE: Final = 0.01
 """Relative difference to the recorded loss that rounding explains in any layout and precision."""
 
 
-class DrillError(Exception):
-    """Raised on an operator's request, to rehearse an exception in a rank."""
-
-
 class PausedError(Exception):
     """All ranks agreed to pause at the end of an iteration."""
 
@@ -66,8 +64,8 @@ class Control(Protocol):
     def is_pause_requested(self) -> bool:
         """Whether the ranks should park after the running iteration."""
 
-    def take_raise_request(self) -> bool:
-        """Return whether a drill's exception is wanted, once per request."""
+    def take_fault(self) -> RankFault | None:
+        """Return the newest fault that a drill asked for, once."""
 
     def report(self, observation: AnyObservation) -> None:
         """Hand over a report; it is kept until the agent stored it."""
@@ -99,10 +97,13 @@ class Training:
         self._around = surroundings
         self._control = surroundings.control
         self._ledger = Ledger()
+        self._drills = Drills(
+            self._control.take_fault, surroundings.halted.wait, surroundings.monotonic_s
+        )
         self._iterations = Iterations(
             loop,
             self._ledger,
-            self._at_boundary,
+            Interruptions(self._at_boundary, self._drills.spoil, self._drills.before_vote),
             surroundings.halted.is_set,
             self._examine,
             self._note_accumulated,
@@ -178,6 +179,7 @@ class Training:
         self._groups = groups
         self._store = store
         self._final_iteration = None
+        self._drills.forget()
         by_role = groups_by_role()
         rebind(self._loop.chunks, self._loop.optimizer, self._group_by_role, by_role)
         self._group_by_role = by_role
@@ -259,11 +261,11 @@ class Training:
     def _at_boundary(self, micro_batch: int) -> None:
         """Stop here, before ``micro_batch``, if that is wanted and no rank would wait for this one."""
         self._moved_at = self._around.monotonic_s()
-        if self._control.take_raise_request():
-            raise DrillError(f"drill: exception in micro-batch {micro_batch}")
         place = self._iterations.place
         if place.is_first_stage:
             self._pace(place)
+        self._drills.at_boundary(self.iteration, micro_batch)
+        self._paced_at = self._around.monotonic_s()
         if place.layout.tp * place.layout.pp == 1 and self._around.halted.is_set():
             raise HaltedError
 
@@ -275,7 +277,7 @@ class Training:
             elapsed_s = self._around.monotonic_s() - self._paced_at
             wait_s = max(0.0, floor_s - elapsed_s)
             self._around.halted.wait(wait_s)
-            self._paced_at = self._moved_at = self._around.monotonic_s()
+            self._moved_at = self._around.monotonic_s()
             self._paced_s += wait_s
 
     def _note_accumulated(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.probes.processes import read_stat
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import HaltRanks, InjectFault, InspectRanks, StopRanks
 from nodeagent.protocol.observations import (
@@ -192,7 +193,11 @@ async def test_what_a_killed_script_has_started_ends_with_it(
     child = int((place / "child").read_text())
     assert is_alive(child)
     kill = InjectFault(
-        command_id="kill", task=TASK, generation=Generation(1), global_rank=0, fault="kill"
+        command_id="kill",
+        task=TASK,
+        generation=Generation(1),
+        global_rank=0,
+        fault=RankFault(kind="kill"),
     )
     assert (await controller.do(kill)).error is None
     exited = await controller.first(RankExited)
@@ -330,7 +335,11 @@ async def test_a_drill_raises_in_an_attached_program(
     await controller.start_ranks(launch(code, global_rank=1), launch(code))
     await controller.heartbeat(lambda beat: [r.iteration for r in beat.ranks] == [4, 4])
     drill = InjectFault(
-        command_id="raise", task=TASK, generation=Generation(1), global_rank=1, fault="raise"
+        command_id="raise",
+        task=TASK,
+        generation=Generation(1),
+        global_rank=1,
+        fault=RankFault(kind="raise"),
     )
     assert (await controller.do(drill)).error is None
     raised = await controller.first(RankRaised)

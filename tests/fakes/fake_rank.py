@@ -10,6 +10,7 @@ back in its position: ``broken`` as counted micro-batches, ``at_boundary`` as an
 
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -24,9 +25,9 @@ from nodeagent.probes.processes import read_stat
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import (
     AskStanding,
+    BreakRank,
     Halt,
     Join,
-    RaiseInRank,
     RankHello,
     RankPulse,
     RankReport,
@@ -48,6 +49,8 @@ from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank.files import RankFiles
+from nodeagent.rank.standing import allow_dumps
 from profiles.layout import Layout
 from profiles.model import ModelShape
 
@@ -71,8 +74,10 @@ class Script(BaseModel):
     """It takes no answer to its reports, and repeats them all whenever it connects again."""
     is_ended_by_join: bool = False
     """It exits with ``exit_code`` when it is told to go on with this script, without a word."""
-    is_mute: bool = False
-    """It does not say where it stands."""
+    is_locked: bool = False
+    """After its first report it holds the interpreter's lock for ever."""
+    has_dumps: bool = False
+    """It lets the fault handler write its stacks, as real ranks do."""
     is_fork_refused: bool = False
     is_cold_start_broken: bool = False
 
@@ -109,6 +114,11 @@ def script_of(rank: RankLaunch) -> Script:
     return Script.model_validate_json(rank.settings.data_path)
 
 
+def _hold_the_lock() -> None:
+    """Match for longer than anybody lives, inside one call."""
+    re.match(r"(a+)+$", "a" * 100 + "b")
+
+
 class FakeRank:
     """The rank's process."""
 
@@ -128,6 +138,8 @@ class FakeRank:
 
     def run(self) -> int:
         """Follow the script; return the exit code."""
+        if self._script.has_dumps:
+            allow_dumps(RankFiles.of(Path(self._path).parent, self._rank).stack)
         if self._script.store_key:
             self._get_from_store()
         due = time.monotonic()  # noqa: TID251 - a process of its own, without a clock to inject
@@ -137,6 +149,8 @@ class FakeRank:
                 due += self._script.period_s
                 if not self._is_parked:
                     self._commit()
+                if self._script.is_locked:
+                    _hold_the_lock()
         while self._unstored and not self._script.is_hasty:
             self._turn(0.05)
         print(self._script.last_words, file=sys.stderr, flush=True)  # noqa: T201 - its log
@@ -191,7 +205,7 @@ class FakeRank:
                 self._stop_reason = "stopped"
             case AskStanding(number=number):
                 self._answer(number)
-            case RaiseInRank():
+            case BreakRank():
                 self._raise()
             case Halt():
                 self._halt(message)
@@ -201,11 +215,10 @@ class FakeRank:
                 raise AssertionError("a store reply on the control connection")
 
     def _answer(self, number: int) -> None:
-        if not self._script.is_mute:
-            standing = Standing(
-                where="computing", place="its script", iteration=self._iteration, source="rank"
-            )
-            self._send(RankStands(number=number, standing=standing))
+        standing = Standing(
+            where="computing", place="its script", iteration=self._iteration, source="rank"
+        )
+        self._send(RankStands(number=number, standing=standing))
 
     def _halt(self, halt: Halt) -> None:
         if halt.generation == self._rank.generation and not self._is_parked:

@@ -40,7 +40,7 @@ Point = Literal[
     "resumed",  # the generation has taken up training, and computes next
 ]
 
-Action = Literal["kill", "stop", "raise"]
+Action = Literal["kill", "stop", "raise", "sleep", "receive"]
 
 
 class Fault(BaseModel):
@@ -52,7 +52,8 @@ class Fault(BaseModel):
         point: Where.
         iteration: In which iteration; None counts over all iterations.
         count: At which passage of the point.
-        action: SIGKILL, SIGSTOP, or an exception.
+        action: SIGKILL, SIGSTOP, an exception, a sleep without end, or waiting in a collective for a
+            message that nobody sends.
     """
 
     model_config = ConfigDict(frozen=True)

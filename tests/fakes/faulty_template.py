@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES: Final = 16 * 1024
 _LOOK_S: Final = 0.001
 _NUM_LOOKS: Final = 5000
+_FOR_EVER_S: Final = 3600.0
 
 
 class InjectedError(RuntimeError):
@@ -101,7 +102,19 @@ def _break(fault: Fault) -> None:
     sys.stderr.flush()
     if fault.action == "raise":
         raise InjectedError(f"{fault.point} {fault.count}")
+    if fault.action == "sleep":
+        time.sleep(_FOR_EVER_S)
+    if fault.action == "receive":
+        _receive_nothing()
     os.kill(os.getpid(), signal.SIGKILL if fault.action == "kill" else signal.SIGSTOP)
+
+
+def _receive_nothing() -> None:
+    import torch
+    from torch import distributed
+
+    peer = (distributed.get_rank() + 1) % distributed.get_world_size()
+    distributed.recv(torch.zeros(1), src=peer)
 
 
 def _wrap(

@@ -26,6 +26,7 @@ from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import (
+    AskStanding,
     ForkRank,
     ForkRefused,
     FromRank,
@@ -36,12 +37,14 @@ from nodeagent.protocol.local import (
     RankHello,
     RankPulse,
     RankReport,
+    RankStands,
     ReportStored,
     TemplateHello,
 )
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted, RankRaised
 from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.rendezvous import StoreCall
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 
@@ -81,6 +84,8 @@ class RankRecord:
     received: list[RankReport] = field(default_factory=list)
     """Every report as it came, repetitions included."""
     pulses: list[RankPulse] = field(default_factory=list)
+    standings: list[Standing] = field(default_factory=list)
+    """Where it said that it stands, whenever it was asked."""
 
     @property
     def observations(self) -> list[AnyObservation]:
@@ -260,6 +265,15 @@ class RankHost:
         """Have the process of the parked rank become the rank of ``launch``."""
         self.send(parked, Join(launch=launch))
 
+    def ask(self, ranks: list[RankLaunch]) -> dict[int, Standing]:
+        """Ask these ranks where they stand, and return what they say by global rank."""
+        records = {launch.global_rank: self.record(launch) for launch in ranks}
+        num_before = {number: len(record.standings) for number, record in records.items()}
+        for launch in ranks:
+            self.send(launch, AskStanding(number=1))
+        self.wait_for(lambda: all(len(r.standings) > num_before[n] for n, r in records.items()))
+        return {number: record.standings[-1] for number, record in records.items()}
+
     def cut_connections(self) -> None:
         """Close every connection of every rank, as the death of the agent would."""
         with self._changed:
@@ -391,6 +405,8 @@ class RankHost:
                         peer.connection.sendall(encode(ReportStored(seq=message.seq)))
             case RankPulse():
                 self._of(peer).pulses.append(message)
+            case RankStands():
+                self._of(peer).standings.append(message.standing)
             case _:
                 raise AssertionError(f"a rank sent {message}")
 

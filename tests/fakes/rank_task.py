@@ -93,6 +93,11 @@ class RankTask:
                 assert ended["signal"] == signal.SIGKILL, f"did not reach {fault}: {ended}"
             case "stop":
                 self.host.wait_for(lambda: is_stopped(member.pid), self.limit_s)
+            case "sleep" | "receive":
+                # Its log comes into being a moment after the fork.
+                record = self.host.record(member.launch)
+                self.host.wait_for(lambda: record.hellos, self.limit_s)
+                self.host.wait_for(lambda: "breaks: " in self.host.log(member.born), self.limit_s)
             case "raise":
                 record = self.host.record(member.launch)
                 raised = self._wait_for_report(record, "rank_raised")

@@ -132,6 +132,11 @@ class World:
         """What the ranks of a task say does not recover in process."""
         self.deaf: set[int] = set()
         """Processes that hang: they do not park."""
+        self.iteration_s = ITERATION_S
+        self.loss_factor = 1.0
+        """What losses and gradient norms are multiplied by."""
+        self.busy_s: dict[int, float] = {}
+        """By pid, how long a rank's own computing takes."""
         self._queue: list[tuple[float, float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._pids = itertools.count(1000)
@@ -236,6 +241,8 @@ class World:
                 worker=rank.worker,
                 pid=rank.pid,
                 iteration=rank.iteration,
+                busy_s=self.busy_s.get(rank.pid, 0.2),
+                busy_spread_s=0.01,
             )
             for rank in node.ranks.values()
         )
@@ -406,7 +413,10 @@ class World:
                 state_s=0.01, unsupported=self.unsupported.get(run.task, ()),
             )  # fmt: skip
             self.observe(self._node_of(rank), joined)
-        self._begin_iteration(run)
+        if all(rank.iteration >= self.num_iterations for rank in run.ranks.values()):
+            self._finish(run, "finished")
+        else:
+            self._begin_iteration(run)
 
     def _node_of(self, rank: FakeRank) -> FakeNode:
         return next(node for node in self.nodes.values() if node.ranks.get(rank.pid) is rank)
@@ -422,7 +432,7 @@ class World:
 
     def _begin_iteration(self, run: Run) -> None:
         run.begun_at = self.now
-        self.after(ITERATION_S, partial(self._iterate, run))
+        self.after(self.iteration_s, partial(self._iterate, run))
 
     def _iterate(self, run: Run) -> None:
         if run.is_stalled:
@@ -436,10 +446,10 @@ class World:
             IterationCommitted(
                 **_who(run.ranks[0]),
                 iteration=iteration,
-                loss=loss_of(iteration),
-                duration_s=ITERATION_S,
+                loss=loss_of(iteration) * self.loss_factor,
+                duration_s=self.iteration_s,
                 num_tokens=768,
-                grad_norm=1.0,
+                grad_norm=self.loss_factor,
             ),
         )
         is_finished = iteration >= self.num_iterations
@@ -656,6 +666,14 @@ class World:
         peers = [pair for pair in self._ranks(rank.task, rank.generation) if pair[1].pid != pid]
         for node, peer in peers[:1]:
             self.after(2.0, partial(self._fail_collective, node, peer, rank.generation))
+
+    def lose_message(self, task: str) -> None:
+        """Have all ranks of a task wait in a collective that never ends."""
+        _, rank = self.rank(task, 0)
+        run = self.runs[rank.task, rank.generation]
+        run.stall(self.now, self.random, [])
+        for each in run.ranks.values():
+            each.phase = "reduce"
 
     def fail_collective(self, task: str, global_rank: int) -> None:
         """Have one rank report a failed collective that nothing explains."""

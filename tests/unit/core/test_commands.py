@@ -209,8 +209,10 @@ def test_a_broken_rank_starts_all_processes_anew(cluster: Cluster) -> None:
     cluster.start()
     assert cluster.incident_states == ["acting"]
     cluster.commit(2)
+    assert cluster.incident_states == ["acting"]
+    cluster.commit(3)
     assert cluster.incident_states == ["resolved"]
-    assert (cluster.task.iteration, cluster.task.num_rerun_iterations) == (3, 1)
+    assert (cluster.task.iteration, cluster.task.num_rerun_iterations) == (3, 2)
 
 
 def test_a_loss_that_is_run_again_may_differ(cluster: Cluster) -> None:
@@ -259,15 +261,25 @@ def test_it_is_finished_when_all_its_processes_have_ended_with_0(cluster: Cluste
     assert not cluster.machine.state.incidents
 
 
-def break_once(cluster: Cluster) -> None:
-    cluster.exit(0, exit_code=1)
-    cluster.halt(1)
+def break_once(cluster: Cluster, number: int) -> None:
+    cluster.exit(number, exit_code=1)
+    cluster.halt(1 - number)
     cluster.fire(SettleIncident)
     cluster.start()
 
 
+def test_one_that_breaks_again_and_again_is_held(cluster: Cluster) -> None:
+    for attempt in range(POLICY.max_recoveries):
+        break_once(cluster, attempt % 2)
+        cluster.fire(CommandLives)
+        assert cluster.phase == "running"
+    cluster.exit(1, exit_code=1)
+    cluster.halt(0)
+    assert cluster.incident_states[-1] == "held"
+
+
 def test_one_that_breaks_again_at_the_same_place_loses_that_node(cluster: Cluster) -> None:
-    break_once(cluster)
+    break_once(cluster, 0)
     cluster.fire(CommandLives)
     assert cluster.phase == "running"
     cluster.exit(0, exit_code=1)
@@ -276,12 +288,12 @@ def test_one_that_breaks_again_at_the_same_place_loses_that_node(cluster: Cluste
 
 
 def test_after_a_long_life_the_recoveries_before_do_not_count(cluster: Cluster) -> None:
-    break_once(cluster)
+    break_once(cluster, 0)
     cluster.fire(CommandLives)
     assert cluster.task.num_recoveries == 1
     cluster.fire(CommandLives)
     assert cluster.task.num_recoveries == 0
-    break_once(cluster)
+    break_once(cluster, 0)
     assert [each.action for each in cluster.machine.state.incidents] == ["restart", "restart"]
 
 

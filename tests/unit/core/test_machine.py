@@ -295,6 +295,7 @@ def test_a_task_that_never_recovers_is_handed_to_the_operator(world: World) -> N
     world.post(PlanRequested("r1", "op"))
     assert world.answers[-1].is_ok
     world.run_until(lambda: running(world.machine))
+    world.run(world.now + 5.0)
     assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents)
 
 

@@ -13,7 +13,7 @@ import pytest
 from nodeagent.command_ranks import CommandRanks
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.probes.processes import read_stat
-from nodeagent.processes import RankProcesses
+from nodeagent.processes import RankProcesses, Witnesses
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankExited
 from nodeagent.rank_files import RankFiles
@@ -36,6 +36,25 @@ class LeapingClock:
         return self.now
 
 
+class FakeCauses:
+    """Knows which processes were killed for memory."""
+
+    def __init__(self) -> None:
+        self.killed: set[int] = set()
+        self.asked: list[int] = []
+        self.watched: set[int] = set()
+
+    def watch(self, pid: int) -> None:
+        self.watched.add(pid)
+
+    def forget(self, pid: int) -> None:
+        self.watched.remove(pid)
+
+    async def is_out_of_memory(self, pid: int) -> bool:
+        self.asked.append(pid)
+        return pid in self.killed
+
+
 class Watch:
     """``RankProcesses`` over a directory, with a hook where the rank's connections are drained."""
 
@@ -43,6 +62,7 @@ class Watch:
         self.files = RankFiles(directory / "ranks")
         self.outbox = OutboxFile(directory / "outbox.jsonl")
         self.on_drain: Callable[[], None] = lambda: None
+        self.causes = FakeCauses()
 
         def spawn(work: Coroutine[Any, Any, None], _what: str) -> None:
             group.create_task(work)
@@ -52,7 +72,8 @@ class Watch:
 
         clock = LeapingClock()
         commands = CommandRanks(self.files, self.outbox, clock)
-        self.ranks = RankProcesses(self.files, self.outbox, clock, spawn, drained, commands)
+        witnesses = Witnesses(drained, self.causes, commands)
+        self.ranks = RankProcesses(self.files, self.outbox, clock, spawn, witnesses)
 
     def write(self, suffix: str, content: dict[str, object]) -> None:
         (self.files.directory / f"{STEM}{suffix}").write_text(json.dumps(content))
@@ -115,4 +136,43 @@ async def test_exit_that_nobody_wrote_down_is_reported_as_unknown(
         exited = watch.reports()[-1].observation
         assert isinstance(exited, RankExited)
         assert (exited.exit_code, exited.signal, exited.is_expected) == (None, None, False)
+        watch.outbox.close()
+
+
+async def test_kill_that_nobody_here_sent_is_asked_about_and_told(
+    tmp_path: Path, sleeper: "subprocess.Popen[bytes]"
+) -> None:
+    with sleeper:
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            watch = Watch(tmp_path, group)
+            watch.write_record(sleeper.pid)
+            watch.ranks.adopt_all()
+            assert watch.causes.watched == {sleeper.pid}
+            watch.causes.killed.add(sleeper.pid)
+            watch.write(".exit", {"pid": sleeper.pid, "signal": 9, "wall_s": 0.0})
+            sleeper.kill()
+        exited = watch.reports()[-1].observation
+        assert isinstance(exited, RankExited)
+        assert exited.is_out_of_memory
+        assert watch.causes.watched == set()
+        watch.outbox.close()
+
+
+@pytest.mark.parametrize(("number", "is_own"), [(9, True), (11, False)])
+async def test_other_ends_are_not_asked_about(
+    tmp_path: Path, sleeper: "subprocess.Popen[bytes]", number: int, is_own: bool
+) -> None:
+    with sleeper:
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            watch = Watch(tmp_path, group)
+            watch.write_record(sleeper.pid)
+            watch.ranks.adopt_all()
+            ended: dict[str, object] = {"pid": sleeper.pid, "signal": number, "wall_s": 0.0}
+            watch.write(".exit", {**ended, "is_core_dumped": number == 11})
+            (rank,) = watch.ranks.living()
+            rank.kill() if is_own else sleeper.kill()
+        exited = watch.reports()[-1].observation
+        assert isinstance(exited, RankExited)
+        assert (watch.causes.asked, exited.is_out_of_memory) == ([], False)
+        assert exited.is_core_dumped == (number == 11)
         watch.outbox.close()

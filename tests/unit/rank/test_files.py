@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -56,8 +57,16 @@ def test_exit_record_tells_code_from_signal(
         "pid": process.pid,
         "exit_code": exit_code,
         "signal": signal_number,
+        "is_core_dumped": False,
         "wall_s": 12.5,
     }
+
+
+def test_exit_record_tells_of_a_dumped_core(files: RankFiles, tmp_path: Path) -> None:
+    core_dumped = 0x80
+    files.write_exit(7, signal.SIGSEGV | core_dumped, 12.5)
+    record = json.loads((tmp_path / "ranks" / "gpt-a.4.2.exit").read_text())
+    assert (record["signal"], record["is_core_dumped"]) == (signal.SIGSEGV, True)
 
 
 def test_cleared_exit_is_gone_and_clearing_twice_is_harmless(

@@ -122,6 +122,7 @@ TIMERS: list[Timer] = [
     HaltOverdue(A, G2),
     CapacityOverdue(A, G2),
     PrepareOverdue(A, G2),
+    CommandLives(A, G2),
     IterationOverdue(A, G2),
     InspectionOverdue(A, G2),
 ]

@@ -1,0 +1,48 @@
+"""Conditions that hold for a while: told once when they begin and once when they are over."""
+
+from collections.abc import Iterable
+
+from nodeagent.protocol.findings import FindingSign, NodeFinding
+
+Key = tuple[FindingSign, str]
+
+
+class Standing:
+    """Takes what every look finds and returns what changed.
+
+    Args:
+        num_to_begin: Looks in a row that must find a condition before it is told.
+        num_to_end: Looks in a row that must not find it any more.
+    """
+
+    def __init__(self, num_to_begin: int = 1, num_to_end: int = 1) -> None:
+        self._num_to_begin = num_to_begin
+        self._num_to_end = num_to_end
+        self._seen: dict[Key, int] = {}
+        self._told: dict[Key, NodeFinding] = {}
+        self._num_missed: dict[Key, int] = {}
+
+    def holds(self, sign: FindingSign, subject: str) -> bool:
+        """Return whether the condition was told and is not over."""
+        return (sign, subject) in self._told
+
+    def update(self, found: Iterable[NodeFinding]) -> list[NodeFinding]:
+        """Return the conditions that begin with this look, then those that are over."""
+        by_key: dict[Key, NodeFinding] = {(one.sign, one.subject): one for one in found}
+        self._seen = {key: self._seen.get(key, 0) + 1 for key in by_key}
+        begun = [
+            finding
+            for key, finding in by_key.items()
+            if key not in self._told and self._seen[key] >= self._num_to_begin
+        ]
+        for key in self._told:
+            self._num_missed[key] = 0 if key in by_key else self._num_missed.get(key, 0) + 1
+        over = [key for key, missed in self._num_missed.items() if missed >= self._num_to_end]
+        ended = [self._end(key) for key in over]
+        self._told |= {(finding.sign, finding.subject): finding for finding in begun}
+        return begun + ended
+
+    def _end(self, key: Key) -> NodeFinding:
+        del self._num_missed[key]
+        finding = self._told.pop(key)
+        return finding.model_copy(update={"is_over": True, "text": f"over: {finding.text}"})

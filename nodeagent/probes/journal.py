@@ -1,0 +1,73 @@
+"""The kernel log by way of systemd's journal, for who may read that and not ``/dev/kmsg``.
+
+A ``journalctl`` that follows writes into a pipe, which is read without blocking. Its end is an
+error; whoever uses this starts another one, later.
+"""
+
+import os
+import shutil
+import subprocess
+from typing import Final
+
+from nodeagent.detect.log_lines import LogLines
+
+_COMMAND: Final = ("-k", "-f", "-n", "0", "-o", "short-iso", "--no-pager")
+_READ_BYTES: Final = 128 * 1024
+_MAX_REASON_CHARS: Final = 200
+
+
+class Journal:
+    """Kernel messages of the journal since this object was made."""
+
+    name = "journalctl -k"
+
+    def __init__(self) -> None:
+        """Start ``journalctl``.
+
+        Raises:
+            OSError: There is none, or it can't be started.
+        """
+        program = shutil.which("journalctl")
+        if program is None:
+            raise FileNotFoundError("there is no journalctl")
+        self._lines = LogLines()
+        self._process = subprocess.Popen(  # noqa: S603 - an argument list of our own
+            [program, *_COMMAND],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._output, self._errors = self._process.stdout.fileno(), self._process.stderr.fileno()
+        for end in (self._output, self._errors):
+            os.set_blocking(end, False)
+
+    def read(self) -> list[bytes]:
+        """Return new lines.
+
+        Raises:
+            OSError: ``journalctl`` has ended; the text is its last words.
+        """
+        try:
+            data = os.read(self._output, _READ_BYTES)
+        except BlockingIOError:
+            return []
+        if data:
+            return self._lines.feed(data)
+        raise OSError(f"journalctl ended: {self._last_words() or 'without a word'}")
+
+    def close(self) -> None:
+        """End ``journalctl``. May be called again."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _last_words(self) -> str:
+        try:
+            text = os.read(self._errors, _READ_BYTES).decode("utf-8", "replace")
+        except BlockingIOError:
+            return ""
+        return text.strip().rpartition("\n")[2][:_MAX_REASON_CHARS]

@@ -1,0 +1,68 @@
+"""The kernel's own log device, ``/dev/kmsg``: one record a read, none lost unless it wraps around.
+
+Needs root or a machine that lets everybody read (``kernel.dmesg_restrict``). Records are returned
+in the form of ``dmesg``, with seconds since boot in front. Never blocks.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+KMSG: Final = Path("/dev/kmsg")
+_RECORD_BYTES: Final = 16 * 1024
+"""More than the kernel's longest record; a smaller buffer would be an error."""
+_MAX_RECORDS: Final = 1000
+
+
+class KernelMessages:
+    """Records that the kernel has written since this object was made."""
+
+    def __init__(self, path: Path = KMSG) -> None:
+        """Open the device at its end.
+
+        Raises:
+            OSError: It is not there, or may not be read.
+        """
+        self.name = str(path)
+        self.num_overwritten = 0
+        self._device = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        os.lseek(self._device, 0, os.SEEK_END)
+
+    def read(self) -> list[bytes]:
+        """Return new records, at most a thousand.
+
+        Raises:
+            OSError: The device can't be read any more.
+        """
+        lines: list[bytes] = []
+        for _ in range(_MAX_RECORDS):
+            try:
+                record = os.read(self._device, _RECORD_BYTES)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:  # the kernel was faster; the next read finds the oldest left
+                self.num_overwritten += 1
+                continue
+            if not record:
+                break
+            lines.append(as_dmesg(record))
+        return lines
+
+    def close(self) -> None:
+        """Let go of the device. May be called again."""
+        if self._device >= 0:
+            os.close(self._device)
+            self._device = -1
+
+
+def as_dmesg(record: bytes) -> bytes:
+    """Return a record ``level,sequence,microseconds,flags;text`` as ``[seconds] text``.
+
+    Lines of a record after its first hold properties of the device; they are left out.
+    """
+    head, _, text = record.partition(b";")
+    fields = head.split(b",")
+    text = text.partition(b"\n")[0]
+    if len(fields) < 3 or not fields[2].isdigit():
+        return text
+    return b"[%12.6f] %s" % (int(fields[2]) / 1e6, text)

@@ -1,0 +1,122 @@
+"""Real agent process: what it finds on its node, and how it tells a rank's ends apart."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nodeagent.protocol.findings import NodeFinding
+from nodeagent.protocol.observations import RankExited, RankStarted
+from tests.fakes.fake_rank import Script, launch
+from tests.fakes.node import AgentNode, FakeController, record_pids, until
+
+XID = "[ 812.4] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
+LINK_DOWN = "[ 900.1] mlx5_core 0000:5e:00.0 eth2: Link down\n"
+DISK = "[ 950.0] EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: bad header\n"
+
+
+@pytest.fixture
+def kernel_log(tmp_path: Path) -> Path:
+    path = tmp_path / "kernel.log"
+    path.write_text(XID.replace("3b:00", "86:00"))
+    return path
+
+
+@pytest.fixture
+async def node(kernel_log: Path) -> AsyncIterator[AgentNode]:
+    """A node whose agent follows a file as the kernel log."""
+    node = AgentNode("--kernel-log", str(kernel_log))
+    try:
+        await node.start()
+        yield node
+    finally:
+        node.remove()
+
+
+def append(path: Path, text: str | bytes) -> None:
+    with path.open("ab") as file:
+        file.write(text if isinstance(text, bytes) else text.encode())
+
+
+def messages(controller: FakeController) -> list[NodeFinding]:
+    observations = [report.observation for report in controller.reports]
+    findings = [one for one in observations if isinstance(one, NodeFinding)]
+    return [one for one in findings if one.probe == "kernel log"]
+
+
+async def test_kernel_log_is_followed_while_it_is_rotated(
+    node: AgentNode, kernel_log: Path
+) -> None:
+    async with node.controller() as controller:
+        append(kernel_log, b"\xff\xfe rubbish\n" + b"x" * 90_000 + b"\n" + XID.encode())
+        await until(lambda: len(messages(controller)) == 1, "the first finding")
+        os.rename(kernel_log, kernel_log.with_suffix(".1"))  # noqa: PTH104 - as a rotation does it
+        append(kernel_log.with_suffix(".1"), LINK_DOWN)
+        append(kernel_log, "[ 949.0] usb 1-1: new high-speed USB device\n" + DISK)
+        await until(lambda: len(messages(controller)) == 2, "findings of both files")
+        os.truncate(kernel_log, 0)
+        append(kernel_log, XID.replace("3b:00", "5d:00"))
+        await until(lambda: len(messages(controller)) == 3, "a finding of the truncated file")
+        found = messages(controller)
+        assert found[0].subject == "PCI 0000:3b:00"
+        assert LINK_DOWN.strip() in found[1].text
+        assert DISK.strip() in found[1].text
+        assert found[2].subject == "PCI 0000:5d:00"
+
+
+async def test_finding_is_kept_for_a_controller_that_is_away(
+    node: AgentNode, kernel_log: Path
+) -> None:
+    async with node.controller() as controller:
+        await controller.welcome()
+    append(kernel_log, XID)
+    await until(lambda: "kernel log: message" in node.log, "the finding in the agent's log")
+    async with node.controller() as controller:
+        await until(lambda: len(messages(controller)) == 1, "the finding")
+
+
+async def test_agent_says_what_its_probes_do(node: AgentNode, kernel_log: Path) -> None:
+    probes = ("gpu", "disk", "memory", "network", "kernel log")
+    await until(lambda: all(f": {probe}: " in node.log for probe in probes), "a line of each")
+    status = node.status()
+    assert status is not None
+    assert status.probes.keys() == set(probes)
+    assert status.probes["kernel log"] == f"follows {kernel_log}"
+    assert "/dev/shm" in status.probes["disk"]
+
+
+async def test_kill_that_the_kernel_log_explains_is_one_for_memory(
+    node: AgentNode, kernel_log: Path
+) -> None:
+    async with node.controller() as controller:
+        await controller.start_ranks(launch(Script()), launch(Script(), global_rank=1, worker=1))
+        await until(lambda: len(controller.observed(RankStarted)) == 2, "both starts")
+        pids = record_pids(node)
+        victim, other = pids["gpt-a.1.0"], pids["gpt-a.1.1"]
+        append(
+            kernel_log, f"[ 970.0] Out of memory: Killed process {victim} (python) total-vm:1kB\n"
+        )
+        for pid in (victim, other):
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: len(controller.observed(RankExited)) == 2, "both exits")
+        ends = {
+            one.pid: (one.signal, one.is_out_of_memory) for one in controller.observed(RankExited)
+        }
+        assert ends == {victim: (signal.SIGKILL, True), other: (signal.SIGKILL, False)}
+        await until(lambda: len(messages(controller)) == 1, "the finding")
+        assert str(victim) in messages(controller)[0].text
+
+
+async def test_agent_of_a_node_without_such_a_file_waits_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "later.log"
+    node = AgentNode("--kernel-log", str(path))
+    try:
+        await node.start()
+        await until(lambda: "No such file" in node.log, "the reason in the agent's log")
+        async with node.controller() as controller:
+            append(path, XID)
+            await until(lambda: len(messages(controller)) == 1, "the finding")
+    finally:
+        node.remove()
