@@ -13,6 +13,7 @@ This module reads and writes files and decides nothing.
 """
 
 import logging
+import re
 from collections.abc import Container
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,9 @@ _LOG = logging.getLogger(__name__)
 
 NUM_LOGS_KEPT: Final = 20
 TAIL_BYTES: Final = 4096
+_SEARCHED_BYTES: Final = 16 * TAIL_BYTES
+_FATAL: Final = "Fatal Python error: "
+_MODULES: Final = re.compile(r"Extension modules: .*\(total: \d+\)$")
 
 
 class RankRecord(BaseModel):
@@ -139,7 +143,7 @@ class RankFiles:
 
     def tail(self, key: RankKey) -> str:
         """Return the last lines of the rank's log, at most ``TAIL_BYTES``."""
-        return tail_of(self.log(key))
+        return last_words(tail_of(self.log(key), _SEARCHED_BYTES))
 
     def retire(self, key: RankKey) -> None:
         """Remove what is left of an ended rank, except its log; drop logs that are too old."""
@@ -172,6 +176,26 @@ def tail_of(path: Path, num_bytes: int = TAIL_BYTES) -> str:
     if size > num_bytes:
         data = data[data.find(b"\n") + 1 :]
     return data.decode("utf-8", "replace")
+
+
+def last_words(text: str, num_bytes: int = TAIL_BYTES) -> str:
+    """Return the end of ``text``, from a line's beginning on, in at most ``num_bytes`` bytes.
+
+    Of a last line that is longer than that its end.
+
+    Python's report of a fatal signal begins with the name of the signal, which the stacks of many
+    threads would push out: that line then stands first. The modules it lists at its end go.
+    """
+    lines = [line for line in text.splitlines(keepends=True) if not _MODULES.match(line)]
+    heads = [line for line in lines if line.startswith(_FATAL)][-1:]
+    room = num_bytes - sum(len(line.encode()) for line in heads)
+    kept: list[str] = []
+    while lines and (room := room - len(lines[-1].encode())) >= 0:
+        kept.append(lines.pop())
+    if lines and not kept:
+        return lines[-1].encode()[-num_bytes:].decode("utf-8", "ignore")
+    cut_off = [head for head in heads if head in lines]
+    return "".join([*cut_off, *reversed(kept)])
 
 
 def _beside(path: Path, suffix: str) -> Path:

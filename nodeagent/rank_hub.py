@@ -162,14 +162,16 @@ class RankHub:
     async def drained(self, pid: int) -> None:
         """Wait until everything that the dead process ``pid`` had sent is taken in.
 
-        Its descriptors are closed, so its connections end once they are read; the limit is for a
-        child of it that holds one open.
+        Its connections are ended after that: a child of it, a worker of its data loader perhaps, may
+        hold them open for much longer.
         """
         try:
             async with asyncio.timeout(_DRAIN_LIMIT_S):
                 # One round of the loop accepts what may still wait in the listening socket.
                 await asyncio.sleep(_ACCEPT_S)
                 if (peer := self._peers.get(pid)) is not None:
+                    for channel in peer.channels:
+                        channel.end_input()
                     await peer.gone.wait()
         except TimeoutError:
             _LOG.warning("a connection of the dead rank %d stays open", pid)

@@ -113,6 +113,16 @@ class LineChannel:
         except OSError:
             return  # it had ended already
 
+    def end_input(self) -> None:
+        """End the lines after those that the peer has sent by now, whoever holds its end open.
+
+        For a peer that is dead: all that it wrote waits in the socket already.
+        """
+        try:
+            self._connection.shutdown(socket.SHUT_RD)
+        except OSError:
+            return  # it had ended already
+
     def close(self) -> None:
         """Release the socket; by the task that reads, once. What is still queued is lost."""
         self._break()

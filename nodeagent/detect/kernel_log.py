@@ -49,7 +49,6 @@ class KernelLogDetector:
         self._catalogue = catalogue
         self._matcher = Matcher(catalogue, is_long=True)
         self._num_lines = 0
-        self._last_line = ""
         self._recent: deque[tuple[float, Sign]] = deque(maxlen=_MAX_SIGNS)
         self._reported_at: dict[tuple[str, str], float] = {}
         self._reports: dict[Severity, deque[float]] = defaultdict(deque)
@@ -62,16 +61,13 @@ class KernelLogDetector:
             lines: New lines, in order and any bytes; those read at once belong together.
             now_s: Seconds of a monotonic clock.
         """
-        before, first = self._last_line, self._num_lines + 1
+        near = _Neighbours(lines, self._num_lines + 1)
         signs = self._signs(lines)
-        if lines:
-            self._last_line = lines[-1].decode("utf-8", "replace")
         if not signs:
             return []
         self._forget(now_s)
         old = [sign for _, sign in self._recent]
         self._recent.extend((now_s, sign) for sign in signs)
-        near = _Neighbours(before, lines, first)
         # What is new is judged by itself too, so that an older, graver fault does not hide it.
         context = [sign for sign in old if not sign.entry.names_fault]
         found: list[NodeFinding] = []
@@ -132,25 +128,21 @@ class KernelLogDetector:
 
 
 class _Neighbours:
-    """Lines by number: those of this call, and the last one before them."""
+    """The lines of one call by their numbers. Those of an earlier call may tell of another fault."""
 
-    def __init__(self, before: str, lines: Sequence[bytes], first: int) -> None:
-        self._before = before
+    def __init__(self, lines: Sequence[bytes], first: int) -> None:
         self._lines = lines
         self._first = first
 
     def around(self, number: int) -> list[tuple[int, str]]:
         """Return the lines that stand around line ``number``."""
-        wanted = range(number - _NUM_BEFORE, number + _NUM_AFTER + 1)
-        return [(near, text) for near in wanted if near != number and (text := self._line(near))]
-
-    def _line(self, number: int) -> str:
         index = number - self._first
-        if index == -1:
-            return self._before
-        if 0 <= index < len(self._lines):
-            return self._lines[index].decode("utf-8", "replace")
-        return ""
+        wanted = range(max(0, index - _NUM_BEFORE), min(len(self._lines), index + _NUM_AFTER + 1))
+        return [
+            (self._first + near, self._lines[near].decode("utf-8", "replace"))
+            for near in wanted
+            if near != index
+        ]
 
 
 def _text(verdict: Verdict, signs: Sequence[Sign], near: _Neighbours) -> str:
@@ -170,12 +162,14 @@ def _text(verdict: Verdict, signs: Sequence[Sign], near: _Neighbours) -> str:
 
 
 def _subject(verdict: Verdict, signs: Sequence[Sign]) -> str:
-    """Return the device or process that a verdict is about, as far as its line tells."""
-    devices = [sign.device for sign in signs if sign.line == verdict.line and sign.device]
-    if devices:
-        return devices[0]
-    if found := _PCI.search(verdict.evidence):
-        return f"PCI {found[0]}"
-    if found := _PROCESS.search(verdict.evidence):
-        return f"process {found[1] or found[2]}"
+    """Return the device or process that a verdict is about, as far as the lines that agree tell."""
+    root = [sign for sign in signs if sign.line == verdict.line]
+    agreeing = [sign for sign in signs if sign.entry.status is verdict.status]
+    for sign in (*root, *reversed(agreeing)):
+        if sign.device:
+            return sign.device
+        if found := _PCI.search(sign.text):
+            return f"PCI {found[0]}"
+        if found := _PROCESS.search(sign.text):
+            return f"process {found[1] or found[2]}"
     return ""

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -118,5 +118,54 @@ async def test_agent_of_a_node_without_such_a_file_waits_for_it(tmp_path: Path) 
         async with node.controller() as controller:
             append(path, XID)
             await until(lambda: len(messages(controller)) == 1, "the finding")
+    finally:
+        node.remove()
+
+
+def memory_groups() -> Path | None:
+    """Where a control group with a limit can be made, if this user may."""
+    if os.geteuid() != 0:
+        return None
+    root = Path("/sys/fs/cgroup")
+    if (root / "memory/memory.oom_control").exists():
+        return root / "memory"
+    controllers = root / "cgroup.subtree_control"
+    has_memory = controllers.exists() and "memory" in controllers.read_text().split()
+    return root if has_memory else None
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group of 64 MB in which a process can be killed for memory."""
+    root = memory_groups()
+    if root is None:
+        pytest.skip("no memory control group can be made here")
+    group = root / f"unicron-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no memory control group can be made here: {error}")
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        if (group / name).exists():
+            (group / name).write_text("64M")
+    if (group / "memory.swap.max").exists():
+        (group / "memory.swap.max").write_text("0")
+    yield group
+    group.rmdir()
+
+
+@pytest.mark.parametrize("has_log", [True, False])
+async def test_rank_that_the_kernel_kills_for_memory_is_told_apart(
+    memory_group: Path, tmp_path: Path, *, has_log: bool
+) -> None:
+    # Without the log only the count of the control group can tell.
+    node = AgentNode(*(() if has_log else ("--kernel-log", str(tmp_path / "silent.log"))))
+    try:
+        await node.start()
+        async with node.controller() as controller:
+            hungry = Script(num_iterations=20, hungry_in=str(memory_group))
+            await controller.start_ranks(launch(hungry))
+            exited = await controller.first(RankExited)
+            assert (exited.signal, exited.is_out_of_memory) == (signal.SIGKILL, True)
     finally:
         node.remove()

@@ -78,6 +78,8 @@ class Script(BaseModel):
     """After its first report it holds the interpreter's lock for ever."""
     has_dumps: bool = False
     """It lets the fault handler write its stacks, as real ranks do."""
+    hungry_in: str = ""
+    """A control group that it begins in, and whose memory it uses up instead of exiting."""
     is_fork_refused: bool = False
     is_cold_start_broken: bool = False
 
@@ -135,6 +137,7 @@ class FakeRank:
         self._splitter = LineSplitter()
         self._is_parked = False
         self._stop_reason = ""
+        self._eaten: list[bytes] = []
 
     def run(self) -> int:
         """Follow the script; return the exit code."""
@@ -154,6 +157,8 @@ class FakeRank:
         while self._unstored and not self._script.is_hasty:
             self._turn(0.05)
         print(self._script.last_words, file=sys.stderr, flush=True)  # noqa: T201 - its log
+        while self._script.hungry_in:
+            self._eaten.append(b"x" * 1_000_000)
         if self._script.signal:
             os.kill(os.getpid(), self._script.signal)
         return self._script.exit_code
@@ -342,6 +347,8 @@ def fork_rank(state_dir: Path, rank: RankLaunch, descriptors: list[int]) -> int:
             exit_code = FakeRank(state_dir, rank).run()
         finally:
             os._exit(exit_code)
+    if hungry_in := script_of(rank).hungry_in:
+        (Path(hungry_in) / "cgroup.procs").write_text(str(pid))
     stat = read_stat(pid)
     record = {"launch": rank.model_dump(mode="json"), "pid": pid}
     record["start_ticks"] = stat.start_ticks if stat else 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.rank_files import NUM_LOGS_KEPT, RankFiles, tail_of
+from nodeagent.rank_files import NUM_LOGS_KEPT, RankFiles, last_words, tail_of
 from nodeagent.supervisor import RankKey
 from tests.fakes.fake_rank import Script, launch
 
@@ -107,3 +107,23 @@ def test_tail_begins_at_a_line_and_has_at_most_the_asked_bytes(tmp_path: Path) -
     tail = tail_of(path, num_bytes=20)
     assert tail == "line 98\nline 99\n"
     assert tail_of(tmp_path / "missing") == ""
+
+
+def test_last_words_begin_at_a_line_and_fit() -> None:
+    assert last_words("one\ntwo\nthree\n", 11) == "two\nthree\n"
+    assert last_words("one\ntwo", 100) == "one\ntwo"
+    assert last_words("x" * 50 + "end", 10) == "xxxxxxxend"
+    assert last_words("", 10) == ""
+
+
+def test_last_words_of_a_fatal_signal_begin_with_its_name() -> None:
+    threads = "Thread 0x1 (most recent call first):\n  File a\n" * 500
+    current = "Current thread 0x2 (most recent call first):\n  File broken.py, line 3 in f\n"
+    modules = f"\nExtension modules: {'numpy.random.mtrand, ' * 300}torch._C (total: 301)\n"
+    text = f"iteration 7\nFatal Python error: Segmentation fault\n\n{threads}{current}{modules}"
+    words = last_words(text, 1000)
+    assert words.startswith("Fatal Python error: Segmentation fault\n  File a\nThread")
+    assert words.endswith(f"{current}\n")
+    assert len(words) <= 1000
+    short = "Fatal Python error: Aborted\n\n" + current
+    assert last_words(short, 1000) == short

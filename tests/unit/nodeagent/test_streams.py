@@ -99,3 +99,25 @@ async def test_socket_is_for_this_user_only_and_names_its_peer(tmp_path: Path) -
         listener.accept()[0].close()
     with pytest.raises(OSError, match="refused"):
         await connect(path)
+
+
+async def test_what_a_dead_peer_sent_is_read_to_its_end_though_a_child_holds_it_open() -> None:
+    channel, peer = pair()
+    held_by_a_child = peer.dup()
+    peer.sendall(b"one\ntwo\n")
+    peer.close()
+    channel.end_input()
+    assert await rest_of(channel) == [b"one", b"two"]
+    channel.close()
+    held_by_a_child.close()
+
+
+async def test_end_of_input_wakes_who_waits_for_the_next_line() -> None:
+    channel, peer = pair()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        reading = group.create_task(rest_of(channel))
+        await asyncio.sleep(0)
+        channel.end_input()
+    assert reading.result() == []
+    channel.close()
+    peer.close()

@@ -127,6 +127,22 @@ def test_neighbours_come_along(detector: KernelLogDetector) -> None:
     assert found.text == "\n".join(line.decode() for line in [*lines, b"a"])
 
 
+def oom_killer(pid: int) -> list[bytes]:
+    return [
+        b"[38658.1] python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0",
+        b"[38658.1] CPU: 0 UID: 0 PID: %d Comm: python Not tainted" % pid,
+        b"[38658.2] oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=%d,uid=0" % pid,
+        b"[38658.3] Memory cgroup out of memory: Killed process %d (python) total-vm:1kB" % pid,
+    ]
+
+
+def test_every_process_that_was_killed_for_memory_is_told(detector: KernelLogDetector) -> None:
+    for number, pid in enumerate((71, 72)):
+        (found,) = detector.take(oom_killer(pid), float(number))
+        assert found.subject == f"process {pid}"
+        assert found.text == "\n".join(line.decode() for line in oom_killer(pid))
+
+
 def test_long_and_broken_lines_are_cut_and_still_named(detector: KernelLogDetector) -> None:
     (found,) = detector.take([XID_79 + b" \xff\xfe\x1b[31m" + b"x" * 90_000], 0.0)
     assert len(found.text.encode()) <= MAX_TEXT_BYTES
