@@ -86,6 +86,11 @@ def is_alive(pid: int) -> bool:
     return stat is not None and stat.is_alive
 
 
+def state_of(pid: int) -> str:
+    stat = read_stat(pid)
+    return stat.state if stat is not None else ""
+
+
 def log(node: AgentNode, stem: str) -> str:
     path = node.state_dir / "ranks" / f"{stem}.log"
     return path.read_text() if path.exists() else ""
@@ -396,6 +401,7 @@ async def test_a_command_that_has_not_attached_is_not_disturbed_by_a_look(
     assert not controller.observed(RankInspected), "it is not taken for one that gives no answer"
     pid = record_pids(node)["mine.1.0"]
     os.kill(pid, signal.SIGSTOP)
+    await until(lambda: state_of(pid) == "T", "it stands still")
     assert (await controller.do(inspect().model_copy(update={"command_id": "2"}))).error is None
     assert (await controller.first(RankInspected)).standing.where == "stopped"
     assert "my own signal" not in log(node, "mine.1.0")
