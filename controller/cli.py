@@ -7,6 +7,9 @@ from importlib.metadata import version
 
 from controller.classify import command as classify, options as classify_options
 from controller.demo import command as demo, options as demo_options
+from controller.demo.matrix import command as drill, options as drill_options
+from controller.operate import command as operate
+from controller.settings import command as policy
 
 _DESCRIPTION = """\
 Unicron keeps Megatron training alive: it names faults, takes the cheapest cure, and divides the
@@ -40,8 +43,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " severity, the line that shows it, and what to do first.",
         )
     )
+    drill_options.add_arguments(
+        commands.add_parser(
+            "drill",
+            help="explain what can be broken on purpose, and check that it is seen for what it is",
+            description="Drills stage faults in a local cluster. Every one is explained, and the"
+            " matrix runs them all and compares what was seen with what should be.",
+        )
+    )
+    policy.add_arguments(
+        commands.add_parser(
+            "policy",
+            help="explain what is done about which fault",
+            description="What the controller does about which fault.",
+        )
+    )
+    operate.add_uncordon_arguments(
+        commands.add_parser(
+            "uncordon",
+            help="take an isolated node back into service",
+            description="Ask a running controller to take an isolated node back into service.",
+        )
+    )
     parsed = parser.parse_args(arguments)
-    return classify.run(parsed) if parsed.command == "classify" else demo.run(parsed)
+    run = {
+        "demo": demo.run,
+        "classify": classify.run,
+        "drill": drill.run,
+        "policy": policy.run,
+        "uncordon": operate.run_uncordon,
+    }[parsed.command]
+    return run(parsed)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from controller.core.instructions import (
     AnswerRequest,
     CarryOutDrill,
     HaltRanks,
+    InspectRanks,
     ProbeNode,
     StopRanks,
 )
@@ -27,6 +28,10 @@ class Fleet(Protocol):
 
     def stop_ranks(self, instruction: StopRanks) -> None:
         """End a task's ranks on the nodes that the instruction names."""
+        ...
+
+    def inspect_ranks(self, instruction: InspectRanks) -> None:
+        """Look where a task's ranks stand, on the nodes that the instruction names."""
         ...
 
     def probe(self, instruction: ProbeNode) -> None:

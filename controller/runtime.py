@@ -6,12 +6,11 @@ once they are in the journal. Nothing is decided here.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import assert_never
 
 from controller.clock import Clock
-from controller.core.copies import copy_holders
 from controller.core.events import Event, EventBody, Observed, TimerFired
 from controller.core.instructions import (
     Announce,
@@ -19,6 +18,7 @@ from controller.core.instructions import (
     CarryOutDrill,
     DropRendezvous,
     HaltRanks,
+    InspectRanks,
     Instruction,
     PrepareRanks,
     ProbeNode,
@@ -28,10 +28,11 @@ from controller.core.instructions import (
 )
 from controller.core.machine import Machine
 from controller.core.timers import Timer
+from controller.launches import Backend, TaskProgram, preparations, starts
 from controller.ports import Audience, DrillGround, Fleet
 from controller.store.journal import Journal
 from nodeagent.protocol.ids import NodeId, TaskId
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
+from nodeagent.protocol.training import RankLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,14 @@ class Runtime:
         machine: Machine,
         journal: Journal,
         clock: Clock,
-        training: Mapping[TaskId, TrainingSpec],
-        backend: Literal["gloo", "nccl"] = "gloo",
+        programs: Mapping[TaskId, TaskProgram],
+        backend: Backend = "gloo",
     ) -> None:
         self.machine = machine
         self._journal = journal
         self._clock = clock
-        self._training = training
-        self._backend: Literal["gloo", "nccl"] = backend
+        self._programs = programs
+        self._backend: Backend = backend
         self._queue: asyncio.Queue[EventBody] = asyncio.Queue()
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
         self._num_events = 0
@@ -95,12 +96,16 @@ class Runtime:
                 for node, launches in self._launches(instruction).items():
                     fleet.start_ranks(node, launches)
             case PrepareRanks():
-                for node, launches in self._preparations(instruction).items():
+                program = self._programs[instruction.task]
+                prepared = preparations(instruction, program, self._backend)
+                for node, launches in prepared.items():
                     fleet.start_ranks(node, launches)
             case HaltRanks():
                 fleet.halt_ranks(instruction)
             case StopRanks():
                 fleet.stop_ranks(instruction)
+            case InspectRanks():
+                fleet.inspect_ranks(instruction)
             case ProbeNode():
                 fleet.probe(instruction)
             case DropRendezvous():
@@ -117,46 +122,9 @@ class Runtime:
                 assert_never(instruction)
 
     def _launches(self, instruction: StartRanks) -> dict[NodeId, list[RankLaunch]]:
-        training = self._training[instruction.task]
-        holders = copy_holders(
-            instruction.layout, instruction.placement, is_sharded=training.shard_optimizer
-        )
-        return _by_node(
-            (
-                instruction.placement[global_rank].node,
-                RankLaunch(
-                    task=instruction.task,
-                    generation=instruction.generation,
-                    global_rank=global_rank,
-                    worker=instruction.placement[global_rank].slot,
-                    layout=instruction.layout,
-                    backend=self._backend,
-                    training=training,
-                    continues=instruction.continues.get(global_rank),
-                    resume=instruction.resume,
-                    copy_holders=holders if training.memory_interval else (),
-                ),
-            )
-            for global_rank in instruction.global_ranks
-        )
-
-    def _preparations(self, instruction: PrepareRanks) -> dict[NodeId, list[RankLaunch]]:
-        return _by_node(
-            (
-                worker.node,
-                RankLaunch(
-                    task=instruction.task,
-                    generation=instruction.generation,
-                    global_rank=number,
-                    worker=worker.slot,
-                    layout=instruction.target,
-                    backend=self._backend,
-                    training=self._training[instruction.task],
-                    prepares_for=place,
-                ),
-            )
-            for number, (worker, place) in instruction.spares.items()
-        )
+        nodes = self.machine.state.nodes
+        addresses = {name: node.spec.address for name, node in nodes.items()}
+        return starts(instruction, self._programs[instruction.task], self._backend, addresses)
 
     def _set_timer(self, instruction: SetTimer) -> None:
         timer = instruction.timer
@@ -168,12 +136,3 @@ class Runtime:
     def _fire(self, timer: Timer) -> None:
         del self._timers[timer]
         self.post(TimerFired(timer))
-
-
-def _by_node(
-    launches: Iterable[tuple[NodeId, RankLaunch]],
-) -> dict[NodeId, list[RankLaunch]]:
-    by_node: dict[NodeId, list[RankLaunch]] = {}
-    for node, launch in launches:
-        by_node.setdefault(node, []).append(launch)
-    return by_node

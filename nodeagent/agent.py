@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from nodeagent.clock import Clock
+from nodeagent.command_ranks import CommandRanks
 from nodeagent.commands import Command, Commands
 from nodeagent.finding_store import FindingStore
 from nodeagent.health import NodeHealth
@@ -31,13 +32,14 @@ from nodeagent.outbox_file import OutboxFile
 from nodeagent.probes.gpu import NvmlGpus
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.probes.processes import rss_bytes
-from nodeagent.processes import RankProcesses
+from nodeagent.processes import RankProcesses, Witnesses
 from nodeagent.protocol.codec import MAX_LINE_BYTES
 from nodeagent.protocol.ids import AgentId, NodeId
 from nodeagent.protocol.messages import Attach
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.rank_files import RankFiles
 from nodeagent.rank_hub import MAX_RANK_LINE_BYTES, RankHub
+from nodeagent.rank_inspector import RankInspector
 from nodeagent.rank_starter import RankStarter
 from nodeagent.session import Gate
 from nodeagent.store_relay import StoreRelay
@@ -122,9 +124,10 @@ class Agent:
         kernel = KernelWatch(KernelLog(settings.kernel_log), clock, self._findings.report)
         self._causes = MemoryKillCauses(clock, kernel.read)
         kernel.tell(self._causes.kills)
-        self._processes = RankProcesses(
-            files, self._outbox, clock, self._spawn, self._hub.drained, self._causes
+        witnesses = Witnesses(
+            self._hub.drained, self._causes, CommandRanks(files, self._outbox, clock)
         )
+        self._processes = RankProcesses(files, self._outbox, clock, self._spawn, witnesses)
         self._health = NodeHealth(
             kernel, self._findings, clock, state_dir, self._processes.living, NvmlGpus()
         )
@@ -136,6 +139,7 @@ class Agent:
         self._commands = Commands(
             self._processes, self._hub, self._template, self._starter, self._outbox, self._spawn
         )
+        self._commands.on_inspect = RankInspector(self._hub, files, self._outbox, clock).inspect
         self._gate = Gate(self, self._outbox, clock)
         self._relay.on_call = self._commands.on_done = self._gate.send
         self._commands.on_retired = self._retired

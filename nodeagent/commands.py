@@ -1,4 +1,4 @@
-"""The controller's commands, carried out: start, halt, stop, probe, break, retire.
+"""The controller's commands, carried out: start, halt, stop, inspect, probe, break, retire.
 
 A command outlives the session that brought it; its result goes to whichever controller is attached
 then. A ``command_id`` that comes again is not carried out again: while it runs nothing happens,
@@ -15,7 +15,7 @@ reaches theirs.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Final, assert_never
 
@@ -29,6 +29,7 @@ from nodeagent.protocol.messages import (
     CommandDone,
     HaltRanks,
     InjectFault,
+    InspectRanks,
     ProbePeer,
     Retire,
     StartRanks,
@@ -36,6 +37,7 @@ from nodeagent.protocol.messages import (
 )
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank_hub import RankHub
+from nodeagent.rank_process import RankProcess
 from nodeagent.rank_starter import RankStarter, StartError
 from nodeagent.supervisor import (
     RankKey,
@@ -52,8 +54,10 @@ NUM_REMEMBERED: Final = 512
 OLD_RANKS_LIMIT_S: Final = 30.0
 RETIRE_LIMIT_S: Final = 5.0
 
-Command = StartRanks | HaltRanks | StopRanks | ProbePeer | InjectFault | Retire
+Command = StartRanks | HaltRanks | StopRanks | InspectRanks | ProbePeer | InjectFault | Retire
 Probe = Callable[[str, int, float], Awaitable[PeerAnswer]]
+Inspect = Callable[[Sequence[RankProcess], float, float], Awaitable[None]]
+"""Looks where ranks stand, with the limits of ``InspectRanks``."""
 
 
 class CommandError(Exception):
@@ -72,6 +76,7 @@ class Commands:
         outbox: OutboxFile,
         spawn: Spawn,
     ) -> None:
+        self.on_inspect: Inspect = _look_at_nobody
         self.on_done: Callable[[CommandDone], None] = lambda _done: None
         self.on_retired: Callable[[], None] = lambda: None
         self._processes = processes
@@ -137,6 +142,8 @@ class Commands:
                 self._halt(command)
             case StopRanks():
                 self._stop(command)
+            case InspectRanks():
+                await self._inspect(command)
             case ProbePeer():
                 return await probe_ssh(command.host, command.port, command.timeout_s)
             case InjectFault():
@@ -220,6 +227,8 @@ class Commands:
         for rank in self._processes.living():
             if rank.key in to_halt and whole is not None:
                 self._hub.halt(rank.pid, whole)
+            if rank.key in to_halt and rank.is_command:
+                self._processes.commands.halt(rank)
 
     def _stop(self, command: StopRanks) -> None:
         if command.only:
@@ -234,17 +243,30 @@ class Commands:
         to_stop = plan_stop(command.task, command.generation, self._processes.living())
         for rank in self._processes.living():
             if rank.key in to_stop:
-                if command.is_graceful:
+                if command.is_graceful and rank.is_command:
+                    rank.terminate()
+                elif command.is_graceful:
                     self._hub.stop_at_boundary(rank.pid)
                 else:
                     rank.kill()
+
+    async def _inspect(self, command: InspectRanks) -> None:
+        wanted = plan_halt(command.task, command.generation, self._processes.living())
+        ranks = [rank for rank in self._processes.living() if rank.key in wanted]
+        await self.on_inspect(ranks, command.answer_limit_s, command.limit_s)
 
     def _inject(self, command: InjectFault) -> None:
         key = RankKey(command.task, command.generation, command.global_rank)
         rank = self._processes.find(key)
         if rank is None:
             raise CommandError(f"no living rank {key.stem} on this node")
-        if command.fault == "kill":
+        if command.fault.kind == "kill":
             rank.kill()
-        elif not self._hub.raise_in(rank.pid):
+        elif command.fault.kind == "stop":
+            rank.stop()
+        elif not self._hub.break_rank(rank.pid, command.fault):
             raise CommandError(f"rank {key.stem} is not connected")
+
+
+async def _look_at_nobody(_ranks: Sequence[RankProcess], _answer_s: float, _limit_s: float) -> None:
+    """Stand for a looker until the agent has named one."""

@@ -1,4 +1,4 @@
-"""Starts the programs of ``nodeagent/rank``: the template, and single ranks without it.
+"""Starts the programs of ``nodeagent/rank``: the template, single ranks without it, and commands.
 
 They live in sessions of their own, so that the agent's end is not theirs, and with one thread each
 for numerics until a rank sets its own. Their environment names the state directory, so that
@@ -18,6 +18,7 @@ from nodeagent.supervisor import RankKey
 
 TEMPLATE_MODULE: Final = "nodeagent.rank.template"
 COLD_MODULE: Final = "nodeagent.rank.cold"
+COMMAND_MODULE: Final = "nodeagent.rank.command"
 STATE_DIR_VARIABLE: Final = "UNICRON_STATE_DIR"
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -57,6 +58,16 @@ class Launcher:
             OSError: No process can be made.
         """
         return self._start(self.cold_module, ["--launch", str(launch)], files.log(key))
+
+    def start_command(
+        self, files: RankFiles, key: RankKey, launch: Path
+    ) -> subprocess.Popen[bytes]:
+        """Start the command that is described in ``launch``; its output goes to the rank's log.
+
+        Raises:
+            OSError: No process can be made.
+        """
+        return self._start(COMMAND_MODULE, ["--launch", str(launch)], files.log(key))
 
     def _start(self, module: str, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", module, "--state-dir", str(self.state_dir), *arguments]

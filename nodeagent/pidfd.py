@@ -18,10 +18,25 @@ def open_pidfd(pid: int) -> int | None:
 
 def kill(pidfd: int) -> None:
     """Send SIGKILL; nothing happens if the process has ended."""
+    send(pidfd, signal.SIGKILL)
+
+
+def terminate(pidfd: int) -> None:
+    """Send SIGTERM; nothing happens if the process has ended."""
+    send(pidfd, signal.SIGTERM)
+
+
+def send(pidfd: int, number: signal.Signals) -> None:
+    """Send a signal; nothing happens if the process has ended."""
     try:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
         return
+
+
+def stop(pidfd: int) -> None:
+    """Send SIGSTOP; nothing happens if the process has ended."""
+    send(pidfd, signal.SIGSTOP)
 
 
 async def wait_ended(pidfd: int) -> None:

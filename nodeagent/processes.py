@@ -15,11 +15,14 @@ is told by ``kill_causes``. Which ranks to kill or start is decided in ``supervi
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from nodeagent.clock import Clock
+from nodeagent.command_ranks import CommandRanks
 from nodeagent.kill_causes import KillCauses
 from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
@@ -43,6 +46,22 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 """Runs a coroutine in the agent's task group; the text names it in the log if it fails."""
 
 
+@dataclass(frozen=True, slots=True)
+class Witnesses:
+    """Who else knows of the end of a process.
+
+    Attributes:
+        drained: Waits until what the process ``pid`` had sent to the agent is read, so that its exit
+            is not stored before its last words.
+        causes: Tells kills for memory from others.
+        commands: Speaks for the ranks that are commands.
+    """
+
+    drained: Callable[[int], Awaitable[None]]
+    causes: KillCauses
+    commands: CommandRanks
+
+
 class RankProcesses:
     """All living ranks of the node."""
 
@@ -52,8 +71,7 @@ class RankProcesses:
         outbox: OutboxFile,
         clock: Clock,
         spawn: Spawn,
-        drained: Callable[[int], Awaitable[None]],
-        causes: KillCauses,
+        witnesses: Witnesses,
     ) -> None:
         """Take what is needed to watch.
 
@@ -62,16 +80,14 @@ class RankProcesses:
             outbox: Where starts and exits are stored.
             clock: The node's clock.
             spawn: Starts the watching of one rank.
-            drained: Waits until what the process ``pid`` had sent to the agent is read, so that
-                its exit is not stored before its last words.
-            causes: Tells kills for memory from others.
+            witnesses: Who else knows of an end.
         """
         self._files = files
         self._outbox = outbox
         self._clock = clock
         self._spawn = spawn
-        self._drained = drained
-        self._causes = causes
+        self._drained, self._causes = witnesses.drained, witnesses.causes
+        self.commands = witnesses.commands
         self._by_pid: dict[int, RankProcess] = {}
         self._launched_at: dict[RankKey, float] = {}
 
@@ -137,7 +153,7 @@ class RankProcesses:
         rank = RankProcess(record, launched_at=self._launched_at.pop(record.born, now))
         marks = self._outbox.outbox
         rank.is_foreign = bool(marks.mark(MarkScope.FOREIGN, rank.name))
-        rank.is_cold = self._files.is_cold(rank.born)
+        rank.is_cold = not rank.is_command and self._files.is_cold(rank.born)
         rank.pidfd = open_running(record)
         verdict = judge_record(
             is_running=rank.pidfd is not None,
@@ -149,6 +165,8 @@ class RankProcesses:
         self._by_pid[record.pid] = rank
         self._causes.watch(rank.pid)
         self._spawn(self._watch(rank), f"watch of {rank.name}")
+        if rank.is_command:
+            self._spawn(self.commands.follow(rank), f"log of {rank.name}")
         if not rank.is_cold:
             self._note_start(rank)
         return rank
@@ -166,11 +184,13 @@ class RankProcesses:
         self._outbox.advance(MarkScope.START, key_of(launch).stem)
         _LOG.info("%s goes on as %s", rank.name, record.key.stem)
         rank.record = record
+        rank.busy_s.clear()  # it may get another share of the batch
 
     async def greet(self, hello: RankHello) -> RankProcess | None:
         """Take in a rank's first words: what it says next must come after its start.
 
-        A forked rank may speak before its parent has written its record, so that is waited for.
+        A forked rank may speak before its parent has written its record, so that is waited for. For
+        a command any process of its session may speak, since a script may start the program.
 
         Returns:
             The process; None where nothing on disk tells of it.
@@ -185,6 +205,9 @@ class RankProcesses:
             if record is not None and record.pid == hello.pid:
                 self.adopt(record)
                 break
+            if (command := self._command_above(key, hello.pid)) is not None:
+                command.is_attached = True
+                return command
             if self._clock.monotonic_s() >= deadline:
                 _LOG.warning("%s has no record", key.process(hello.pid))
                 return None
@@ -192,12 +215,14 @@ class RankProcesses:
         rank = self._by_pid.get(hello.pid)
         if rank is not None and rank.is_cold:
             self._note_start(rank)
+        if rank is not None and rank.is_command:
+            rank.is_attached = True
         return rank
 
     def pulse(self, pid: int, pulse: RankPulse) -> None:
         """Remember how far a rank is."""
         if (rank := self._by_pid.get(pid)) is not None:
-            rank.iteration, rank.duration_s = pulse.iteration, pulse.duration_s
+            rank.take_pulse(pulse)
 
     def statuses(self) -> list[RankStatus]:
         """Return what lives now, for heartbeats and the inventory."""
@@ -222,6 +247,16 @@ class RankProcesses:
             _LOG.warning("some ranks survive SIGKILL")
         return [rank for rank in ranks if not rank.exited.is_set()]
 
+    def _command_above(self, key: RankKey, pid: int) -> RankProcess | None:
+        """Return the command ``key`` if the process ``pid`` is of its session."""
+        rank = self.find(key)
+        if rank is None or not rank.is_command:
+            return None
+        try:
+            return rank if os.getsid(pid) == rank.pid else None
+        except ProcessLookupError:
+            return None
+
     def _note_start(self, rank: RankProcess) -> None:
         key = rank.key
         if rank.is_foreign:
@@ -234,7 +269,7 @@ class RankProcesses:
             generation=key.generation,
             global_rank=key.global_rank,
             pid=rank.pid,
-            warm=not rank.is_cold,
+            warm=not (rank.is_cold or rank.is_command),
             start_s=round(max(0.0, self._clock.monotonic_s() - rank.launched_at), 6),
         )
         mark = Mark(scope=MarkScope.START, name=key.stem)
@@ -298,6 +333,8 @@ class RankProcesses:
         mark = Mark(scope=MarkScope.EXIT, name=rank.name)
         while True:
             try:
+                if rank.is_command and not rank.is_foreign:
+                    self.commands.take_end(rank, ended)
                 # Described anew each time: it may have been given another name meanwhile.
                 exit_ = self._describe_exit(rank, ended, is_out_of_memory=is_out_of_memory)
                 self._outbox.store(exit_, self._clock.wall_s(), mark)

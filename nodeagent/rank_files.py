@@ -1,9 +1,9 @@
-"""The files of a node's ranks: ``ranks/<task>.<generation>.<global_rank>.{json,exit,log,launch}``.
+"""The files of a node's ranks: ``ranks/<task>.<generation>.<global_rank>.{json,exit,log,launch,stack}``.
 
 Who forks a rank, the template or a cold start, writes ``.json`` right after the fork and ``.exit``
 when it reaped the rank, both atomically. They are what the next agent adopts from. The agent writes
-``.launch``, from which a cold rank starts; its presence tells a cold rank from a warm one. All
-three go once the exit is stored in the outbox; logs of ended ranks are kept for the newest
+``.launch``, from which a cold rank starts; its presence tells a cold rank from a warm one. The rank
+writes ``.stack`` when it is asked for its stacks by a signal. All four go once the exit is stored in the outbox; logs of ended ranks are kept for the newest
 ``NUM_LOGS_KEPT``.
 
 A process that becomes another rank keeps the files it was born with. The agent then writes into
@@ -147,7 +147,7 @@ class RankFiles:
 
     def retire(self, key: RankKey) -> None:
         """Remove what is left of an ended rank, except its log; drop logs that are too old."""
-        for suffix in (".json", ".exit", ".launch"):
+        for suffix in (".json", ".exit", ".launch", ".stack"):
             self._path(key, suffix).unlink(missing_ok=True)
         ended = [
             path for path in self.directory.glob("*.log") if not _beside(path, ".json").exists()
@@ -155,6 +155,10 @@ class RankFiles:
         ended.sort(key=lambda path: path.stat().st_mtime)
         for path in ended[:-NUM_LOGS_KEPT]:
             path.unlink(missing_ok=True)
+
+    def stack(self, key: RankKey) -> Path:
+        """Return where the rank's fault handler writes stacks."""
+        return self._path(key, ".stack")
 
     def _path(self, key: RankKey, suffix: str) -> Path:
         return self.directory / f"{key.stem}{suffix}"

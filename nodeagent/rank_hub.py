@@ -17,6 +17,7 @@ on: the present controller would take them for its own task's.
 """
 
 import asyncio
+import itertools
 import logging
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -26,19 +27,23 @@ from pydantic import TypeAdapter
 from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.protocol.codec import MAX_LINE_BYTES, ProtocolError
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import (
+    AskStanding,
+    BreakRank,
     FromRank,
     Halt,
     Join,
-    RaiseInRank,
     RankHello,
     RankPulse,
     RankReport,
+    RankStands,
     ReportStored,
     StopAtBoundary,
 )
 from nodeagent.protocol.rendezvous import StoreCall
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.store_relay import StoreRelay
 from nodeagent.streams import LineChannel, MessageChannel
@@ -51,10 +56,15 @@ MAX_RANK_LINE_BYTES: Final = MAX_LINE_BYTES - 4096
 """A little below the protocol's limit, so that what is passed on still fits in a line."""
 _DRAIN_LIMIT_S: Final = 1.0
 _ACCEPT_S: Final = 0.01
+_RECONNECT_POLL_S: Final = 0.02
 
 
 class Rank(Protocol):
     """A rank's process, as far as its connections need it."""
+
+    @property
+    def pid(self) -> int:
+        """The process; another one may speak for it where it is a command."""
 
     @property
     def key(self) -> RankKey:
@@ -120,6 +130,8 @@ class RankHub:
         self._ranks: Ranks | None = None
         self._peers: dict[int, _Peer] = {}
         self._control: dict[int, _Control] = {}
+        self._questions = itertools.count(1)
+        self._answers: dict[tuple[int, int], asyncio.Future[Standing]] = {}
 
     def attach(self, ranks: Ranks) -> None:
         """Name who looks after the processes; once, before the first connection."""
@@ -179,13 +191,30 @@ class RankHub:
         if (control := self._control.get(pid)) is not None:
             control.channel.send(StopAtBoundary())
 
-    def raise_in(self, pid: int) -> bool:
-        """Ask a rank to raise an exception; return False if it has no connection."""
+    def break_rank(self, pid: int, fault: RankFault) -> bool:
+        """Have a rank stage a fault in itself; return False if it has no connection."""
         control = self._control.get(pid)
         if control is None:
             return False
-        control.channel.send(RaiseInRank())
+        control.channel.send(BreakRank(fault=fault))
         return True
+
+    async def ask_standing(self, pid: int, limit_s: float) -> Standing | None:
+        """Ask a rank where it stands; return None if it does not say so within ``limit_s``."""
+        number = next(self._questions)
+        answer: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
+        self._answers[pid, number] = answer
+        try:
+            async with asyncio.timeout(limit_s):
+                # A former agent may have held its connection until a moment ago.
+                while (control := self._control.get(pid)) is None:  # noqa: ASYNC110 - see above
+                    await asyncio.sleep(_RECONNECT_POLL_S)
+                control.channel.send(AskStanding(number=number))
+                return await answer
+        except TimeoutError:
+            return None
+        finally:
+            del self._answers[pid, number]
 
     async def _take_all(self, channel: LineChannel) -> None:
         hello: RankHello | None = None
@@ -200,8 +229,12 @@ class RankHub:
                 case RankReport() if hello is not None:
                     self._take_report(channel, hello, rank, message)
                 case RankPulse() if hello is not None:
-                    self._owner.pulse(hello.pid, message)
-                case RankReport() | RankPulse():
+                    self._owner.pulse(hello.pid if rank is None else rank.pid, message)
+                case RankStands() if hello is not None:
+                    answer = self._answers.get((hello.pid, message.number))
+                    if answer is not None and not answer.done():
+                        answer.set_result(message.standing)
+                case RankReport() | RankPulse() | RankStands():
                     raise ProtocolError(f"{message.kind} before rank_hello")
 
     @property
@@ -246,7 +279,9 @@ class RankHub:
     def _take_report(
         self, channel: LineChannel, hello: RankHello, rank: Rank | None, report: RankReport
     ) -> None:
-        name = _key_of(hello).process(hello.pid) if rank is None else rank.name
+        name = _key_of(hello).process(hello.pid)
+        if rank is not None and rank.pid == hello.pid:
+            name = rank.name
         mark = Mark(scope=MarkScope.INTAKE, name=name, value=report.seq)
         if rank is not None and rank.is_foreign:
             self._outbox.advance(mark.scope, mark.name, mark.value)

@@ -12,6 +12,8 @@ Which ranks start at all is decided in ``supervisor``.
 import asyncio
 import logging
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from nodeagent.clock import Clock
@@ -32,6 +34,9 @@ _LOG = logging.getLogger(__name__)
 COLD_RECORD_LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.02
 _FORK_ATTEMPTS: Final = 3
+
+_Start = Callable[[RankFiles, RankKey, Path], subprocess.Popen[bytes]]
+"""``Launcher.start_cold`` or ``start_command``."""
 
 
 class StartError(Exception):
@@ -72,10 +77,11 @@ class RankStarter:
         """
         key = key_of(launch)
         self._processes.expect(key)
-        reason = await self._fork(launch, run_id)
-        if reason:
+        if launch.command is not None:
+            await self._start_process(launch, self._launcher.start_command)
+        elif reason := await self._fork(launch, run_id):
             _LOG.warning("starting %s cold: %s", key.stem, reason)
-            await self._start_cold(launch)
+            await self._start_process(launch, self._launcher.start_cold)
         if (asked_away := self._asked_away(launch, run_id)) is not None:
             # It may be running by now; under another run it is a foreign rank.
             for rank in self._processes.living():
@@ -139,29 +145,27 @@ class RankStarter:
             return answer.reason
         return reason
 
-    async def _start_cold(self, launch: RankLaunch) -> None:
+    async def _start_process(self, launch: RankLaunch, start: _Start) -> None:
         key = key_of(launch)
         try:
             path = self._files.write_launch(launch)
-            child = self._launcher.start_cold(self._files, key, path)
+            child = start(self._files, key, path)
             self._children.append(child)
-            await self._adopt_cold(key, child)
+            await self._adopt_started(key, child)
         except (StartError, OSError) as error:
             self._fail(launch, str(error))
             raise StartError(f"{key.stem}: {error}") from error
 
-    async def _adopt_cold(self, key: RankKey, child: subprocess.Popen[bytes]) -> None:
-        """Wait for the record that the cold start writes, as soon as the rank is forked."""
+    async def _adopt_started(self, key: RankKey, child: subprocess.Popen[bytes]) -> None:
+        """Wait for the record that the rank's parent writes, as soon as the rank is forked."""
         deadline = self._clock.monotonic_s() + COLD_RECORD_LIMIT_S
         while (record := self._files.record(key)) is None:
             status = child.poll()
             if status is not None:
-                raise StartError(
-                    f"the cold start ended with {status}: {self._files.tail(key).strip()}"
-                )
+                raise StartError(f"the start ended with {status}: {self._files.tail(key).strip()}")
             if self._clock.monotonic_s() > deadline:
                 child.kill()
-                raise StartError(f"the cold start did nothing in {COLD_RECORD_LIMIT_S:.0f} s")
+                raise StartError(f"the start did nothing in {COLD_RECORD_LIMIT_S:.0f} s")
             await asyncio.sleep(_POLL_S)
         self._processes.adopt(record)
 

@@ -20,6 +20,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from profiles.command import Command
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from profiles.program import Program
@@ -30,6 +31,12 @@ _MISSING_KEY: Final = frozenset({"missing", "missing_argument"})
 _MAX_WEIGHT: Final = 1e9
 _MAX_SHOWN: Final = 60
 """Longest value that an error repeats, characters."""
+
+_NEEDED_TO_TRAIN: Final = ("model", "num_micro_batches")
+_OF_ANY_TASK: Final = frozenset(
+    {"name", "weight", "workers", "min_workers", "command", "throughput"}
+)
+"""Keys that go with a command too; how it trains is its own business."""
 
 
 class ProfileError(Exception):
@@ -53,6 +60,8 @@ class TaskProfile(BaseModel):
         weight: Priority w(t): multiplies the throughput in the WAF.
         workers: Size at the start; a listed one.
         min_workers: Smallest size that is of use; a listed one.
+        command: What to run in the manner of torchrun instead of a training loop of ours; the keys
+            from ``model`` to ``memory_interval`` are then its own business and not allowed here.
         model: Shape of the model. FLOPs are counted by it also where the program is one's own.
         program: Training program; None for the built-in GPT. It says itself which layouts it can do.
         num_micro_batches: Micro-batches of the global batch; a multiple of every layout's dp.
@@ -71,9 +80,10 @@ class TaskProfile(BaseModel):
     weight: float = Field(gt=0, le=_MAX_WEIGHT, allow_inf_nan=False)
     workers: int = Field(gt=0)
     min_workers: int = Field(gt=0)
-    model: ModelShape
+    command: Command | None = None
+    model: ModelShape | None = None
     program: Program | None = None
-    num_micro_batches: int = Field(gt=0)
+    num_micro_batches: int = Field(default=1, gt=0)
     micro_batch_size: int = Field(default=1, gt=0)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     checkpoint_interval: int = Field(default=5, gt=0)
@@ -84,11 +94,20 @@ class TaskProfile(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "TaskProfile":
-        points = self.throughput.points
+        self._check_keys()
         self._check_sizes()
-        for point in points:
-            self._check_layout(point)
+        if self.model is not None:
+            for point in self.throughput.points:
+                self._check_layout(point, self.model)
         return self
+
+    def _check_keys(self) -> None:
+        given = self.model_fields_set
+        if self.command is not None:
+            if foreign := sorted(given - _OF_ANY_TASK):
+                raise ValueError(f"{foreign[0]}: a command trains as it likes; leave it out")
+        elif missing := [key for key in _NEEDED_TO_TRAIN if key not in given]:
+            raise ValueError(f"{missing[0]} is missing")
 
     def _check_sizes(self) -> None:
         sizes = self.throughput.sizes
@@ -100,12 +119,12 @@ class TaskProfile(BaseModel):
                 f"workers = {self.workers}: must be at least min_workers, {self.min_workers}"
             )
 
-    def _check_layout(self, point: ThroughputPoint) -> None:
-        misfit = self.model.misfit(point.layout) if self.program is None else None
+    def _check_layout(self, point: ThroughputPoint, model: ModelShape) -> None:
+        misfit = model.misfit(point.layout) if self.program is None else None
         if misfit:
             raise ValueError(
                 f"throughput: layout {point.layout} does not fit the model: {misfit};"
-                f" {self._allowed_layouts()}"
+                f" {_allowed_layouts(model)}"
             )
         if self.num_micro_batches % point.layout.dp:
             step = math.lcm(*(each.layout.dp for each in self.throughput.points))
@@ -114,9 +133,10 @@ class TaskProfile(BaseModel):
                 f" {point.layout.dp}, the layout of {point.workers} workers; {step} suits all sizes"
             )
 
-    def _allowed_layouts(self) -> str:
-        tp = math.gcd(self.model.num_attention_heads, self.model.vocab_size)
-        return f"tp must divide {tp} and pp must divide {self.model.num_layers}"
+
+def _allowed_layouts(model: ModelShape) -> str:
+    tp = math.gcd(model.num_attention_heads, model.vocab_size)
+    return f"tp must divide {tp} and pp must divide {model.num_layers}"
 
 
 def default_task_profiles() -> list[TaskProfile]:
@@ -128,7 +148,8 @@ def default_task_profiles() -> list[TaskProfile]:
 def load_task_profiles(path: Path) -> list[TaskProfile]:
     """Read the task profiles in the TOML file ``path``, in their order; at least one.
 
-    Directories of programs are relative to the file's.
+    Directories of programs and commands are relative to the file's; a command without one is run
+    there.
 
     Raises:
         ProfileError: The file can't be read, is empty or not TOML, or a profile in it is wrong.
@@ -142,7 +163,12 @@ def load_task_profiles(path: Path) -> list[TaskProfile]:
 
 
 def _anchored(profile: TaskProfile, folder: Path) -> TaskProfile:
-    """Return the profile with the directory of its program, relative to ``folder``, made absolute."""
+    """Return the profile with its directory, which is relative to ``folder``, made absolute."""
+    if profile.command is not None:
+        cwd = str((folder / profile.command.cwd).resolve())
+        return profile.model_copy(
+            update={"command": profile.command.model_copy(update={"cwd": cwd})}
+        )
     program = profile.program
     if program is None or not program.directory:
         return profile
@@ -223,6 +249,7 @@ def _unknown_key(location: tuple[int | str, ...]) -> str:
     parents = [part for part in location[:-1] if isinstance(part, str)]
     known: dict[str, list[str]] = {
         "": sorted(TaskProfile.model_fields),
+        "command": sorted(Command.model_fields),
         "model": sorted(ModelShape.model_fields),
         "program": sorted(Program.model_fields),
         "throughput": sorted(ThroughputTable.model_fields),

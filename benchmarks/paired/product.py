@@ -20,6 +20,7 @@ from pathlib import Path
 from megatron.core.optimizer import MegatronOptimizer  # noqa: TID253
 
 from nodeagent.clock import SystemClock
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted
@@ -69,18 +70,18 @@ class _BlockControl:
         """Whether the iteration that begins is the last one of the block."""
         return len(self.stamps) == self.num_wanted
 
-    def take_raise_request(self) -> bool:
-        return self._link.take_raise_request()
+    def take_fault(self) -> RankFault | None:
+        return self._link.take_fault()
 
     def report(self, observation: AnyObservation) -> None:
         if isinstance(observation, IterationCommitted):
             self.losses.append(observation.loss)
         self._link.report(observation)
 
-    def pulse(self, iteration: int, duration_s: float) -> None:
+    def pulse(self, iteration: int, duration_s: float, busy_s: float) -> None:
         self.stamps.append(time.perf_counter())
         self._note_pulse()
-        self._link.pulse(iteration, duration_s)
+        self._link.pulse(iteration, duration_s, busy_s)
 
 
 def launch_of(spec: TrainingSpec, place: Place, task: str = "gpt") -> RankLaunch:
@@ -151,8 +152,8 @@ class Product:
 
 
 def _build_loop(launch: RankLaunch, place: Place) -> Loop:
-    loop = build_loop(Context(launch.training, place))
-    if not launch.training.shard_optimizer:
+    loop = build_loop(Context(launch.settings, place))
+    if not launch.settings.shard_optimizer:
         return loop
     assert isinstance(loop.optimizer, MegatronOptimizer)
     return replace(loop, optimizer=ShardedOptimizer(loop.optimizer))

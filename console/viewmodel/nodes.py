@@ -11,7 +11,7 @@ from console.viewmodel.numbers import mebibytes, seconds
 from console.viewmodel.state import State
 from console.viewmodel.table import Column, Row, Table, draw
 from console.viewmodel.text import Cell, Span, Tone, cell, span
-from console.viewmodel.words import NODE_WORDS, marked, task_letter, task_tone
+from console.viewmodel.words import ISOLATED_WORD, NODE_WORDS, marked, task_letter, task_tone
 from controller.api.views import ClusterView, NodeCondition, NodeView, WorkerView
 
 LATE_AFTER_S = 3.0
@@ -54,15 +54,19 @@ def _label_size(nodes: list[NodeView]) -> int:
 
 
 def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> Row:
-    word = NODE_WORDS[node.condition]
+    is_out = node.isolated and node.condition is NodeCondition.HEALTHY
+    word = ISOLATED_WORD if is_out else NODE_WORDS[node.condition]
+    note = (node.isolated if is_out else "") or node.note or "; ".join(node.findings)
     cells = {
         "name": cell(node.node, Tone.STRONG),
         "condition": marked(word, glyphs),
         "workers": workers,
         "heard": _heard(state, node, glyphs),
     }
-    if node.note:
-        cells["note"] = cell(node.note, Tone.DIM if word[2] is Tone.GOOD else word[2])
+    if note:
+        is_calm = word[2] is Tone.GOOD and not node.findings
+        tone = Tone.WARN if word[2] is Tone.GOOD else word[2]
+        cells["note"] = cell(note, Tone.DIM if is_calm else tone)
     if node.agent_pid is not None:
         cells["agent"] = cell(f"{node.agent_pid}", Tone.DIM)
     if node.agent_rss_bytes is not None:

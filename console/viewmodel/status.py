@@ -123,9 +123,13 @@ def _nodes(state: State, glyphs: Glyphs) -> Segment | None:
     nodes = state.view.nodes
     lost = sum(node.condition is NodeCondition.LOST for node in nodes)
     away = sum(node.condition is NodeCondition.UNREACHABLE for node in nodes)
+    isolated = sum(
+        bool(node.isolated) and node.condition is NodeCondition.HEALTHY for node in nodes
+    )
     long, brief = [span(plural(len(nodes), "node"))], [span(f"{len(nodes)}n")]
     for count, sign, word, tone in (
         (lost, glyphs.bad, "lost", Tone.BAD),
+        (isolated, glyphs.held, "isolated", Tone.BAD),
         (away, glyphs.ask, "unreachable", Tone.WARN),
     ):
         if count:

@@ -22,6 +22,9 @@ NODE_WORDS: Final[Mapping[NodeCondition, Word]] = {
     NodeCondition.LOST: ("bad", "lost", Tone.BAD),
 }
 
+ISOLATED_WORD: Final[Word] = ("held", "isolated", Tone.BAD)
+"""Instead of the condition, for a node in contact that is out of service."""
+
 TASK_WORDS: Final[Mapping[TaskPhase, Word]] = {
     TaskPhase.WAITING: ("idle", "waiting", Tone.BUSY),
     TaskPhase.STARTING: ("busy", "starting", Tone.BUSY),

@@ -75,6 +75,12 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
         address=spec.address,
         condition=node.condition,
         note=node.note,
+        isolated=node.isolated,
+        findings=[
+            f"{finding.probe}: {finding.text.strip().partition(chr(10))[0]}"
+            for finding in node.findings.values()
+            if finding.sign != "message"
+        ],
         agent_pid=node.agent_pid,
         agent_rss_bytes=node.rss_bytes,
         heartbeat_at=node.heard_at,
@@ -86,7 +92,7 @@ def _task(task: TaskState, max_losses: int | None) -> TaskView:
     spec = task.spec
     newest = sorted(task.losses)[-max_losses if max_losses else 0 :]
     flops_per_s = None
-    if task.mean_iteration_s and task.waf:
+    if task.mean_iteration_s and task.waf and spec.flops_per_iteration:
         flops_per_s = spec.flops_per_iteration / task.mean_iteration_s
     return TaskView(
         name=spec.task,
@@ -140,8 +146,11 @@ def incident_view(incident: Incident) -> IncidentView:
         state=incident.state,
         evidence=[item.summary for item in incident.evidence[:8]],
         reason=incident.reason,
+        is_drill=incident.is_drill,
         fault_at=incident.fault_at,
         detected_at=incident.detected_at,
+        decided_at=incident.decided_at,
+        acting_at=incident.acting_at,
         resolved_at=incident.resolved_at,
         recovery_s=incident.recovery_s,
         recomputed_micro_batches=incident.recomputed_micro_batches,

@@ -59,6 +59,10 @@ class NodeView(View):
     condition: NodeCondition
     note: str = ""
     """Why the condition is what it is, for instance ``presumed training: link lost 3 s ago``."""
+    isolated: str = ""
+    """Why it is out of service although it is in contact; empty for a node in service."""
+    findings: list[str] = []
+    """What its probes find now, one sentence each."""
     agent_pid: int | None = None
     agent_rss_bytes: int | None = None
     heartbeat_at: float | None = None
@@ -133,9 +137,16 @@ class IncidentView(View):
     action: str
     state: IncidentState
     evidence: list[str] = []
+    """What was seen, in the order of its arrival: the cause among its symptoms."""
     reason: str = ""
+    is_drill: bool = False
+    """Somebody broke it on purpose; it does not speak against the node."""
     fault_at: float
     detected_at: float
+    decided_at: float | None = None
+    """When the cause was named and an action chosen."""
+    acting_at: float | None = None
+    """When the action began: at once, or when a plan was approved."""
     resolved_at: float | None = None
     recovery_s: float | None = None
     """From the fault to the first iteration committed after it; None while there is none."""

@@ -82,6 +82,19 @@ class RequestPlan(View):
     actor: str
 
 
+class UncordonNode(View):
+    """Take an isolated node back into service, if its checks pass; forced, whatever they say.
+
+    Refusals: ``unknown``, ``nothing`` (it is not isolated), ``unfit`` (a check does not pass).
+    """
+
+    kind: Literal["uncordon_node"] = "uncordon_node"
+    request_id: str
+    actor: str
+    node: str
+    is_forced: bool = False
+
+
 class RunDrill(View):
     """Break something on purpose. Refusals: ``unsupported``, ``no_target``."""
 
@@ -103,6 +116,7 @@ class Shutdown(View):
 
 
 Command = Annotated[
-    ApprovePlan | RejectPlan | RequestPlan | RunDrill | Shutdown, Field(discriminator="kind")
+    ApprovePlan | RejectPlan | RequestPlan | UncordonNode | RunDrill | Shutdown,
+    Field(discriminator="kind"),
 ]
 FromServer = Annotated[Greeting | Snapshot | LogLines | Reply, Field(discriminator="kind")]

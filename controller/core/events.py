@@ -14,7 +14,7 @@ from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import AnyObservation
 
-RankCommandKind = Literal["start", "halt", "stop", "drill"]
+RankCommandKind = Literal["start", "halt", "stop", "inspect", "drill"]
 """What a command about ranks wants."""
 
 
@@ -137,6 +137,16 @@ class PlanRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class UncordonRequested:
+    """An operator wants an isolated node back in service; forced, even if its checks do not pass."""
+
+    request_id: str
+    actor: str
+    node: NodeId
+    is_forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DrillRequested:
     """Someone asked to break something on purpose; fields left None are chosen by the core."""
 
@@ -161,6 +171,7 @@ EventBody = (
     | PlanApproved
     | PlanRejected
     | PlanRequested
+    | UncordonRequested
     | DrillRequested
 )
 

@@ -1,15 +1,150 @@
-"""What the probes of a node have found, taken into the state."""
+"""What the probes of a node have found: named, counted, and joined with the faults of its tasks.
 
+The words of the kernel and of tools are named by the catalogue of faults, together with what the same
+node said shortly before, since some faults take several lines to be understood. What is measured
+has its status in a table here.
+
+What names broken hardware isolates the node, whether or not a rank has noticed. Faults of the network
+are counted: training that goes on is left alone until they come too often. Everything else explains
+faults of ranks on the node, or is told to operators. A finding within ``Policy.correlation_s`` of an
+incident on its node is part of that incident, and makes it worse where it names hardware.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from controller.core.cures import handle, name_fault
 from controller.core.events import Observed
+from controller.core.evidence import HARDWARE, NETWORK, Evidence
+from controller.core.faults import Diagnosis
+from controller.core.handling import Handling
+from controller.core.incidents import attach, open_incident, recent_incident_on
+from controller.core.isolation import isolate
+from controller.core.phases import IncidentState
+from controller.core.state import Incident, Message, NodeState
 from controller.core.turn import Turn
-from nodeagent.protocol.findings import NodeFinding
+from nodeagent.protocol.findings import FindingSign, NodeFinding
+from profiles.faults.excerpt import classify_excerpt
+from profiles.faults.status import Status
+
+_MAX_MESSAGES: Final = 50
+_MESSAGE_WINDOW_S: Final = 300.0
+"""How long words of a node are read together with newer ones."""
+
+_MIN_LINK_CHANGES: Final = 2
+"""Down and up: less is a link that was taken down, or came up at a start."""
+
+_STATUS_BY_SIGN: Final[Mapping[FindingSign, Status]] = {
+    "gpu_lost": Status.GPU_DRIVER_ERROR,
+    "gpu_ecc": Status.ECC_ERROR,
+    "gpu_row_remap": Status.ECC_ERROR,
+    "gpu_nvlink": Status.NVLINK_ERROR,
+    "disk_full": Status.DISK_FULL,
+}
+"""What is measured and names a fault by itself. Heat, throttling, little memory, a clock that is
+off, and links without traffic are told to operators and count for nothing alone."""
 
 
 def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
-    """Tell operators what a probe of a node has found, or finds no longer."""
-    state = "is over" if finding.is_over else "found"
+    """Take in what a probe of a node has found, or finds no longer."""
+    node = turn.state.nodes[event.node]
+    key = (finding.sign, finding.subject)
+    if finding.is_over:
+        node.findings.pop(key, None)
+    else:
+        node.findings[key] = finding
+    status = _status(turn, node, finding)
+    _tell(turn, node, finding, status)
+    if finding.is_over or status is Status.NONE:
+        return
+    evidence = Evidence(
+        kind="finding",
+        at=turn.at,
+        observed_at=min(event.observed_at, turn.at),
+        node=event.node,
+        task=None,
+        global_rank=None,
+        summary=f"{event.node}, {finding.probe}: {_first_line(finding)}",
+        named=status,
+        detail=finding.text,
+    )
+    known = recent_incident_on(turn, event.node, turn.at - turn.policy.correlation_s)
+    if status in HARDWARE:
+        _take_hardware(turn, node, known, evidence)
+    elif known is not None:
+        attach(turn, known, evidence)
+    elif status in NETWORK:
+        _count_network_fault(turn, node, evidence)
+
+
+def _status(turn: Turn, node: NodeState, finding: NodeFinding) -> Status:
+    if finding.is_over:
+        return Status.NONE
+    if finding.sign == "message":
+        return _status_of_words(turn, node, finding.text)
+    if finding.sign == "link_changed":
+        changes = finding.value if finding.value is not None else 1
+        return Status.LINK_FLAPPING if changes >= _MIN_LINK_CHANGES else Status.NONE
+    return _STATUS_BY_SIGN.get(finding.sign, Status.NONE)
+
+
+def _status_of_words(turn: Turn, node: NodeState, text: str) -> Status:
+    """Return what the newest words of a node mean, alone or with those before."""
+    before = [each for each in node.messages if turn.at - each.at <= _MESSAGE_WINDOW_S]
+    node.messages = [*before, Message(turn.at, text)][-_MAX_MESSAGES:]
+    alone = classify_excerpt(text).status
+    if alone is not Status.NONE or not before:
+        return alone
+    lines_before = [line for each in before for line in each.text.split("\n")]
+    verdict = classify_excerpt("\n".join([*lines_before, text]))
+    earlier = classify_excerpt("\n".join(lines_before)).status
+    return Status.NONE if verdict.status is earlier else verdict.status
+
+
+def _tell(turn: Turn, node: NodeState, finding: NodeFinding, status: Status) -> None:
+    what = f"{finding.probe}, {finding.subject}" if finding.subject else finding.probe
+    more = f" (and {finding.num_dropped} more)" if finding.num_dropped else ""
+    is_alarming = status is not Status.NONE or finding.sign != "message"
     turn.tell(
-        "info" if finding.is_over else "warning", "finding", event.node,
-        f"{finding.probe}: {finding.subject} {finding.sign} {state}: {finding.text}",
+        "info" if finding.is_over else "warning" if is_alarming else "trace",
+        "finding", node.spec.node,
+        f"{what}: {'back to normal: ' if finding.is_over else ''}{_first_line(finding)}{more}",
         probe=finding.probe, sign=finding.sign, subject=finding.subject, value=finding.value,
+        status=status.value, is_over=finding.is_over,
     )  # fmt: skip
+
+
+def _first_line(finding: NodeFinding) -> str:
+    return finding.text.strip().partition("\n")[0][:300]
+
+
+def _take_hardware(turn: Turn, node: NodeState, known: Incident | None, evidence: Evidence) -> None:
+    """Broken hardware: the node goes out of service, in the incident that it explains, or a new one."""
+    if known is not None:
+        attach(turn, known, evidence)
+        if known.state is IncidentState.DETECTED and known.task is not None:
+            return  # it is named in a moment, by this evidence among the rest
+    if node.isolated:
+        return
+    if known is None or not known.is_open:
+        known = open_incident(turn, None, evidence)
+    diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
+    handling = handle(turn, known, diagnosis, None, None)
+    name_fault(turn, known, diagnosis, handling)
+    if known.state is not IncidentState.DECIDED:
+        known.become(IncidentState.DECIDED)  # also what was being cured as something less
+    isolate(turn, node, known, diagnosis.reason)
+
+
+def _count_network_fault(turn: Turn, node: NodeState, evidence: Evidence) -> None:
+    """A fault of the network that no task has suffered from yet: counted, too many isolate."""
+    incident = open_incident(turn, None, evidence)
+    diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
+    handling = handle(turn, incident, diagnosis, None, None)
+    if handling.action == "reconfigure":
+        name_fault(turn, incident, diagnosis, handling)
+        incident.become(IncidentState.DECIDED)
+        isolate(turn, node, incident, handling.why)
+        return
+    name_fault(turn, incident, diagnosis, Handling("none", "training goes on"))
+    incident.act(turn.at)

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from controller.core.arrangement import keep_replicas, whole_replicas
-from controller.core.incidents import name_cause, note_resume
+from controller.core.cures import name_cause
 from controller.core.instructions import DropRendezvous, StopRanks
 from controller.core.lifecycle import begin_generation, obstacle, stop
 from controller.core.parked import Parked
@@ -24,6 +24,7 @@ from controller.core.placement import Worker
 from controller.core.preparation import is_prepared, ready_spares
 from controller.core.progress import take_vote
 from controller.core.regroup import Decision, Source, decide, known_votes
+from controller.core.resolution import note_resume
 from controller.core.tasks import RankState, Target, TaskState
 from controller.core.timers import CapacityOverdue
 from controller.core.turn import Turn
@@ -138,7 +139,7 @@ def _interim(
         number
         for number, rank in task.ranks.items()
         if rank.can_go_on
-        and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+        and turn.state.nodes[rank.worker.node].is_in_service
         and (within is None or rank.worker in within)
     ]
     replicas = whole_replicas(task.layout, fit)
@@ -177,7 +178,7 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
     fit = {
         number: rank
         for number, rank in task.ranks.items()
-        if rank.can_go_on and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+        if rank.can_go_on and turn.state.nodes[rank.worker.node].is_in_service
     }
     continues = {}
     if not task.unsupported:
@@ -237,6 +238,8 @@ def _parked(task: TaskState) -> Parked:
 def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> Decision:
     if task.unsupported:
         decision = decide(_parked(task), goal.layout, {}, excluded=("peer", "memory"))
+        if task.spec.is_command:
+            return replace(decision, reason="restart: a command goes on from its own checkpoints")
         names = ", ".join(each.partition(": ")[0] for each in task.unsupported)
         return replace(decision, reason=f"restart from disk: not in process with {names}")
     excluded: tuple[Source, ...] = ()

@@ -86,6 +86,21 @@ class PrepareRanks:
 
 
 @dataclass(frozen=True, slots=True)
+class InspectRanks:
+    """Have these nodes look where the task's ranks of ``generation`` stand; times are seconds.
+
+    Each rank comes back as ``RankInspected``, unless it ends meanwhile.
+    """
+
+    cause: int
+    task: TaskId
+    generation: Generation
+    nodes: tuple[NodeId, ...]
+    answer_limit_s: float
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeNode:
     """Have each of ``by`` try the SSH port of ``node``."""
 
@@ -161,6 +176,7 @@ Instruction = (
     | PrepareRanks
     | HaltRanks
     | StopRanks
+    | InspectRanks
     | ProbeNode
     | SetTimer
     | DropRendezvous

@@ -30,9 +30,10 @@ def check_invariants(state: ClusterState) -> None:
             raise InvariantViolationError(f"{task.spec.task}: layout and placement differ in size")
         if task.target and any(
             state.nodes[worker.node].condition is NodeCondition.LOST
+            or state.nodes[worker.node].isolated
             for worker in task.target.placement
         ):
-            raise InvariantViolationError(f"{task.spec.task} is to run on a lost node")
+            raise InvariantViolationError(f"{task.spec.task} is to run on a lost or isolated node")
         _check_generation(task)
     for plan_state in (PlanState.PENDING, PlanState.APPROVED):
         if sum(plan.state is plan_state for plan in state.plans) > 1:

@@ -8,8 +8,10 @@ it. Generations that follow one another in the same processes are begun in
 ``controller.core.generations``.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 
+from controller.core.commands import watch_command
 from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
 from controller.core.parking import halt_again, note_loss
 from controller.core.phases import NodeCondition, TaskPhase
@@ -54,7 +56,7 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
         if other is not task and other.occupied_workers & wanted:
             return f"waits for workers of {other.spec.task}"
     for node in sorted({worker.node for worker in wanted}):
-        if turn.state.nodes[node].condition is not NodeCondition.HEALTHY:
+        if not turn.state.nodes[node].is_in_service:
             return f"waits for node {node}"
     return None
 
@@ -64,6 +66,7 @@ def begin_generation(
 ) -> None:
     """Start the task's next generation at ``target``, with these ranks."""
     task.transition = _begin_transition(turn, task, target, ranks)
+    task.watch.begin(turn.at, _scale(task, target))
     _scale_speed(task, target)
     task.generation = Generation(task.generation + 1)
     task.layout, task.placement = target.layout, target.placement
@@ -76,9 +79,15 @@ def begin_generation(
     task.stopped_nodes = set()
     task.tokens_per_s = None
     task.committed_at = None
+    task.reporter = None
     task.become(TaskPhase.STARTING)
     _send_start(turn, task, tuple(task.ranks))
-    turn.set_timer(StartOverdue(task.spec.task, task.generation), turn.policy.start_limit_s)
+    if task.spec.is_command:
+        watch_command(turn, task)
+    # What has never printed an iteration is not late with one.
+    if not task.spec.is_command or task.iteration:
+        limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
+        turn.set_timer(StartOverdue(task.spec.task, task.generation), limit_s)
     nodes = ", ".join(sorted({worker.node for worker in task.placement}))
     num_new = sum(rank.continues is None for rank in task.ranks.values())
     turn.tell(
@@ -110,6 +119,18 @@ def _begin_transition(
         return task.experience.begin(kind, ("stop", task.stop_s), turn.at, turn.policy.step_s)
     park_s = (turn.at if parking.parked_at is None else parking.parked_at) - parking.since
     return task.experience.begin(kind, ("park", park_s), turn.at, turn.policy.step_s)
+
+
+def _scale(task: TaskState, target: Target) -> float | None:
+    """Return how many times as long iterations take at ``target``; None if the model is divided anew.
+
+    The replica with the most micro-batches decides.
+    """
+    old, new = task.layout, target.layout
+    if old is None or (old.tp, old.pp) != (new.tp, new.pp):
+        return None
+    num = task.spec.num_micro_batches
+    return math.ceil(num / new.dp) / math.ceil(num / old.dp)
 
 
 def _scale_speed(task: TaskState, target: Target) -> None:
@@ -162,7 +183,8 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
         turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
     _send_stop(turn, task, task.nodes)
     if is_graceful:
-        turn.set_timer(StopOverdue(task.spec.task, task.generation), turn.policy.stop_limit_s)
+        limit_s = task.spec.stop_limit_s or turn.policy.stop_limit_s
+        turn.set_timer(StopOverdue(task.spec.task, task.generation), limit_s)
     finish_stop(turn, task)
 
 
@@ -267,6 +289,7 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         rank.is_seen = True
         rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
         rank.iteration = max(rank.iteration, status.iteration)
+        rank.busy_s, rank.busy_spread_s = status.busy_s, status.busy_spread_s
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
         return  # sent before the agent had its orders; a stop would hit those that go on
     elif task is not None and status.generation == task.generation and rank is None:

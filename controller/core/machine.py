@@ -8,6 +8,8 @@ that the world can do; ``InvariantViolationError`` is our own bug.
 from collections.abc import Sequence
 from typing import assert_never
 
+from controller.core.commands import NOT_IN_PROCESS, take_life
+from controller.core.cures import settle, take_hangs
 from controller.core.events import (
     CommandFailed,
     ContactLost,
@@ -23,12 +25,14 @@ from controller.core.events import (
     PlanRequested,
     StopCarriedOut,
     TimerFired,
+    UncordonRequested,
 )
-from controller.core.faults import Evidence, EvidenceKind
+from controller.core.evidence import Evidence, EvidenceKind
 from controller.core.generations import continue_parked, park_what_moves
-from controller.core.incidents import close_cured_incidents, settle, take_evidence, take_hangs
+from controller.core.incidents import take_evidence
 from controller.core.instructions import Instruction
 from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
+from controller.core.monitor import take_timer
 from controller.core.nodes import (
     attach_node,
     judge_node,
@@ -37,23 +41,28 @@ from controller.core.nodes import (
     take_probe,
 )
 from controller.core.observations import observe
-from controller.core.operators import approve_plan, reject_plan, request_drill, request_plan
+from controller.core.operators import take_request
 from controller.core.parking import halt, note_heard
 from controller.core.phases import InvariantViolationError, TaskPhase
 from controller.core.placement import Unplaceable, place
-from controller.core.planning import advance_plan, reconsider
+from controller.core.planning import advance_plan, make_requested_plans, reconsider
 from controller.core.policy import Policy
 from controller.core.preparation import drop_useless_spares, end_preparation
+from controller.core.resolution import close_cured_incidents
 from controller.core.state import ClusterState, NodeSpec, NodeState
 from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
+    CommandLives,
     HaltOverdue,
+    InspectionOverdue,
+    IterationOverdue,
     JudgeNode,
     PrepareOverdue,
     SettleIncident,
     StartOverdue,
     StopOverdue,
+    TaskTimer,
     Timer,
 )
 from controller.core.turn import Turn
@@ -78,7 +87,7 @@ class Machine:
         self.policy = policy
         self.state = ClusterState(
             nodes={node.node: NodeState(spec=node) for node in nodes},
-            tasks={task.task: TaskState(spec=task) for task in tasks},
+            tasks={task.task: _new_task(task) for task in tasks},
         )
         self._num_events = 0
         self._place_at_start()
@@ -105,12 +114,16 @@ class Machine:
         turn = Turn(self.state, self.policy, cause=event.number, at=event.at)
         num_finished = self._num_finished()
         self._dispatch(turn, event)
+        make_requested_plans(turn)
         leave_behind_unreachable(turn)
         if self._num_finished() > num_finished:
             reconsider(turn, trigger="a finished task", seen="a task has finished")
         drop_useless_spares(turn)
         park_what_moves(turn)
         continue_parked(turn)
+        if make_requested_plans(turn):  # a cause that was named just now
+            park_what_moves(turn)
+            continue_parked(turn)
         start_what_can_start(turn)
         advance_plan(turn)
         close_cured_incidents(turn)
@@ -142,16 +155,20 @@ class Machine:
                 _note_failure(turn, body)
             case TimerFired():
                 _fire(turn, body.timer)
-            case PlanApproved():
-                approve_plan(turn, body)
-            case PlanRejected():
-                reject_plan(turn, body)
-            case PlanRequested():
-                request_plan(turn, body)
-            case DrillRequested():
-                request_drill(turn, body)
+            case (
+                PlanApproved()
+                | PlanRejected()
+                | PlanRequested()
+                | UncordonRequested()
+                | DrillRequested()
+            ):
+                take_request(turn, body)
             case _:
                 assert_never(body)
+
+
+def _new_task(spec: TaskSpec) -> TaskState:
+    return TaskState(spec, unsupported=(NOT_IN_PROCESS,) if spec.is_command else ())
 
 
 def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
@@ -182,28 +199,35 @@ def _fire(turn: Turn, timer: Timer) -> None:
                 settle(turn, incident)
         case JudgeNode():
             judge_node(turn, turn.state.nodes[timer.node])
+        case _:
+            task = turn.state.tasks[timer.task]
+            if task.generation == timer.generation:
+                _fire_of_task(turn, task, timer)
+
+
+def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
+    """A timer of the task's present generation has run out."""
+    match timer:
         case StartOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation and task.phase is TaskPhase.STARTING:
-                text = f"no iteration was committed within {turn.policy.start_limit_s:.0f} s"
+            if task.phase is TaskPhase.STARTING:
+                limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
+                text = f"no iteration was committed within {limit_s:.0f} s"
                 take_evidence(turn, task, _evidence(turn, task, "overdue", text))
+        case CommandLives():
+            take_life(turn, task)
         case StopOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation and task.phase is TaskPhase.STOPPING:
+            if task.phase is TaskPhase.STOPPING:
                 note = "did not stop at an iteration boundary: killed"
                 turn.tell("warning", "stop", task.spec.task, note)
                 stop(turn, task, is_graceful=False, intent=task.intent, note=note)
         case HaltOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation:
-                _hasten(turn, task)
+            _hasten(turn, task)
         case PrepareOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.generation == timer.generation:
-                end_preparation(task)
+            end_preparation(task)
+        case IterationOverdue() | InspectionOverdue():
+            take_timer(turn, task, timer)
         case CapacityOverdue():
-            task = turn.state.tasks[timer.task]
-            if task.parking and task.generation == timer.generation:
+            if task.parking:
                 task.parking.is_impatient = True
         case _:
             assert_never(timer)

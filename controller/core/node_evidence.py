@@ -80,8 +80,10 @@ def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:
         return None
     if task.phase in {TaskPhase.WAITING, TaskPhase.PARKING}:
         return f"{name} waits for it"
+    # A command tells its iterations by one rank, or by none: the others' silence says nothing.
     if task.phase is TaskPhase.RUNNING and any(
         turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+        and (rank.iteration or not task.spec.is_command)
         for rank in task.living_ranks.values()
     ):
         return f"{name} has not advanced for {turn.at - since:.0f} s"

@@ -5,20 +5,26 @@ The judgement itself is in ``controller.core.health``, its evidence comes from
 SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed.
 """
 
+from controller.core.cures import name_fault
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
-from controller.core.faults import SEV1, Diagnosis, Evidence
+from controller.core.evidence import Evidence
+from controller.core.faults import Diagnosis
+from controller.core.handling import Handling
 from controller.core.health import judge
-from controller.core.incidents import name_fault, open_incident, take_evidence
+from controller.core.incidents import open_incident, take_evidence
 from controller.core.instructions import ProbeNode
-from controller.core.lifecycle import compare_inventory, lose_rank, stop
+from controller.core.isolation import strand, withdraw
+from controller.core.lifecycle import compare_inventory, lose_rank
+from controller.core.monitor import note_contact
 from controller.core.node_evidence import gather, peers_of, tasks_on
-from controller.core.parking import halt, note_heard
+from controller.core.parking import note_heard
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.planning import propose, reconsider
+from controller.core.planning import reconsider
+from controller.core.slowness import note_stragglers
 from controller.core.state import Incident, NodeState
 from controller.core.tasks import Progress, TaskState
 from controller.core.timers import JudgeNode
-from controller.core.turn import Turn
+from controller.core.turn import PlanRequest, Turn
 from nodeagent.protocol.ids import NodeId
 
 
@@ -40,6 +46,7 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         text = f"has returned with a new session; {len(event.ranks)} stale rank(s) are ended"
     turn.tell("good", "node_attached", event.node, text, agent_pid=event.agent_pid)
     compare_inventory(turn, event.node, event.ranks, is_attach=True)
+    note_contact(turn, event.node)
     if before is NodeCondition.LOST:
         reconsider(turn, trigger=event.node, seen=f"{event.node} has returned")
     elif before is NodeCondition.EXPECTED and _is_spare(turn, event.node):
@@ -73,6 +80,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
         task.spec.task: Progress(task.newest_iteration, turn.at) for task in tasks_on(turn, node)
     }
     _notice_vanished(turn, event)
+    note_stragglers(turn, event.node)
 
 
 def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
@@ -167,53 +175,18 @@ def _conclude(turn: Turn, node: NodeState) -> None:
 def _declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
     node.become(NodeCondition.LOST, reason)
     name = node.spec.node
-    _forget_targets(turn, name)
-    victims = [task for task in turn.state.tasks.values() if _has_a_part_in(task, name)]
+    victims = withdraw(turn, node)
     incident = _incident_of_node(turn, node, victims, reason)
     for task in victims:
-        _strand(turn, task, node, incident)
+        strand(turn, task, node, incident)
     incident.become(IncidentState.DECIDED)
-    propose(
-        turn,
-        trigger=incident.name,
-        seen=f"{name} is lost: {reason}",
-        incidents=frozenset({incident.name}),
+    turn.plan_requests.append(
+        PlanRequest(
+            trigger=incident.name,
+            seen=f"{name} is lost: {reason}",
+            incidents=frozenset({incident.name}),
+        )
     )
-
-
-def _forget_targets(turn: Turn, name: NodeId) -> None:
-    """A task that was only on its way to the node stays where it is."""
-    for task in turn.state.tasks.values():
-        task.leaving = {key: worker for key, worker in task.leaving.items() if worker.node != name}
-        if task.interim and task.interim.uses(name):
-            task.interim = None
-        for spare in task.preparation.ranks.values() if task.preparation else ():
-            spare.is_alive &= spare.worker.node != name
-        is_elsewhere = task.can_regroup and task.place and not task.place.uses(name)
-        if is_elsewhere and task.target and task.target.uses(name):
-            task.target = task.place
-
-
-def _has_a_part_in(task: TaskState, name: NodeId) -> bool:
-    if task.phase is TaskPhase.FINISHED:
-        return False
-    is_there = name in task.nodes or (task.can_regroup and task.place and task.place.uses(name))
-    return bool(is_there or (task.target and task.target.uses(name)))
-
-
-def _strand(turn: Turn, task: TaskState, node: NodeState, incident: Incident) -> None:
-    """A task that lost workers has no target until a plan gives it one; its survivors park."""
-    task.target = None
-    for number, rank in task.living_ranks.items():
-        if rank.worker.node == node.spec.node:
-            rank.is_broken = True
-            lose_rank(turn, task, number)
-    note = f"lost workers on {node.spec.node} ({incident.name})"
-    if task.can_regroup:
-        halt(turn, task, note=note)
-        return
-    is_decided = task.phase in {TaskPhase.STOPPING, TaskPhase.HELD}
-    stop(turn, task, is_graceful=False, intent=task.intent if is_decided else "run", note=note)
 
 
 def _incident_of_node(
@@ -245,12 +218,6 @@ def _incident_of_node(
     incident.covers = {task.spec.task: task.generation for task in victims}
     if undecided:
         incident.evidence.append(root)
-    diagnosis = Diagnosis(
-        status="lost_connection",
-        severity=SEV1,
-        method="node health monitoring",
-        root=root,
-        reason=f"{name}: {reason}",
-    )
-    name_fault(turn, incident, diagnosis, "reconfigure")
+    diagnosis = Diagnosis(root.status, root, f"{name}: {reason}")
+    name_fault(turn, incident, diagnosis, Handling("reconfigure"))
     return incident

@@ -6,16 +6,20 @@ ended is free.
 
 from typing import Final, assert_never
 
+from controller.core.divergence import note_figures
 from controller.core.events import Observed
-from controller.core.faults import evidence_of
+from controller.core.evidence import Evidence, evidence_of
+from controller.core.faults import severity_of
 from controller.core.findings import take_finding
-from controller.core.incidents import note_source, take_evidence
+from controller.core.incidents import take_evidence, take_late
 from controller.core.lifecycle import lose_rank
+from controller.core.monitor import note_commit, note_joined, take_look
 from controller.core.nodes import judge_nodes_of
 from controller.core.parking import take_position
 from controller.core.phases import TaskPhase
 from controller.core.preparation import observe_spare
 from controller.core.progress import take_commit
+from controller.core.resolution import note_source
 from controller.core.tasks import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
@@ -26,12 +30,14 @@ from nodeagent.protocol.observations import (
     RankDone,
     RankExited,
     RankHalted,
+    RankInspected,
     RankJoined,
     RankObservation,
     RankRaised,
     RankStarted,
 )
 from nodeagent.protocol.regroup import StateSource
+from profiles.faults.status import Severity
 
 SOURCES_BY_DISTANCE: Final[tuple[StateSource, ...]] = ("own", "peer", "memory", "disk", "seed")
 
@@ -48,10 +54,17 @@ def observe(turn: Turn, event: Observed) -> None:
     if observation.generation != task.generation:
         if isinstance(observation, RankExited | LaunchFailed):
             task.leaving.pop((observation.generation, observation.global_rank), None)
+        if isinstance(observation, RankRaised | RankExited) and not _is_expected(observation):
+            evidence = _evidence(turn, event, observation)
+            take_late(turn, task, observation.generation, evidence)
     elif observation.global_rank in task.ranks:
         _observe_rank(turn, task, event, observation)
     else:
         observe_spare(turn, task, observation)
+
+
+def _is_expected(observation: RankRaised | RankExited) -> bool:
+    return isinstance(observation, RankExited) and observation.is_expected
 
 
 def _observe_rank(
@@ -74,8 +87,10 @@ def _observe_rank(
         case RankRaised():
             if observation.position is not None:
                 take_position(task, observation.global_rank, observation.position)
-            rank.is_broken = observation.position is None or not observation.is_in_collective
-            _take_fault(turn, task, event, observation)
+            evidence = _evidence(turn, event, observation)
+            is_own = evidence.is_conclusive and severity_of(evidence.status) != Severity.SEV3
+            rank.is_broken = observation.position is None or is_own
+            _take_fault(turn, task, evidence)
         case RankHalted():
             take_position(task, observation.global_rank, observation.position)
         case RankJoined():
@@ -84,10 +99,13 @@ def _observe_rank(
             _take_joined(turn, task)
         case LaunchFailed():
             rank.is_broken = True
-            _take_fault(turn, task, event, observation)
+            _take_fault(turn, task, _evidence(turn, event, observation))
             lose_rank(turn, task, observation.global_rank)
         case IterationCommitted():
+            if observation.iteration > task.iteration:
+                note_figures(turn, task, observation, event.observed_at)
             take_commit(turn, task, observation)
+            note_commit(turn, task, observation, event.observed_at)
         case CheckpointSaved():
             task.checkpoint_iteration = max(task.checkpoint_iteration, observation.iteration)
             turn.tell(
@@ -97,6 +115,8 @@ def _observe_rank(
             )  # fmt: skip
         case RankDone():
             rank.done = observation.reason
+        case RankInspected():
+            take_look(turn, task, observation)
         case _:
             assert_never(observation)
 
@@ -108,19 +128,18 @@ def _take_exit(turn: Turn, task: TaskState, event: Observed, exited: RankExited)
     is_clean = rank.done is not None and exited.exit_code == 0
     if not exited.is_expected and not is_clean:
         rank.is_broken = True
-        _take_fault(turn, task, event, exited)
+        _take_fault(turn, task, _evidence(turn, event, exited))
     lose_rank(turn, task, exited.global_rank)
 
 
-def _take_fault(
-    turn: Turn,
-    task: TaskState,
-    event: Observed,
-    observation: RankExited | RankRaised | LaunchFailed,
-) -> None:
-    evidence = evidence_of(
-        observation, node=event.node, at=turn.at, observed_at=min(event.observed_at, turn.at)
-    )
+def _evidence(
+    turn: Turn, event: Observed, observation: RankExited | RankRaised | LaunchFailed
+) -> Evidence:
+    observed_at = min(event.observed_at, turn.at)
+    return evidence_of(observation, node=event.node, at=turn.at, observed_at=observed_at)
+
+
+def _take_fault(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     if task.can_regroup or task.phase is TaskPhase.STOPPING:
         take_evidence(turn, task, evidence)
         judge_nodes_of(turn, task)
@@ -153,6 +172,7 @@ def _take_joined(turn: Turn, task: TaskState) -> None:
         task.transition.join(turn.at, form_s=form_s, state_s=state_s)
     note_source(turn, task, source, num_lost=max(0, task.state_iteration - iteration))
     task.state_iteration = iteration
+    note_joined(turn, task)
     turn.tell(
         "info", "resume", task.spec.task,
         f"generation {task.generation} goes on after iteration {iteration}; state from {source}",

@@ -4,19 +4,45 @@ Each request is answered exactly once. What can't be done is refused with a code
 sentence for people, and changes nothing.
 """
 
-from typing import Final
+from typing import Final, assert_never
 
-from controller.core.events import DrillRequested, PlanApproved, PlanRejected, PlanRequested
+from controller.core.events import (
+    DrillRequested,
+    PlanApproved,
+    PlanRejected,
+    PlanRequested,
+    UncordonRequested,
+)
 from controller.core.instructions import AnswerRequest, CarryOutDrill
 from controller.core.phases import NodeCondition, PlanState, TaskPhase
-from controller.core.planning import approve, propose, reject
-from controller.core.state import Plan
+from controller.core.planning import approve, propose, reconsider, reject
+from controller.core.state import Drill, NodeState, Plan
 from controller.core.tasks import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
+from profiles.drills.catalogue import DRILL_BY_KIND
 
-RANK_DRILLS: Final = frozenset({"kill-rank", "exception"})
-NODE_DRILLS: Final = frozenset({"lose-node", "kill-agent", "kill-ssh"})
+_MAX_DRILLS: Final = 50
+
+
+Request = PlanApproved | PlanRejected | PlanRequested | UncordonRequested | DrillRequested
+
+
+def take_request(turn: Turn, request: Request) -> None:
+    """Do what an operator asks for, or refuse it."""
+    match request:
+        case PlanApproved():
+            approve_plan(turn, request)
+        case PlanRejected():
+            reject_plan(turn, request)
+        case PlanRequested():
+            request_plan(turn, request)
+        case UncordonRequested():
+            uncordon(turn, request)
+        case DrillRequested():
+            request_drill(turn, request)
+        case _:
+            assert_never(request)
 
 
 def approve_plan(turn: Turn, event: PlanApproved) -> None:
@@ -49,11 +75,48 @@ def request_plan(turn: Turn, event: PlanRequested) -> None:
         _refuse(turn, event.request_id, "nothing", "no plan would change anything")
 
 
+def uncordon(turn: Turn, event: UncordonRequested) -> None:
+    """Take an isolated node back into service, if its checks pass: contact, and no open finding."""
+    node = turn.state.nodes.get(event.node)
+    if node is None:
+        text = f"there is no node {event.node}: {', '.join(turn.state.nodes)} exist"
+        _refuse(turn, event.request_id, "unknown", text)
+        return
+    if not node.isolated:
+        _refuse(turn, event.request_id, "nothing", f"{event.node} is not isolated")
+        return
+    if failed := [] if event.is_forced else _failed_checks(node):
+        text = f"{event.node} stays isolated: {'; '.join(failed)}; mend it, or force it"
+        _refuse(turn, event.request_id, "unfit", text)
+        return
+    node.isolated = ""
+    node.record.clear()
+    node.messages.clear()
+    turn.tell(
+        "good", "uncordon", event.node, f"{event.actor} takes it back into service",
+        is_forced=event.is_forced,
+    )  # fmt: skip
+    _answer(turn, event.request_id, f"{event.node} is back in service")
+    reconsider(turn, trigger=event.node, seen=f"{event.node} is back in service")
+
+
+def _failed_checks(node: NodeState) -> list[str]:
+    failed = []
+    if node.condition is not NodeCondition.HEALTHY:
+        failed.append(f"it is {node.condition}")
+    failed += [
+        f"{finding.probe} still finds {finding.text.strip().partition(chr(10))[0]}"
+        for finding in node.findings.values()
+        if finding.sign != "message"
+    ]
+    return failed
+
+
 def request_drill(turn: Turn, event: DrillRequested) -> None:
     """Fill in the target of a drill and have it carried out."""
     drill = _resolve(turn, event)
     if isinstance(drill, str):
-        code = "no_target" if event.drill in RANK_DRILLS | NODE_DRILLS else "unsupported"
+        code = "no_target" if _is_supported(event.drill) else "unsupported"
         _refuse(turn, event.request_id, code, drill)
         return
     target: str = drill.node
@@ -64,6 +127,8 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
         drill=drill.drill, node=drill.node, rank=drill.global_rank,
     )  # fmt: skip
     _answer(turn, event.request_id, f"{drill.drill} on {target}")
+    broken = Drill(turn.at, drill.node, drill.task, drill.global_rank)
+    turn.state.drills = [*turn.state.drills[-_MAX_DRILLS + 1 :], broken]
     turn.emit(drill)
 
 
@@ -84,15 +149,16 @@ def _decidable(turn: Turn, event: PlanApproved | PlanRejected) -> Plan | None:
 
 def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
     """Return the drill with its whole target, or why there is none."""
-    if event.drill in NODE_DRILLS and event.node is not None:
-        return _on_node(turn, event, event.node)
-    if event.drill not in RANK_DRILLS | NODE_DRILLS:
-        known = ", ".join(sorted(RANK_DRILLS | NODE_DRILLS))
+    if not _is_supported(event.drill):
+        known = ", ".join(kind for kind in DRILL_BY_KIND if _is_supported(kind))
         return f"unknown drill {event.drill!r}: known are {known}"
+    target = DRILL_BY_KIND[event.drill].target
+    if target == "node" and event.node is not None:
+        return _on_node(turn, event, event.node)
     task = _task_of(turn, event)
     if isinstance(task, str):
         return task
-    if event.drill in NODE_DRILLS:
+    if target == "node":
         return _on_node(turn, event, task.placement[-1].node)
     default = 1 if len(task.ranks) > 1 else 0
     number = event.global_rank if event.global_rank is not None else default
@@ -102,6 +168,10 @@ def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
     return CarryOutDrill(
         turn.cause, event.drill, rank.worker.node, task.spec.task, task.generation, number
     )
+
+
+def _is_supported(kind: str) -> bool:
+    return kind in DRILL_BY_KIND and not DRILL_BY_KIND[kind].obstacle
 
 
 def _task_of(turn: Turn, event: DrillRequested) -> TaskState | str:

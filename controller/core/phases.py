@@ -95,8 +95,12 @@ INCIDENT_CHANGES: Final[Mapping[IncidentState, frozenset[IncidentState]]] = {
     IncidentState.DECIDED: frozenset(
         {IncidentState.ACTING, IncidentState.HELD, IncidentState.RESOLVED}
     ),
-    IncidentState.ACTING: frozenset({IncidentState.RESOLVED, IncidentState.HELD}),
-    IncidentState.HELD: frozenset({IncidentState.ACTING, IncidentState.RESOLVED}),
+    IncidentState.ACTING: frozenset(
+        {IncidentState.DECIDED, IncidentState.RESOLVED, IncidentState.HELD}
+    ),
+    IncidentState.HELD: frozenset(
+        {IncidentState.DECIDED, IncidentState.ACTING, IncidentState.RESOLVED}
+    ),
     IncidentState.RESOLVED: frozenset(),
 }
 

@@ -11,7 +11,6 @@ from collections.abc import Collection
 
 from controller.core.cost import horizon_s
 from controller.core.generations import keeps_every_stage
-from controller.core.incidents import hold
 from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from controller.core.placement import Unplaceable
@@ -26,6 +25,7 @@ from controller.core.problem import (
     planned_tasks,
     size_before,
 )
+from controller.core.resolution import hold
 from controller.core.state import Plan, TaskChange
 from controller.core.tasks import Intent, Target, TaskState
 from controller.core.turn import Turn
@@ -86,6 +86,14 @@ def propose(
     return plan
 
 
+def make_requested_plans(turn: Turn) -> bool:
+    """Propose the plans that the turn has asked for; return whether it had."""
+    requests, turn.plan_requests = turn.plan_requests, []
+    for request in requests:
+        propose(turn, trigger=request.trigger, seen=request.seen, incidents=request.incidents)
+    return bool(requests)
+
+
 def reconsider(turn: Turn, *, trigger: str, seen: str) -> None:
     """Workers have become free: some task may start, or gain by growing; the planner says."""
     propose(turn, trigger=trigger, seen=seen)
@@ -123,7 +131,7 @@ def approve(turn: Turn, plan: Plan, actor: str) -> None:
     for incident in turn.state.incidents:
         is_waiting = incident.state in {IncidentState.DECIDED, IncidentState.HELD}
         if incident.name in plan.incidents and is_waiting:
-            incident.become(IncidentState.ACTING)
+            incident.act(turn.at)
     for change in plan.changes.values():
         _redirect(turn, turn.state.tasks[change.task], change, plan.name)
 
@@ -190,7 +198,9 @@ def _new_plan(
 ) -> Plan:
     pending, executing = turn.state.pending_plan(), turn.state.executing_plan()
     isolated = tuple(
-        node.spec.node for node in turn.state.nodes.values() if node.condition is NodeCondition.LOST
+        node.spec.node
+        for node in turn.state.nodes.values()
+        if node.condition is NodeCondition.LOST or node.isolated
     )
     plan = Plan(
         name=pending.name if pending else f"P-{turn.state.num_plans + 1}",
@@ -246,7 +256,9 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
     if not change.moves:
         return
     task.target, task.interim = change.target, None
-    task.num_recoveries = 0
+    if not turn.policy.is_auto_heal:
+        task.num_recoveries = 0  # an operator has looked at it
+        task.last_cure = None
     if change.target and task.can_regroup:
         return  # it parks and goes on by itself
     intent: Intent = "run" if change.target else "stop"

@@ -20,6 +20,21 @@ class Policy:
         judge_interval_s: Time between two looks at an unreachable node; longer than a probe takes.
         stall_factor: Iterations count as stopped after this multiple of their mean duration.
         stall_floor_s: And never before this.
+        hang_floor_s: An iteration is never overdue before this much over the average.
+        recovering_limit_s: Shortest time after which the first iterations of a generation are
+            overdue, which hold the recovery; the very first one has ``start_limit_s``.
+        long_limit_s: What an iteration may take longer that saves a checkpoint or evaluates, until
+            one has been seen.
+        slow_factor: Ranks that still begin new micro-batches hang after this multiple of the limit.
+        answer_limit_s: How long a rank of a stalled task may take to say where it stands.
+        inspection_limit_s: How long all looks at such ranks may take together, per node.
+        command_hang_s: The least that a command may take for an iteration: nobody knows when it
+            evaluates or saves, and its ranks can't be asked.
+        late_factor: Iterations are late, and a rank a straggler, above this multiple of what is usual.
+        late_iterations: Iterations whose median is called late, so that noise is no alarm.
+        straggler_beats: Heartbeats in which a rank must have been slower than its peers.
+        spike_factor: Losses and gradient norms spike at this multiple of their level.
+        spike_iterations: Iterations in a row that make a spike.
         refusal_grace_s: A node whose SSH port refuses its peers is lost after this, where nothing
             tells whether its ranks live.
         unreachable_limit_s: A node whose SSH port answers but whose agent can't be reached, while
@@ -27,6 +42,8 @@ class Policy:
         vanished_after_s: A rank that its node does not list any more is gone after this, if no
             exit was reported.
         start_limit_s: A generation must commit its first iteration within this.
+        command_settle_s: A command that has never printed an iteration counts as running after this.
+        command_proof_s: And is taken to make progress after this.
         stop_limit_s: A graceful stop must end within this; then the ranks are killed.
         halt_limit_s: Ranks that were told to park must have done so within this, or within
             ``stall_factor`` iterations if that is longer; who has not, hangs.
@@ -36,6 +53,15 @@ class Policy:
             before it goes on without them.
         max_recoveries: Recoveries of a task without a new iteration between them, after which it
             is handed to the operator.
+        verify_iterations: A fault is cured once an iteration is back within its band; after this many
+            iterations it counts as cured all the same, and the task as slower.
+        network_alerts: Network faults of one node within ``network_window_s`` that isolate it.
+        network_window_s: How long a network fault counts.
+        restarts: SEV2 faults on one node within ``restart_window_s`` that isolate it.
+        gpu_faults: The same of CUDA errors and illegal memory accesses on one GPU.
+        restart_window_s: How long a SEV2 fault counts.
+        correlation_s: What a node's probes find within this of a fault there belongs to it.
+        counts_drills: Whether faults made by drills speak against a node like real ones.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
         step_s: Expected duration of each step of a transition, until a task has taught better.
     """
@@ -46,15 +72,37 @@ class Policy:
     judge_interval_s: float = 1.5
     stall_factor: float = 3.0
     stall_floor_s: float = 3.0
+    hang_floor_s: float = 0.5
+    recovering_limit_s: float = 10.0
+    long_limit_s: float = 10.0
+    slow_factor: float = 2.0
+    answer_limit_s: float = 0.3
+    inspection_limit_s: float = 1.0
+    command_hang_s: float = 600.0
+    late_factor: float = 1.1
+    late_iterations: int = 5
+    straggler_beats: int = 3
+    spike_factor: float = 5.0
+    spike_iterations: int = 2
     refusal_grace_s: float = 10.0
     unreachable_limit_s: float = 60.0
     vanished_after_s: float = 4.0
     start_limit_s: float = 120.0
+    command_settle_s: float = 30.0
+    command_proof_s: float = 600.0
     stop_limit_s: float = 30.0
     halt_limit_s: float = 2.0
     prepare_limit_s: float = 60.0
     capacity_limit_s: float = 2.0
     max_recoveries: int = 3
+    verify_iterations: int = 10
+    network_alerts: int = 2
+    network_window_s: float = 300.0
+    restarts: int = 3
+    gpu_faults: int = 2
+    restart_window_s: float = 3600.0
+    correlation_s: float = 10.0
+    counts_drills: bool = False
     worker_mtbf_s: float = 2000 * 3600.0
     step_s: Mapping[Step, float] = field(
         default_factory=lambda: {

@@ -26,7 +26,7 @@ class Available:
         self.workers_by_node = {
             node.spec.node: node.spec.num_workers
             for node in turn.state.nodes.values()
-            if node.condition is NodeCondition.HEALTHY
+            if node.is_in_service
         }
         self.blocked = {
             worker

@@ -35,14 +35,21 @@ def take_vote(turn: Turn, task: TaskState, vote: VoteResult) -> None:
     )  # fmt: skip
 
 
-def _note_new(task: TaskState, iteration: int, loss: float) -> None:
+def _note_new(task: TaskState, iteration: int, loss: float | None) -> None:
     task.iteration = iteration
-    task.losses[iteration] = loss
+    if loss is not None:
+        task.losses[iteration] = loss
     task.num_recoveries = 0
+    task.last_cure = None
+    task.suspects.clear()
 
 
 def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
     """Take in an iteration that the present generation has committed."""
+    if task.reporter is None:
+        task.reporter = commit.global_rank
+    if task.reporter != commit.global_rank:
+        return  # every rank of a command may print the same
     is_known = commit.iteration == task.voted_iteration
     task.voted_iteration = None
     if not is_known:
@@ -56,13 +63,17 @@ def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None
     if task.phase is TaskPhase.STARTING:
         task.become(TaskPhase.RUNNING)
         turn.tell("good", "running", task.spec.task, f"trains on {len(task.ranks)} workers")
-        _finish_transition(turn, task)
+        finish_transition(turn, task)
 
 
-def _finish_transition(turn: Turn, task: TaskState) -> None:
+def finish_transition(turn: Turn, task: TaskState) -> None:
+    """The task trains again: learn what the transition took."""
     transition = task.transition
     if transition is None:
         return
+    if task.spec.is_command:
+        # Nobody tells when its ranks had met and loaded: all of it is in the first iteration.
+        transition.join(transition.decided_at, form_s=0.0, state_s=0.0)
     transition.finish(turn.at)
     task.experience.learn(transition)
     took_s, predicted_s = transition.total_actual_s, transition.total_predicted_s
@@ -81,12 +92,14 @@ def _note_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> Non
     deviation = None
     if is_rerun:
         task.num_rerun_iterations += 1
-        deviation = _deviation(commit.loss, task.losses.get(commit.iteration))
+        # A command promises nothing about losses that are run again.
+        recorded = None if task.spec.is_command else task.losses.get(commit.iteration)
+        deviation = _deviation(commit.loss, recorded)
     else:
         _note_new(task, commit.iteration, commit.loss)
     turn.tell(
         "trace", "iteration", task.spec.task,
-        f"iteration {commit.iteration}{' run again' if is_rerun else ''}: loss {commit.loss:.6f}",
+        f"iteration {commit.iteration}{' run again' if is_rerun else ''}{_loss_words(commit)}",
         iteration=commit.iteration, loss=commit.loss, generation=commit.generation,
         is_rerun=is_rerun, deviation=deviation, duration_s=commit.duration_s,
     )  # fmt: skip
@@ -99,9 +112,13 @@ def _note_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> Non
         )  # fmt: skip
 
 
-def _deviation(loss: float, recorded: float | None) -> float | None:
+def _loss_words(commit: IterationCommitted) -> str:
+    return "" if commit.loss is None else f": loss {commit.loss:.6f}"
+
+
+def _deviation(loss: float | None, recorded: float | None) -> float | None:
     """Return the relative difference to the loss that was recorded first."""
-    if recorded is None:
+    if loss is None or recorded is None:
         return None
     return abs(loss - recorded) / max(abs(recorded), 1e-12)
 
@@ -109,7 +126,8 @@ def _deviation(loss: float, recorded: float | None) -> float | None:
 def _measure_speed(task: TaskState, commit: IterationCommitted) -> None:
     if task.phase is TaskPhase.STARTING and task.mean_iteration_s is not None:
         return  # the first one after a regroup holds the recovery
-    rate = commit.num_tokens / commit.duration_s if commit.duration_s > 0 else None
+    is_known = commit.num_tokens > 0 and commit.duration_s > 0
+    rate = commit.num_tokens / commit.duration_s if is_known else None
     if task.mean_iteration_s is None:
         task.mean_iteration_s, task.tokens_per_s = commit.duration_s, rate
         return

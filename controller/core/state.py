@@ -6,7 +6,8 @@ are properties, so that nothing has to be kept in step.
 
 from dataclasses import dataclass, field
 
-from controller.core.faults import Evidence
+from controller.core.evidence import Evidence
+from controller.core.handling import Occurrence
 from controller.core.health import ProbeOutcome
 from controller.core.phases import (
     INCIDENT_CHANGES,
@@ -18,6 +19,7 @@ from controller.core.phases import (
     advance,
 )
 from controller.core.tasks import Progress, Target, TaskState
+from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import StateSource
 
@@ -29,6 +31,24 @@ class NodeSpec:
     node: NodeId
     address: str
     num_workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Words that a node's probe has reported."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """Something that was broken on purpose; ``global_rank`` is None for a drill of a whole node."""
+
+    at: float
+    node: NodeId
+    task: TaskId | None
+    global_rank: int | None
 
 
 @dataclass(slots=True)
@@ -49,6 +69,19 @@ class NodeState:
     """Peers that were asked and have not answered yet."""
     progress: dict[TaskId, Progress] = field(default_factory=dict)
     """How far its tasks were when it was last heard, or last seen to advance since."""
+    isolated: str = ""
+    """Why no rank may run there although it is in contact; empty for a node in service."""
+    record: list[Occurrence] = field(default_factory=list)
+    """Its faults, while they count; those of drills only if policy counts them."""
+    findings: dict[tuple[str, str], NodeFinding] = field(default_factory=dict)
+    """What its probes have found and not taken back, by sign and subject."""
+    messages: list[Message] = field(default_factory=list)
+    """The newest words of its kernel and tools: some faults take several to be understood."""
+
+    @property
+    def is_in_service(self) -> bool:
+        """Whether ranks may run there."""
+        return self.condition is NodeCondition.HEALTHY and not self.isolated
 
     def become(self, condition: NodeCondition, note: str = "") -> None:
         """Change the condition along the table, with a note for operators."""
@@ -75,7 +108,13 @@ class Incident:
     action: str = "none"
     reason: str = ""
     evidence: list[Evidence] = field(default_factory=list)
+    decided_at: float | None = None
+    """When the cause was named."""
+    acting_at: float | None = None
+    """When the cure began: at once, or when its plan was approved."""
     resolved_at: float | None = None
+    is_drill: bool = False
+    """Somebody broke it on purpose."""
     resume: str = ""
     """How training was taken up again, and why so."""
     recovery_s: float | None = None
@@ -88,6 +127,11 @@ class Incident:
     def become(self, state: IncidentState) -> None:
         """Change the state along the table."""
         self.state = advance(INCIDENT_CHANGES, self.state, state, self.name)
+
+    def act(self, at: float) -> None:
+        """The cure begins."""
+        self.become(IncidentState.ACTING)
+        self.acting_at = at
 
     @property
     def is_open(self) -> bool:
@@ -145,6 +189,8 @@ class ClusterState:
     tasks: dict[TaskId, TaskState]
     incidents: list[Incident] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
+    drills: list[Drill] = field(default_factory=list)
+    """The newest ones."""
     num_plans: int = 0
     num_incidents: int = 0
     """Names given so far; an incident that turns out to be part of another leaves a gap."""

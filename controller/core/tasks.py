@@ -7,9 +7,11 @@ are properties, so that nothing has to be kept in step.
 from dataclasses import dataclass, field
 from typing import Literal
 
+from controller.core.handling import Cure
 from controller.core.phases import TASK_CHANGES, TaskPhase, advance
 from controller.core.placement import Placement, Worker
 from controller.core.transitions import Experience, Transition
+from controller.core.watch import Watch
 from nodeagent.protocol.ids import NO_GENERATION, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import RankJoined
 from nodeagent.protocol.regroup import Position, RankRef, Resume
@@ -34,6 +36,12 @@ class TaskSpec:
         num_iterations: Iterations after which the task is finished; None trains on.
         num_micro_batches: Micro-batches of the global batch.
         is_sharded: Whether the optimizer state is sharded over the replicas.
+        long_intervals: The iteration after a multiple of one of these does something else besides:
+            it saves a checkpoint, or evaluates.
+        is_command: Whether it is a program that knows nothing of us: it tells its iterations by its
+            log at most, and starts anew after every fault.
+        start_limit_s: A start must lead to an iteration within this; None leaves it to the policy.
+        stop_limit_s: A graceful stop must end within this; None leaves it to the policy.
     """
 
     task: TaskId
@@ -45,6 +53,16 @@ class TaskSpec:
     num_iterations: int | None
     num_micro_batches: int
     is_sharded: bool = False
+    long_intervals: tuple[int, ...] = ()
+    is_command: bool = False
+    start_limit_s: float | None = None
+    stop_limit_s: float | None = None
+
+    def is_long(self, iteration: int) -> bool:
+        """Return whether an iteration does something else besides, and the others do not."""
+        return iteration > 1 and any(
+            interval > 1 and (iteration - 1) % interval == 0 for interval in self.long_intervals
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +94,12 @@ class RankState:
     """Its process can't go on: it raised an exception of its own, or does not answer."""
     missing_since: float | None = None
     """When its node's heartbeats stopped listing it, although no exit was reported."""
+    busy_s: float = 0.0
+    """How long its own computing takes; 0 if that is not known."""
+    busy_spread_s: float = 0.0
+    """What single iterations differ from that."""
+    num_slow_beats: int = 0
+    """Heartbeats that showed it slower than its peers; those that did not count back."""
     done: Literal["stopped", "finished"] | None = None
 
     @property
@@ -179,8 +203,16 @@ class TaskState:
     committed_at: float | None = None
     mean_iteration_s: float | None = None
     tokens_per_s: float | None = None
+    watch: Watch = field(default_factory=Watch)
+    """What tells whether it goes on as it should."""
+    reporter: int | None = None
+    """Rank whose iterations count in this generation of a command, where several print them."""
     num_recoveries: int = 0
     """Recoveries since the last new iteration."""
+    last_cure: Cure | None = None
+    """What was last done about a fault since then."""
+    suspects: list[NodeId] = field(default_factory=list)
+    """Nodes that were isolated since then because a restart there had not helped."""
 
     def become(self, phase: TaskPhase, note: str = "") -> None:
         """Change the phase along the table, with a note for operators."""

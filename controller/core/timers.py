@@ -36,6 +36,15 @@ class StartOverdue:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandLives:
+    """The processes of a command have had time to fail, and may have printed nothing."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["command_lives"] = "command_lives"
+
+
+@dataclass(frozen=True, slots=True)
 class StopOverdue:
     """A graceful stop should have ended by now."""
 
@@ -71,12 +80,34 @@ class PrepareOverdue:
     kind: Literal["prepare_overdue"] = "prepare_overdue"
 
 
-Timer = (
-    SettleIncident
-    | JudgeNode
-    | StartOverdue
+@dataclass(frozen=True, slots=True)
+class IterationOverdue:
+    """A generation should have committed another iteration by now."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["iteration_overdue"] = "iteration_overdue"
+
+
+@dataclass(frozen=True, slots=True)
+class InspectionOverdue:
+    """The agents should have said by now where the ranks of a stalled task stand."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["inspection_overdue"] = "inspection_overdue"
+
+
+TaskTimer = (
+    StartOverdue
     | StopOverdue
     | HaltOverdue
+    | IterationOverdue
+    | InspectionOverdue
     | CapacityOverdue
     | PrepareOverdue
+    | CommandLives
 )
+"""Timers of one generation of a task."""
+
+Timer = SettleIncident | JudgeNode | TaskTimer

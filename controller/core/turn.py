@@ -8,6 +8,15 @@ from controller.core.state import ClusterState
 from controller.core.timers import Timer
 
 
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A plan is wanted at the end of the turn; see ``planning.propose``."""
+
+    trigger: str
+    seen: str
+    incidents: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True)
 class Turn:
     """Passed through the core's modules while one event is handled.
@@ -18,6 +27,7 @@ class Turn:
         cause: Number of the event.
         at: Its time, seconds since the controller's start.
         instructions: What has been caused so far, in order.
+        plan_requests: Plans that are wanted and not made yet.
     """
 
     state: ClusterState
@@ -25,6 +35,7 @@ class Turn:
     cause: int
     at: float
     instructions: list[Instruction] = field(default_factory=list)
+    plan_requests: list[PlanRequest] = field(default_factory=list)
 
     def emit(self, instruction: Instruction) -> None:
         """Add an instruction."""

@@ -9,6 +9,8 @@ lets us in. What runs on the nodes is not known here.
 
 import asyncio
 import re
+import signal
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,12 +19,20 @@ from typing import Final, Literal
 from controller.demo.asyncssh_server import AsyncSsh
 from controller.demo.credentials import RunCredentials
 from controller.demo.errors import DemoError, ServerError
+from controller.demo.host import find_sessions
 from controller.demo.localnode import LocalNode, ServerKind
 from controller.demo.login import wait_until_serving
 from controller.demo.loopbackports import LOOPBACK, reserve_ports
 from controller.demo.openssh import OpenSsh
 from controller.demo.orders import Action, ServerCommand
-from controller.demo.processtree import Process, find_descendants, find_process, is_running
+from controller.demo.processtree import (
+    Process,
+    find_descendants,
+    find_process,
+    is_running,
+    send_signal,
+    stop_all,
+)
 from controller.demo.shortpath import claim_root
 from controller.demo.sshserver import SshServer, log_path
 from controller.demo.wardenlink import WardenLink
@@ -56,6 +66,7 @@ class LocalCluster:
         self._keys = RunCredentials.generate(link.root, list(ports))
         self._commands: dict[NodeId, ServerCommand] = {}
         self._hosts: dict[NodeId, Process | None] = {}
+        self._servers: dict[NodeId, Process | None] = {}
 
     @classmethod
     @asynccontextmanager
@@ -129,6 +140,37 @@ class LocalCluster:
             DemoError: The warden is gone.
         """
         await self._link.order(Action.CUT, self._find(node).node)
+
+    def freeze(self, node: LocalNode | NodeId, *, only_server: bool) -> None:
+        """Stop every process of ``node``, or its SSH server with its sessions alone."""
+        found = self._find(node).node
+        server, host_pid = self._servers.get(found), self.host_pid(found)
+        if only_server and server is not None:
+            send_signal(server, signal.SIGSTOP)
+            for session in find_sessions(server.pid):
+                send_signal(session, signal.SIGSTOP)
+        elif host_pid is not None:
+            stop_all(host_pid)
+
+    def thaw(self, node: LocalNode | NodeId) -> None:
+        """Let every process of ``node`` go on that was stopped."""
+        host_pid = self.host_pid(node)
+        for process in find_descendants(host_pid) if host_pid is not None else ():
+            send_signal(process, signal.SIGCONT)
+
+    def kernel_log(self, node: LocalNode | NodeId) -> Path:
+        """Return the file that stands for the kernel log of ``node``; empty after a restore."""
+        return self._find(node).state_dir / "kernel.log"
+
+    def log_kernel(self, node: LocalNode | NodeId, text: str) -> None:
+        """Append lines to the kernel log of ``node``, as the kernel stamps them.
+
+        Raises:
+            OSError: They can't be written.
+        """
+        stamp = f"[{time.clock_gettime(time.CLOCK_BOOTTIME):12.6f}] "
+        with self.kernel_log(node).open("a") as log:
+            log.write("".join(f"{stamp}{line}\n" for line in text.splitlines()))
 
     async def restore_node(self, node: LocalNode | NodeId) -> None:
         """Bring ``node`` back: same port and host key, empty state directory.
@@ -210,7 +252,8 @@ class LocalCluster:
         command = self._commands[node.node]
         answer = await self._link.order(Action.START, node.node, command)
         self._hosts[node.node] = find_process(answer.host_pid)
-        return find_process(answer.server_pid)
+        self._servers[node.node] = find_process(answer.server_pid)
+        return self._servers[node.node]
 
     async def _wait_for(self, node: LocalNode, process: Process | None) -> str | ServerError:
         """Return the version of the server of ``node`` once it serves, or why it does not."""

@@ -16,10 +16,12 @@ from controller.api.views import ClusterView
 from controller.clock import SystemClock
 from controller.demo.cluster import DemoError, LocalCluster
 from controller.demo.drills import DrillError
+from controller.demo.errors import leaves
 from controller.demo.options import DemoOptions, OptionError, check
 from controller.demo.outcome import outcome_of
 from controller.demo.progress import Progress
 from controller.demo.session import Session
+from controller.settings.policy_file import SettingsError
 from profiles.corpus import DataError
 from profiles.tasks import ProfileError
 
@@ -38,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the demo and return the exit code: 0 success, 1 failure, 2 wrong options."""
     try:
         options = check(arguments)
-    except (OptionError, ProfileError, DataError, DrillError) as error:
+    except (OptionError, ProfileError, DataError, DrillError, SettingsError) as error:
         return _fail(2, error)
     demo = _Demo(options)
     try:
@@ -54,13 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _fail(code: int, error: Exception) -> int:
     sys.stderr.write(f"unicron demo: {error}\n")
     return code
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    """Return the exceptions of a group and of the groups in it."""
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    return [leaf for part in error.exceptions for leaf in _leaves(part)]
 
 
 class _Demo:
@@ -93,7 +88,7 @@ class _Demo:
             reason = f"gave up after {limit_s:g} s" if limit_s else "a step timed out"
             failures.append(_EndedEarlyError(1, reason))
         except* (_EndedEarlyError, DemoError, ApiSocketError, OSError) as errors:
-            failures.extend(_leaves(errors))
+            failures.extend(leaves(errors))
         finally:
             progress.close()
         for failure in failures:

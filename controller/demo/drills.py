@@ -1,53 +1,37 @@
-"""Drills: what can be broken on purpose, when, and how it is done on the local cluster.
+"""Drills of the demo: what is on offer, and how they are written on the command line.
 
 A drill on the command line reads ``KIND@ITERATION[:key=value,...]``, for instance
-``kill-rank@12:task=gpt-a,rank=1``. It is due when its task has committed that iteration. The core
-fills in whatever target is not named.
+``kill-rank@12:task=gpt-a,rank=1`` or ``exception@8:status=ecc_error``. It is due when its task has
+committed that iteration. The core fills in whatever target is not named.
 """
 
-import asyncio
-import os
-import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from controller.api.views import DrillView
-from controller.core.instructions import CarryOutDrill
-from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.ids import NodeId, TaskId
+from profiles.drills.catalogue import DRILL_BY_KIND, DRILLS
+from profiles.drills.drill import Drill
 
-DRILLS: Final[Sequence[DrillView]] = (
+OFFERED: Final[Sequence[DrillView]] = tuple(
     DrillView(
-        kind="kill-rank",
-        title="Kill a rank",
-        target="rank",
-        expectation="SEV2 exited_abnormally: a new process takes the rank, its peers go on",
-    ),
-    DrillView(
-        kind="exception",
-        title="Raise an exception in a rank",
-        target="rank",
-        expectation="SEV2 other_software_error: a new process takes the rank, its peers go on",
-    ),
-    DrillView(
-        kind="lose-node",
-        title="Lose a node",
-        target="node",
-        expectation="SEV1 lost_connection: the node is isolated and a plan divides what is left",
-    ),
-    DrillView(
-        kind="kill-agent",
-        title="Kill a node's agent",
-        target="node",
-        expectation="training goes on; a new agent adopts the ranks",
-    ),
-    DrillView(
-        kind="kill-ssh",
-        title="Cut a node's SSH connection",
-        target="node",
-        expectation="training goes on; the node is unreachable for a moment, never lost",
-    ),
+        kind=drill.kind,
+        title=drill.title,
+        target=drill.target,
+        expectation=drill.expected.sentence,
+    )
+    for drill in DRILLS
+    if not drill.obstacle
 )
+"""The drills that a demo can run, as consoles see them."""
+
+_KEYS_BY_TARGET: Final = {
+    "rank": ("task", "rank"),
+    "node": ("task", "node"),
+    "controller": ("task",),
+}
+_MAX_DIGITS: Final = 9
 
 
 class DrillError(Exception):
@@ -67,12 +51,7 @@ class ScheduledDrill:
     @property
     def target(self) -> str:
         """``rank`` or ``node``."""
-        return _DRILL_BY_KIND[self.kind].target
-
-
-_DRILL_BY_KIND: Final = {drill.kind: drill for drill in DRILLS}
-_KEYS_BY_TARGET: Final = {"rank": ("task", "rank"), "node": ("task", "node")}
-_MAX_DIGITS: Final = 9
+        return DRILL_BY_KIND[self.kind].target
 
 
 def parse_drill(
@@ -90,16 +69,18 @@ def parse_drill(
         DrillError: The text names something that does not exist, or too late.
     """
     head, _, tail = text.partition(":")
-    kind, at, iteration = head.partition("@")
-    if kind not in _DRILL_BY_KIND:
-        raise DrillError(
-            f"--drill {text}: unknown drill {kind!r}; known: {', '.join(_DRILL_BY_KIND)}"
-        )
+    family, at, iteration = head.partition("@")
+    members = [drill for drill in DRILLS if drill.family == family]
+    if not members:
+        families = ", ".join(dict.fromkeys(drill.family for drill in DRILLS))
+        raise DrillError(f"--drill {text}: unknown drill {family!r}; known: {families}")
     if not at or not _is_number(iteration) or int(iteration) < 1:
-        raise DrillError(f"--drill {text}: write {kind}@ITERATION with an iteration of 1 or more")
+        raise DrillError(f"--drill {text}: write {family}@ITERATION with an iteration of 1 or more")
     if num_iterations is not None and int(iteration) >= num_iterations:
         raise DrillError(f"--drill {text}: must come before the last iteration, {num_iterations}")
-    options = _parse_options(text, tail, _KEYS_BY_TARGET[_DRILL_BY_KIND[kind].target])
+    drill, options = _choose(text, members, tail)
+    if drill.obstacle:
+        raise DrillError(f"--drill {text}: can't be run yet: {drill.obstacle}")
     task = TaskId(options.get("task", next(iter(tasks))))
     if task not in tasks:
         raise DrillError(f"--drill {text}: no task {task!r}; there are {', '.join(tasks)}")
@@ -109,7 +90,7 @@ def parse_drill(
     if node is not None and node not in nodes:
         raise DrillError(f"--drill {text}: no node {node!r}; there are {', '.join(nodes)}")
     return ScheduledDrill(
-        kind=kind,
+        kind=drill.kind,
         iteration=int(iteration),
         task=task,
         global_rank=int(rank) if rank is not None else None,
@@ -121,99 +102,38 @@ def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
+def _choose(text: str, members: Sequence[Drill], tail: str) -> tuple[Drill, dict[str, str]]:
+    """Return the member of a family that the options name, and the other options."""
+    own_keys = tuple(dict.fromkeys(drill.option[0] for drill in members if drill.option))
+    allowed = dict.fromkeys(key for drill in members for key in _keys_of(drill))
+    options = _parse_options(text, tail, (*own_keys, *allowed))
+    chosen = next(((key, options.pop(key)) for key in own_keys if key in options), None)
+    for drill in members:
+        if drill.option == chosen:
+            for key in options:
+                _check_key(text, f"{key}={options[key]}", key, (*own_keys, *_keys_of(drill)))
+            return drill, options
+    values = ", ".join(drill.option[1] for drill in members if drill.option)
+    given = f"no {chosen[0]} {chosen[1]!r}" if chosen else f"needs {own_keys[0]}=..."
+    raise DrillError(f"--drill {text}: {given}; there are {values}")
+
+
+def _keys_of(drill: Drill) -> tuple[str, ...]:
+    return _KEYS_BY_TARGET[drill.target]
+
+
 def _parse_options(text: str, tail: str, allowed: Sequence[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for part in filter(None, tail.split(",")):
         key, equals, value = part.partition("=")
-        if key not in allowed or not equals or not value:
-            raise DrillError(
-                f"--drill {text}: {part!r} is not one of {', '.join(f'{k}=...' for k in allowed)}"
-            )
+        _check_key(text, part, key if equals and value else "", allowed)
         if key in options:
             raise DrillError(f"--drill {text}: {key} is given twice")
         options[key] = value
     return options
 
 
-class RankInjector(Protocol):
-    """Breaks ranks through their agents."""
-
-    def inject(
-        self, node: NodeId, task: TaskId, generation: Generation, global_rank: int, *, kill: bool
-    ) -> None:
-        """Kill a rank, or have it raise."""
-        ...
-
-
-class NodeBreaker(Protocol):
-    """Breaks nodes of the local cluster."""
-
-    async def lose_node(self, node: NodeId) -> None:
-        """End every process of the node at once."""
-        ...
-
-    async def cut_connections(self, node: NodeId) -> None:
-        """End the node's SSH sessions."""
-        ...
-
-
-class LocalDrillGround:
-    """Carries drills out on the local cluster, one after the other. ``run`` serves them."""
-
-    def __init__(
-        self,
-        ranks: RankInjector,
-        nodes: NodeBreaker,
-        agent_pid: Callable[[NodeId], int | None],
-        say: Callable[[str], None],
-    ) -> None:
-        self._ranks = ranks
-        self._nodes = nodes
-        self._agent_pid = agent_pid
-        self._say = say
-        self._queue: asyncio.Queue[CarryOutDrill] = asyncio.Queue()
-
-    def carry_out(self, drill: CarryOutDrill) -> None:
-        """Break the named thing, very soon."""
-        self._queue.put_nowait(drill)
-
-    async def run(self) -> None:
-        """Serve drills until cancelled."""
-        while True:
-            await self._break(await self._queue.get())
-
-    async def _break(self, drill: CarryOutDrill) -> None:
-        match drill.drill:
-            case "kill-rank" | "exception":
-                assert drill.task is not None
-                assert drill.generation is not None
-                assert drill.global_rank is not None
-                self._ranks.inject(
-                    drill.node,
-                    drill.task,
-                    drill.generation,
-                    drill.global_rank,
-                    kill=drill.drill == "kill-rank",
-                )
-            case "lose-node":
-                await self._nodes.lose_node(drill.node)
-            case "kill-ssh":
-                await self._nodes.cut_connections(drill.node)
-            case "kill-agent":
-                self._kill_agent(drill.node)
-            case unknown:
-                self._say(f"drill {unknown} can't be run here")
-
-    def _kill_agent(self, node: NodeId) -> None:
-        pid = self._agent_pid(node)
-        try:
-            descriptor = os.pidfd_open(pid) if pid else -1
-        except ProcessLookupError:
-            descriptor = -1
-        if descriptor < 0:
-            self._say(f"drill kill-agent: {node} has no living agent")
-            return
-        try:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        finally:
-            os.close(descriptor)
+def _check_key(text: str, part: str, key: str, allowed: Sequence[str]) -> None:
+    if key not in allowed:
+        known = ", ".join(f"{name}=..." for name in allowed)
+        raise DrillError(f"--drill {text}: {part!r} is not one of {known}")

@@ -11,3 +11,10 @@ class DemoError(Exception):
 
 class ServerError(Exception):
     """This SSH server does not serve; the text says why, in one line."""
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """Return the exceptions of a group and of the groups in it."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for part in error.exceptions for leaf in leaves(part)]

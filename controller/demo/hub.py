@@ -2,15 +2,23 @@
 
 import asyncio
 import itertools
+from typing import Protocol
 
 from controller.api.server import ApiServer
 from controller.api.views import LogLevel, LogLine
 from controller.api.wire import Reply
 from controller.clock import Clock
 from controller.core.instructions import Announce, AnswerRequest, Level
-from controller.demo.progress import Progress
 from controller.demo.schedule import DrillSchedule
 from controller.store.eventlog import EventLog
+
+
+class Screen(Protocol):
+    """Shows announcements where the demo was started."""
+
+    def hear(self, at: float, announcement: Announce) -> None:
+        """Take an announcement."""
+        ...
 
 
 class Hub:
@@ -19,14 +27,14 @@ class Hub:
     def __init__(
         self,
         server: ApiServer,
-        progress: Progress,
+        screen: Screen,
         event_log: EventLog | None,
         clock: Clock,
         schedule: DrillSchedule,
         changed: asyncio.Event,
     ) -> None:
         self._server = server
-        self._progress = progress
+        self._screen = screen
         self._event_log = event_log
         self._clock = clock
         self._schedule = schedule
@@ -37,7 +45,7 @@ class Hub:
         """Take an announcement of the core."""
         if self._event_log:
             self._event_log.append(at, announcement)
-        self._progress.hear(at, announcement)
+        self._screen.hear(at, announcement)
         if announcement.level != "trace":
             self._add_line(at, announcement.level, announcement.source, announcement.text)
 
@@ -47,7 +55,7 @@ class Hub:
         at = self._clock.now()
         if self._event_log:
             self._event_log.append(at, line)
-        self._progress.hear(at, line)
+        self._screen.hear(at, line)
         self._add_line(at, level, source, text)
 
     def _add_line(self, at: float, level: str, source: str, text: str) -> None:

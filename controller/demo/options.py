@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import Literal
 
 from controller.core.placement import Unplaceable, place
-from controller.demo.drills import DRILLS, ScheduledDrill, parse_drill
+from controller.core.policy import Policy
+from controller.demo.drills import ScheduledDrill, parse_drill
+from controller.settings.policy_file import load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import load_corpus
 from profiles.tasks import TaskProfile, default_task_profiles, load_task_profiles
 
 _DEFAULT_ITERATIONS = 30
-_EPILOG = f"""\
-drills (KIND@ITERATION, the iteration of the task after which it happens):
-{chr(10).join(f"  {drill.kind:<11} {drill.expectation}" for drill in DRILLS)}
+_EPILOG = """\
+drills
+  KIND@ITERATION[:key=value,...], the iteration of the task after which it happens; unicron drill list
+  explains every kind and what should be seen of it
 
 examples:
   unicron demo --headless --auto-heal --drill kill-rank@8 --drill lose-node@16 --iterations 30 --json
   unicron demo --headless --auto-heal --drill exception@10:task=gpt-b,rank=2 --iterations 20
+  unicron demo --headless --auto-heal --drill exception@10:status=ecc_error --iterations 20
   unicron demo --nodes 6 --auto-heal          then, elsewhere: unicron-console --connect SOCKET
 """
 
@@ -39,7 +43,7 @@ class DemoOptions:
     seed: int
     num_iterations: int | None
     is_headless: bool
-    is_auto_heal: bool
+    policy: Policy
     is_json: bool
     drills: list[ScheduledDrill]
     base_port: int | None
@@ -90,6 +94,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--auto-heal", action="store_true", help="apply plans without asking an operator"
     )
     healing.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help='TOML with a [policy] section; see "unicron policy explain --help"',
+    )
+    healing.add_argument(
         "--drill",
         action="append",
         default=[],
@@ -122,6 +132,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         ProfileError: The task file is wrong.
         DataError: The training data is missing, empty or too short.
         DrillError: A drill is wrong.
+        SettingsError: The settings file is wrong.
     """
     _check_range("--nodes", arguments.nodes, 1, 64)
     _check_range("--workers-per-node", arguments.workers_per_node, 1, 16)
@@ -144,8 +155,8 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
     profiles = load_task_profiles(arguments.tasks) if arguments.tasks else default_task_profiles()
     _check_fit(profiles, arguments.nodes, arguments.workers_per_node)
     for profile in profiles:
-        shape = profile.model
-        load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
+        if (shape := profile.model) is not None:
+            load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
     nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
     sizes = {TaskId(profile.name): profile.workers for profile in profiles}
     return DemoOptions(
@@ -156,7 +167,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         seed=arguments.seed,
         num_iterations=num_iterations,
         is_headless=arguments.headless,
-        is_auto_heal=arguments.auto_heal,
+        policy=_policy(arguments),
         is_json=arguments.json,
         drills=[
             parse_drill(text, tasks=sizes, nodes=nodes, num_iterations=num_iterations)
@@ -168,6 +179,12 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         serve=arguments.serve,
         time_limit_s=arguments.time_limit,
     )
+
+
+def _policy(arguments: argparse.Namespace) -> Policy:
+    if arguments.settings is None:
+        return Policy(is_auto_heal=arguments.auto_heal)
+    return load_policy(arguments.settings, is_auto_heal=arguments.auto_heal or None)
 
 
 def _check_range(option: str, value: int, least: int, most: int) -> None:

@@ -127,7 +127,7 @@ def kill_descendants(spare: Collection[int] = ()) -> list[int]:
     """
     victims: list[Process] = []
     for _ in range(_MAX_ROUNDS):
-        _stop_descendants(spare)
+        stop_all(os.getpid(), spare)
         victims = find_descendants(os.getpid(), spare)
         for victim in victims:
             send_signal(victim, signal.SIGKILL)
@@ -138,10 +138,11 @@ def kill_descendants(spare: Collection[int] = ()) -> list[int]:
     return [victim.pid for victim in victims]
 
 
-def _stop_descendants(spare: Collection[int]) -> None:
+def stop_all(pid: int, spare: Collection[int] = ()) -> None:
+    """Stop everything that descends from ``pid``, until a look at /proc finds none that runs."""
     stopped: set[tuple[int, int]] = set()
     for _ in range(_MAX_ROUNDS):
-        found = find_descendants(os.getpid(), spare)
+        found = find_descendants(pid, spare)
         new = [each for each in found if each.state != "Z" and _identity(each) not in stopped]
         if not new:
             return

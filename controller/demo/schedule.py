@@ -86,9 +86,16 @@ def why_stuck(state: ClusterState) -> str | None:
 
 
 def has_settled(state: ClusterState) -> bool:
-    """Return whether nothing is under way: every task finished, nothing undecided or unreachable."""
+    """Return whether nothing is under way: every task finished, nothing undecided or unreachable.
+
+    A command ends when it likes: it need only run.
+    """
     return (
-        all(task.phase is TaskPhase.FINISHED for task in state.tasks.values())
+        all(
+            task.phase is TaskPhase.FINISHED
+            or (task.spec.is_command and task.phase is TaskPhase.RUNNING)
+            for task in state.tasks.values()
+        )
         and all(
             incident.state in {IncidentState.RESOLVED, IncidentState.HELD}
             for incident in state.incidents

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -18,22 +19,24 @@ from controller.core.events import (
     PlanApproved,
     PlanRejected,
     PlanRequested,
+    UncordonRequested,
 )
 from controller.core.instructions import AnswerRequest
 from controller.core.machine import Machine
-from controller.core.policy import Policy
-from controller.core.state import NodeSpec
+from controller.core.phases import TaskPhase
+from controller.core.state import ClusterState, NodeSpec
 from controller.core.tasks import TaskSpec
 from controller.demo.cluster import LocalCluster
-from controller.demo.drills import DRILLS, LocalDrillGround
-from controller.demo.hub import Hub
+from controller.demo.drillground import LocalDrillGround
+from controller.demo.drills import OFFERED
+from controller.demo.hub import Hub, Screen
 from controller.demo.localnode import LocalNode
 from controller.demo.options import DemoOptions
-from controller.demo.progress import Progress
 from controller.demo.schedule import DrillSchedule, has_settled, why_stuck
 from controller.fleet.address import NodeAddress
 from controller.fleet.fleet import SshFleet
 from controller.fleet.link import Identity
+from controller.launches import CommandTask, TaskProgram
 from controller.runtime import Runtime, Surroundings
 from controller.store.eventlog import EventLog
 from controller.store.journal import Journal
@@ -52,11 +55,14 @@ class Session:
     """One controller over one local cluster. ``run`` ends when the demo has reached its end."""
 
     def __init__(
-        self, options: DemoOptions, cluster: LocalCluster, clock: SystemClock, progress: Progress
+        self,
+        options: DemoOptions,
+        cluster: LocalCluster,
+        clock: SystemClock,
+        screen: Screen,
     ) -> None:
         self._options = options
         self._clock = clock
-        self._progress = progress
         self._is_closing = False
         self._socket = options.serve or cluster.root / "api.sock"
         self._event_log = EventLog(options.event_log) if options.event_log else None
@@ -66,45 +72,60 @@ class Session:
             Machine(
                 [NodeSpec(n.node, f"{n.host}:{n.port}", n.num_workers) for n in cluster.nodes],
                 [_task_spec(profile, options.num_iterations) for profile in options.profiles],
-                Policy(is_auto_heal=options.is_auto_heal),
+                options.policy,
             ),
             self._journal,
             clock,
             {
-                TaskId(profile.name): _training_spec(profile, options, checkpoints)
+                TaskId(profile.name): _program(profile, options, checkpoints)
                 for profile in options.profiles
             },
         )
         self._server = ApiServer("demo", self.view, self._take_command)
         self._schedule = DrillSchedule(options.drills, self._runtime.post)
         self._changed = asyncio.Event()
-        self._hub = Hub(
-            self._server, progress, self._event_log, clock, self._schedule, self._changed
-        )
-        addresses = [_address(node) for node in cluster.nodes]
+        self._hub = Hub(self._server, screen, self._event_log, clock, self._schedule, self._changed)
+        addresses = [_address(node, cluster.kernel_log(node)) for node in cluster.nodes]
         identity = Identity(run_id=secrets.token_hex(8), term=1)
         self._fleet = SshFleet(addresses, identity, _FleetEars(self._runtime, self._hub), clock)
         self._drills = LocalDrillGround(
             self._fleet,
             cluster,
-            lambda node: self._runtime.machine.state.nodes[node].agent_pid,
+            lambda node: self.state.nodes[node].agent_pid,
+            self._rank_pid,
             lambda text: self._hub.say("drill", text),
         )
+
+    def _rank_pid(self, task: TaskId, global_rank: int) -> int | None:
+        rank = self.state.tasks[task].ranks.get(global_rank)
+        return rank.pid if rank is not None else None
 
     def view(self, max_losses: int | None = 120) -> ClusterView:
         """Return the cluster as operators see it now."""
         frame = Frame(
             cluster="demo",
             started_wall_s=self._clock.started_wall_s,
-            is_auto_heal=self._options.is_auto_heal,
+            is_auto_heal=self._options.policy.is_auto_heal,
             is_closing=self._is_closing,
-            drills=DRILLS,
+            drills=OFFERED,
             max_losses=max_losses,
         )
-        return project(self._runtime.machine.state, self._clock.now(), frame)
+        return project(self.state, self._clock.now(), frame)
 
-    async def run(self) -> bool:
-        """Serve until the end; return whether every task and every drill got there."""
+    @property
+    def state(self) -> ClusterState:
+        """What the core knows now; not to be changed."""
+        return self._runtime.machine.state
+
+    def post(self, body: EventBody) -> None:
+        """Tell the core of something, as a console would."""
+        self._runtime.post(body)
+
+    async def run(self, script: Callable[[], Awaitable[None]] | None = None) -> bool:
+        """Serve until the end; return whether every task and every drill got there.
+
+        With ``script`` the end is when that is over.
+        """
         surroundings = Surroundings(self._fleet, self._hub, self._drills)
         try:
             async with asyncio.TaskGroup() as group:
@@ -117,7 +138,7 @@ class Session:
                 self._hub.say(
                     "demo", f"consoles: unicron-console --connect {self._socket}", level="info"
                 )
-                await self._reach_the_end()
+                await (script or self._reach_the_end)()
                 for service in services:
                     service.cancel()
             self._tell_missed_drills()
@@ -135,37 +156,37 @@ class Session:
             self._hub.say("demo", text, level="error")
 
     def _has_reached_target(self) -> bool:
-        target, tasks = self._options.num_iterations, self._runtime.machine.state.tasks.values()
-        return target is not None and all(task.iteration >= target for task in tasks)
+        target, tasks = self._options.num_iterations, self.state.tasks.values()
+        return target is not None and all(
+            task.iteration >= target or task.phase is TaskPhase.FINISHED for task in tasks
+        )
 
     async def _reach_the_end(self) -> None:
         """Run drills when due; return when a console ends the demo, or a headless run is over."""
         stuck_since = self._clock.now()
         while not self._is_closing and not self._is_run_done():
-            self._schedule.look(self._runtime.machine.state)
-            await self._next_change()
-            if not (reason := why_stuck(self._runtime.machine.state)):
+            self._schedule.look(self.state)
+            await self.next_change()
+            if not (reason := why_stuck(self.state)):
                 stuck_since = self._clock.now()
             elif self._is_over(stuck_since):
                 self._hub.say("demo", f"gave up: {reason}", level="error")
                 return
         rest_until = self._clock.now() + _REST_LIMIT_S
         while (
-            not self._is_closing
-            and not has_settled(self._runtime.machine.state)
-            and self._clock.now() < rest_until
+            not self._is_closing and not has_settled(self.state) and self._clock.now() < rest_until
         ):
-            await self._next_change()
+            await self.next_change()
 
     def _is_over(self, stuck_since: float) -> bool:
         """Whether a run that heals by itself has stood still for too long to go on."""
-        heals_alone = self._options.is_headless and self._options.is_auto_heal
+        heals_alone = self._options.is_headless and self._options.policy.is_auto_heal
         return heals_alone and self._clock.now() - stuck_since > _STUCK_LIMIT_S
 
     def _is_run_done(self) -> bool:
         return self._options.is_headless and self._has_reached_target() and self._schedule.is_done
 
-    async def _next_change(self) -> None:
+    async def next_change(self) -> None:
         """Return when something has changed, or after a second at the latest."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -201,7 +222,11 @@ class _FleetEars:
 
 
 def _event_of(
-    command: wire.ApprovePlan | wire.RejectPlan | wire.RequestPlan | wire.RunDrill,
+    command: wire.ApprovePlan
+    | wire.RejectPlan
+    | wire.RequestPlan
+    | wire.UncordonNode
+    | wire.RunDrill,
 ) -> EventBody:
     match command:
         case wire.ApprovePlan():
@@ -212,6 +237,10 @@ def _event_of(
             )
         case wire.RequestPlan():
             return PlanRequested(command.request_id, command.actor)
+        case wire.UncordonNode():
+            return UncordonRequested(
+                command.request_id, command.actor, NodeId(command.node), command.is_forced
+            )
         case wire.RunDrill():
             return DrillRequested(
                 command.request_id,
@@ -225,7 +254,7 @@ def _event_of(
             assert_never(command)
 
 
-def _address(node: LocalNode) -> NodeAddress:
+def _address(node: LocalNode, kernel_log: Path) -> NodeAddress:
     return NodeAddress(
         node=node.node,
         host=node.host,
@@ -236,26 +265,35 @@ def _address(node: LocalNode) -> NodeAddress:
         state_dir=str(node.state_dir),
         python=sys.executable,
         num_workers=node.num_workers,
+        kernel_log=str(kernel_log),
     )
 
 
 def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
+    model, command = profile.model, profile.command
+    num_samples = profile.num_micro_batches * profile.micro_batch_size
     return TaskSpec(
         task=TaskId(profile.name),
         weight=profile.weight,
         workers=profile.workers,
         min_workers=profile.min_workers,
         table=profile.throughput,
-        flops_per_iteration=profile.model.flops_per_sample()
-        * profile.num_micro_batches
-        * profile.micro_batch_size,
-        num_iterations=num_iterations,
+        flops_per_iteration=model.flops_per_sample() * num_samples if model else 0.0,
+        # A command ends when it likes.
+        num_iterations=num_iterations if command is None else None,
         num_micro_batches=profile.num_micro_batches,
         is_sharded=profile.shard_optimizer,
+        long_intervals=(profile.checkpoint_interval,),
+        is_command=command is not None,
+        start_limit_s=command.start_limit_s if command else None,
+        stop_limit_s=command.stop_limit_s if command else None,
     )
 
 
-def _training_spec(profile: TaskProfile, options: DemoOptions, checkpoints: Path) -> TrainingSpec:
+def _program(profile: TaskProfile, options: DemoOptions, checkpoints: Path) -> TaskProgram:
+    if profile.command is not None:
+        return CommandTask(profile.command, str(checkpoints / profile.name))
+    assert profile.model is not None, "a profile has a command or a model"
     return TrainingSpec(
         model=profile.model,
         program=profile.program,

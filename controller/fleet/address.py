@@ -22,6 +22,8 @@ class NodeAddress:
         state_dir: Absolute directory on the node that belongs to Unicron.
         python: Interpreter on the node that has the packages the ranks need.
         num_workers: Worker slots of the node.
+        kernel_log: File on the node that its agent follows as the kernel log; empty for the
+            kernel's own.
     """
 
     node: NodeId
@@ -33,6 +35,7 @@ class NodeAddress:
     state_dir: str
     python: str
     num_workers: int
+    kernel_log: str = ""
 
     @property
     def known_hosts_line(self) -> str:

@@ -42,6 +42,8 @@ async def ensure_agent(
                 await _upload(sftp, bundle, directory)
     arguments = [address.python, directory, "start", "--state-dir", address.state_dir]
     arguments += ["--node", address.node, "--num-workers", str(address.num_workers)]
+    if address.kernel_log:
+        arguments += ["--kernel-log", address.kernel_log]
     with translated(f"starting the agent on {address.node}"):
         result = await connection.run(shell_line(arguments), timeout=_START_LIMIT_S)
     if result.exit_status != 0:

@@ -7,12 +7,13 @@ from typing import Final, Protocol
 
 from controller.clock import Clock
 from controller.core.events import EventBody
-from controller.core.instructions import HaltRanks, ProbeNode, StopRanks
+from controller.core.instructions import HaltRanks, InspectRanks, ProbeNode, StopRanks
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
 from controller.fleet.link import Identity, NodeLink, ProbeSubject, RankSubject
 from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.protocol import messages
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.training import RankLaunch
@@ -116,16 +117,34 @@ class SshFleet:
             )
             self._links[node].send_command(command, subject)
 
+    def inspect_ranks(self, instruction: InspectRanks) -> None:
+        """Look where a task's ranks stand, on the nodes that the instruction names."""
+        subject = RankSubject("inspect", instruction.task, instruction.generation)
+        for node in instruction.nodes:
+            command = messages.InspectRanks(
+                command_id=next(self._command_ids),
+                task=instruction.task,
+                generation=instruction.generation,
+                answer_limit_s=instruction.answer_limit_s,
+                limit_s=instruction.limit_s,
+            )
+            self._links[node].send_command(command, subject)
+
     def inject(
-        self, node: NodeId, task: TaskId, generation: Generation, global_rank: int, *, kill: bool
+        self,
+        node: NodeId,
+        task: TaskId,
+        generation: Generation,
+        global_rank: int,
+        fault: RankFault,
     ) -> None:
-        """Drill: kill a rank, or have it raise an exception."""
+        """Drill: stage a fault in a rank."""
         command = messages.InjectFault(
             command_id=next(self._command_ids),
             task=task,
             generation=generation,
             global_rank=global_rank,
-            fault="kill" if kill else "raise",
+            fault=fault,
         )
         self._links[node].send_command(command, RankSubject("drill", task, generation))
 

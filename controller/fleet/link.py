@@ -50,6 +50,7 @@ from nodeagent.protocol.messages import (
     HaltRanks,
     Heartbeat,
     InjectFault,
+    InspectRanks,
     ProbePeer,
     Refuse,
     Report,
@@ -68,7 +69,7 @@ _LAST_BACKOFF_S: Final = 2.0
 
 _FROM_AGENT: Final[Codec[FromAgent]] = Codec(TypeAdapter(FromAgent))
 
-RankCommand = StartRanks | HaltRanks | StopRanks | InjectFault
+RankCommand = StartRanks | HaltRanks | StopRanks | InspectRanks | InjectFault
 """Commands about one task's ranks."""
 
 

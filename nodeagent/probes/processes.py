@@ -6,6 +6,7 @@ where nobody reaps it. Nothing here sends a signal.
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,16 @@ def is_running(pid: int, start_ticks: int) -> bool:
     """Return whether the very process that began at ``start_ticks`` still runs as ``pid``."""
     stat = read_stat(pid)
     return stat is not None and stat.is_alive and stat.start_ticks == start_ticks
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Return whether ``pid`` has a handler for a signal; False if there is no such process."""
+    try:
+        status = (PROC / str(pid) / "status").read_text("utf-8", "replace")
+    except OSError:
+        return False
+    masks = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return bool(masks) and bool(int(masks[0], 16) >> (number - 1) & 1)
 
 
 def rss_bytes(pid: int) -> int:

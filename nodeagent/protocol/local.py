@@ -9,9 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 
 
@@ -44,11 +46,25 @@ class RankReport(_Local):
 
 
 class RankPulse(_Local):
-    """Sign of life of a rank: the newest iteration it finished. Not sequenced; may be dropped."""
+    """Sign of life of a rank: the newest iteration it finished. Not sequenced; may be dropped.
+
+    ``busy_s`` is how long its micro-batches took, without what it waited for the iteration's floor
+    or, in the reduction and the vote, for other replicas. Waiting inside a replica is part of it. 0
+    where that is not measured.
+    """
 
     kind: Literal["rank_pulse"] = "rank_pulse"
     iteration: int
     duration_s: float
+    busy_s: float = 0.0
+
+
+class RankStands(_Local):
+    """Answer to ``AskStanding``, from beside the training thread."""
+
+    kind: Literal["rank_stands"] = "rank_stands"
+    number: int
+    standing: Standing
 
 
 class ReportStored(_Local):
@@ -87,10 +103,18 @@ class Join(_Local):
     launch: RankLaunch
 
 
-class RaiseInRank(_Local):
-    """Drill: raise an exception inside the next micro-batch."""
+class AskStanding(_Local):
+    """Ask a rank where it stands. ``number`` comes back in the answer."""
 
-    kind: Literal["raise_in_rank"] = "raise_in_rank"
+    kind: Literal["ask_standing"] = "ask_standing"
+    number: int
+
+
+class BreakRank(_Local):
+    """Drill: stage a fault at the next micro-batch."""
+
+    kind: Literal["break_rank"] = "break_rank"
+    fault: RankFault
 
 
 class ForkRank(_Local):
@@ -128,9 +152,11 @@ class ForkRefused(_Local):
     reason: str
 
 
-FromRank = Annotated[RankHello | RankReport | RankPulse | StoreCall, Field(discriminator="kind")]
+FromRank = Annotated[
+    RankHello | RankReport | RankPulse | RankStands | StoreCall, Field(discriminator="kind")
+]
 ToRank = Annotated[
-    ReportStored | StopAtBoundary | Halt | Join | RaiseInRank | StoreReply,
+    ReportStored | StopAtBoundary | Halt | Join | AskStanding | BreakRank | StoreReply,
     Field(discriminator="kind"),
 ]
 FromTemplate = Annotated[TemplateHello | RankForked | ForkRefused, Field(discriminator="kind")]

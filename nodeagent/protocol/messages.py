@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
@@ -35,6 +36,11 @@ class RankStatus(_Message):
     pid: int
     iteration: int = 0
     duration_s: float = 0.0
+    busy_s: float = 0.0
+    """How long its own computing takes (see ``local.RankPulse``): median over its newest iterations.
+    0 until there are enough of them."""
+    busy_spread_s: float = 0.0
+    """Median difference of these iterations from that."""
     rss_bytes: int = 0
 
 
@@ -100,6 +106,21 @@ class HaltRanks(_Message):
     at_boundary: bool = False
 
 
+class InspectRanks(_Message):
+    """Look where the task's ranks of ``generation`` stand; each is reported as ``RankInspected``.
+
+    A rank is asked first, for ``answer_limit_s``; who does not answer is looked at from outside. What
+    is not known after ``limit_s`` is reported as ``no answer``.
+    """
+
+    kind: Literal["inspect_ranks"] = "inspect_ranks"
+    command_id: str
+    task: TaskId
+    generation: Generation
+    answer_limit_s: float
+    limit_s: float
+
+
 class ProbePeer(_Message):
     """Ask whether an SSH server answers at ``host:port`` as seen from this node."""
 
@@ -118,7 +139,7 @@ class InjectFault(_Message):
     task: TaskId
     generation: Generation
     global_rank: int
-    fault: Literal["kill", "raise"]
+    fault: RankFault
 
 
 class Retire(_Message):
@@ -193,6 +214,7 @@ ToAgent = Annotated[
     | StartRanks
     | HaltRanks
     | StopRanks
+    | InspectRanks
     | ProbePeer
     | InjectFault
     | Retire

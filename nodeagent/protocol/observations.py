@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.regroup import Position, StateSource
+from nodeagent.protocol.standing import Standing
 
 
 class Observation(BaseModel):
@@ -107,20 +108,23 @@ class LaunchFailed(Observation):
 class IterationCommitted(Observation):
     """All ranks of the task applied the update of ``iteration``. Reported by global rank 0 only.
 
+    A command's iterations are read from its log, by whichever rank prints them; it may print one line
+    for several. What it does not say is None.
+
     Attributes:
         iteration: Counted from 1.
         loss: Mean loss per token over the global batch, before the update.
         duration_s: Seconds since the iteration began.
-        num_tokens: Tokens of the global batch.
+        num_tokens: Tokens of the global batch; 0 where that is not known.
         grad_norm: L2 norm of the whole gradient before clipping.
     """
 
     kind: Literal["iteration_committed"] = "iteration_committed"
     iteration: int
-    loss: float
+    loss: float | None
     duration_s: float
     num_tokens: int
-    grad_norm: float
+    grad_norm: float | None
     num_recomputed: int = 0
     """Micro-batches of it that had been computed before a fault, and were computed again."""
     num_saved: int = 0
@@ -144,6 +148,14 @@ class RankDone(Observation):
     reason: Literal["stopped", "finished"]
 
 
+class RankInspected(Observation):
+    """Its agent has looked where a rank stands, because its task makes no progress."""
+
+    kind: Literal["rank_inspected"] = "rank_inspected"
+    pid: int
+    standing: Standing
+
+
 RankObservation = (
     RankStarted
     | RankExited
@@ -154,5 +166,6 @@ RankObservation = (
     | IterationCommitted
     | CheckpointSaved
     | RankDone
+    | RankInspected
 )
 AnyObservation = Annotated[RankObservation | NodeFinding, Field(discriminator="kind")]

@@ -1,11 +1,12 @@
-"""What one rank is told when it starts: the task's training settings and its own place in them."""
+"""What one rank is told when it starts: what its task runs, and its own place in that."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.regroup import RankRef, Resume
+from profiles.command import Command
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from profiles.program import Program
@@ -53,6 +54,26 @@ class TrainingSpec(BaseModel):
     memory_interval: int = Field(default=1, ge=0)
 
 
+class CommandPlace(BaseModel):
+    """A command, and where one rank of it stands on its node.
+
+    Attributes:
+        command: What to run.
+        local_rank: Number among the task's ranks on this node.
+        local_workers: Slots of the task's ranks on this node, by local rank.
+        master_address: Host of global rank 0, as the controller reaches it.
+        task_dir: Directory of the task, shared by all nodes; empty where there is none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    command: Command
+    local_rank: int = Field(ge=0)
+    local_workers: tuple[int, ...]
+    master_address: str
+    task_dir: str = ""
+
+
 class RankLaunch(BaseModel):
     """One rank of a generation: to be started on a node, or to be taken over by a parked process.
 
@@ -63,7 +84,9 @@ class RankLaunch(BaseModel):
         worker: Slot of the node that the rank occupies, counted from 0; its GPU where there is one.
         layout: Parallel layout of this generation; its ``num_workers`` is the world size.
         backend: ``gloo`` on CPU, ``nccl`` on GPUs.
-        training: Settings of the task's training.
+        training: Settings of the task's training; None where it is a command.
+        command: The command to run, and its place; None where the rank trains in a process of ours.
+            It continues no rank and prepares for none.
         continues: The parked rank whose process becomes this rank; None starts a process.
         prepares_for: Not a rank of the generation, but a process that is to be this rank of a later
             one with ``layout``. It builds its model while the task trains on, and waits. Its own
@@ -81,8 +104,23 @@ class RankLaunch(BaseModel):
     worker: int = Field(ge=0)
     layout: Layout
     backend: Literal["gloo", "nccl"] = "gloo"
-    training: TrainingSpec
+    training: TrainingSpec | None = None
+    command: CommandPlace | None = None
     continues: RankRef | None = None
     prepares_for: int | None = None
     resume: Resume = Resume()
     copy_holders: tuple[int | None, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_one_kind(self) -> Self:
+        if (self.training is None) is (self.command is None):
+            raise ValueError("a rank has either training settings or a command")
+        if self.command and (self.continues is not None or self.prepares_for is not None):
+            raise ValueError("a command's process can't be another rank")
+        return self
+
+    @property
+    def settings(self) -> TrainingSpec:
+        """``training``, of a rank that is no command."""
+        assert self.training is not None, "a command trains as it likes"
+        return self.training

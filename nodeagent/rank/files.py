@@ -6,7 +6,8 @@ step, so a reader sees all of it or nothing.
 
 For the rank ``<task>.<generation>.<global_rank>``: ``.json`` right after the fork (``launch``,
 ``pid``, ``start_ticks``), ``.exit`` when it was reaped (``pid``, ``exit_code``, ``signal``,
-``is_core_dumped``, ``wall_s``), and ``.log`` with its standard output and error.
+``is_core_dumped``, ``wall_s``), ``.log`` with its standard output and error, and ``.stack`` with
+stacks that it was asked for by a signal.
 """
 
 import json
@@ -45,6 +46,11 @@ class RankFiles:
     def log(self) -> Path:
         """Standard output and error of the rank."""
         return self.directory / f"{self.stem}.log"
+
+    @property
+    def stack(self) -> Path:
+        """Where the rank's fault handler writes its stacks when it is asked for them."""
+        return self.directory / f"{self.stem}.stack"
 
     def write_start(self, launch: RankLaunch, pid: int) -> None:
         """Record that the rank runs as ``pid``. Raises ``OSError``."""

@@ -10,6 +10,7 @@ Not here: what happens after an interruption (``resume``), who is told (``train`
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -37,31 +38,53 @@ class VoteError(Exception):
     """The ranks do not run the same iteration. Our own bug; nothing was updated."""
 
 
+@dataclass(frozen=True, slots=True)
+class Interruptions:
+    """Where others may come between the parts of an iteration.
+
+    Attributes:
+        at_boundary: Called before each micro-batch with its index; raises to interrupt.
+        spoil: Called with the loss of a micro-batch, its index and the number of replicas; returns
+            the loss that counts.
+        before_vote: Called before this rank enters the vote.
+    """
+
+    at_boundary: Callable[[int], None]
+    spoil: Callable[[torch.Tensor, int, int], torch.Tensor]
+    before_vote: Callable[[], None]
+
+
 class Iterations:
     """Runs the iterations of one rank's loop, over all generations of its process.
 
     Args:
         loop: The training program.
         ledger: What is done of the running iteration.
-        at_boundary: Called before each micro-batch with its index; raises to interrupt.
+        interruptions: What may come between.
         is_halted: Whether the generation was halted.
         examine: Called with each vote before it counts; raises to refuse it, on all ranks alike.
+        accumulated: Called when this rank's own micro-batches of an iteration are in the sums.
     """
 
     def __init__(
         self,
         loop: Loop,
         ledger: Ledger,
-        at_boundary: Callable[[int], None],
+        interruptions: Interruptions,
         is_halted: Callable[[], bool] = lambda: False,
         examine: Callable[[VoteResult], None] = lambda _: None,
+        accumulated: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
         self._ledger = ledger
-        self._accumulation = Accumulation(loop, ledger, at_boundary)
+        self._accumulation = Accumulation(
+            loop, ledger, interruptions.at_boundary, interruptions.spoil
+        )
         self.reduction = Reduction(loop.chunks, ledger, is_halted)
+        self._before_vote = interruptions.before_vote
         self._is_halted = is_halted
         self._examine = examine
+        self._accumulated = accumulated
         self._place: Place | None = None
 
     @property
@@ -94,6 +117,7 @@ class Iterations:
         if micro_batches:
             self.reduction.arm()
         self._accumulation.run(self.place, micro_batches)
+        self._accumulated()
         self._ledger.phase = "reduce"
         self.reduction.finish()
         self._ledger.phase = "finalise"
@@ -144,6 +168,7 @@ class Iterations:
         return result, granted
 
     def _sum_over_all(self, numbers: list[float]) -> list[float]:
+        self._before_vote()
         tensor = torch.tensor(numbers, dtype=torch.float64, device=self.place.device)
         wait_unless_halted(distributed.all_reduce(tensor, async_op=True), self._is_halted)
         sums: list[float] = tensor.tolist()

@@ -5,9 +5,10 @@ again for as long as the rank lives, begins each connection with ``RankHello``, 
 report until the agent says that it stored it: after a reconnect the unstored ones are sent again,
 in order, and the agent drops the sequence numbers that it has. Of pulses only the newest is kept.
 
-Requests come the other way. Stop, pause and raise only set flags here; the training loop looks at
+Requests come the other way. Stop, pause and a drill are only noted here; the training loop looks at
 them when it suits it. A halt is passed on at once, in the link's thread, because the training
-thread may be blocked in a collective. A ``Join`` waits here until the parked rank takes it.
+thread may be blocked in a collective. A ``Join`` waits here until the parked rank takes it. Where the
+training thread stands is answered here too, without asking it.
 """
 
 import logging
@@ -22,21 +23,26 @@ from typing import Final
 from pydantic import BaseModel, TypeAdapter
 
 from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import (
+    AskStanding,
+    BreakRank,
     Halt,
     Join,
-    RaiseInRank,
     RankHello,
     RankPulse,
     RankReport,
+    RankStands,
     ReportStored,
     StopAtBoundary,
     ToRank,
 )
 from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreReply
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank.standing import look
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +59,7 @@ class ControlLink:
         wall_s: The node's wall clock.
         interrupt: Ends what the training thread does in a generation, from the link's thread: with
             the global ranks that are broken, or None where everything of it is over.
+        stand: Returns where the training thread stands; called in the link's thread.
     """
 
     def __init__(
@@ -61,21 +68,24 @@ class ControlLink:
         hello: RankHello,
         wall_s: Callable[[], float],
         interrupt: Callable[[Generation, list[int] | None], None],
+        stand: Callable[[], Standing] = look,
     ) -> None:
         self._socket_path = socket_path
         self._hello = hello
         self._wall_s = wall_s
         self._interrupt = interrupt
+        self._stand = stand
         self._codec: Codec[ToRank] = Codec(TypeAdapter(ToRank))
         self._changed = threading.Condition()
         self._unstored: deque[RankReport] = deque()
         self._last_seq = 0
         self._pulse: RankPulse | None = None
+        self._answers: list[RankStands] = []
         self._is_hello_due = False
         self._join: RankLaunch | None = None
         self._pause = threading.Event()
         self._stop = threading.Event()
-        self._raise = threading.Event()
+        self._fault: RankFault | None = None
         self._closed = threading.Event()
         self._wake_end, self._wait_end = socket.socketpair()
         self._wake_end.setblocking(False)
@@ -117,15 +127,17 @@ class ControlLink:
             )
             self._is_hello_due = True
             self._pause.clear()
-            self._raise.clear()
+            self._fault = None
         self._wake()
         return launch
 
-    def take_raise_request(self) -> bool:
-        """Return whether a drill's exception was asked for, and forget the request."""
-        is_requested = self._raise.is_set()
-        self._raise.clear()
-        return is_requested
+    def take_fault(self) -> RankFault | None:
+        """Return the newest fault that a drill asked for, and forget it."""
+        if self._fault is None:
+            return None
+        with self._changed:
+            fault, self._fault = self._fault, None
+        return fault
 
     def report(self, observation: AnyObservation) -> None:
         """Queue a report. It is kept, across any number of agents, until one has stored it."""
@@ -136,10 +148,10 @@ class ControlLink:
             )
         self._wake()
 
-    def pulse(self, iteration: int, duration_s: float) -> None:
+    def pulse(self, iteration: int, duration_s: float, busy_s: float = 0.0) -> None:
         """Tell the newest iteration; replaces a pulse that is not sent yet."""
         with self._changed:
-            self._pulse = RankPulse(iteration=iteration, duration_s=duration_s)
+            self._pulse = RankPulse(iteration=iteration, duration_s=duration_s, busy_s=busy_s)
         self._wake()
 
     def wait_until_stored(self, timeout_s: float) -> bool:
@@ -195,6 +207,8 @@ class ControlLink:
             if self._pulse is not None:
                 news.append(self._pulse)
                 self._pulse = None
+            news += self._answers
+            self._answers = []
         for message in news:
             connection.sendall(encode(message))
         return last_sent_seq
@@ -208,8 +222,11 @@ class ControlLink:
                     self._changed.notify_all()
             case StopAtBoundary():
                 self._stop.set()
-            case RaiseInRank():
-                self._raise.set()
+            case BreakRank(fault=fault):
+                with self._changed:
+                    self._fault = fault
+            case AskStanding():
+                self._answers.append(RankStands(number=message.number, standing=self._stand()))
             case Halt():
                 self._halt(message)
             case Join():

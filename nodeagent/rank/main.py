@@ -25,8 +25,10 @@ from nodeagent.clock import SystemClock
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.faults import describe
+from nodeagent.rank.files import RankFiles
 from nodeagent.rank.link import ControlLink
 from nodeagent.rank.loop import Context, Loop
 from nodeagent.rank.optimizers import UnsupportedOptimizerError
@@ -35,6 +37,7 @@ from nodeagent.rank.process import set_process_name
 from nodeagent.rank.program import build_loop, restart_reasons
 from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.shim import prepare_device
+from nodeagent.rank.standing import allow_dumps, look
 from nodeagent.rank.store import AgentStore
 from nodeagent.rank.train import PausedError, Surroundings, Training
 from nodeagent.rank.unconnected import unconnected
@@ -61,6 +64,7 @@ def run_rank(state_dir: Path, launch: RankLaunch) -> int:
     ``RankHalted`` where it was asked for), and then the process waits.
     """
     _settle(launch)
+    allow_dumps(RankFiles.of(state_dir, launch).stack)
     process = _Process(state_dir, launch)
     while True:
         done = process.take_part(launch)
@@ -70,7 +74,7 @@ def run_rank(state_dir: Path, launch: RankLaunch) -> int:
 
 
 class _Process:
-    """The parts of a rank's process. ``_interrupt`` runs in the link's thread, the rest in training's."""
+    """The parts of a rank's process. ``_interrupt`` and ``_stand`` run in the link's thread."""
 
     def __init__(self, state_dir: Path, launch: RankLaunch) -> None:
         self._socket_path = state_dir / "ranks.sock"
@@ -80,7 +84,9 @@ class _Process:
             global_rank=launch.global_rank,
             pid=os.getpid(),
         )
-        self._link = ControlLink(self._socket_path, hello, _CLOCK.wall_s, self._interrupt)
+        self._link = ControlLink(
+            self._socket_path, hello, _CLOCK.wall_s, self._interrupt, self._stand
+        )
         self._device: torch.device | None = None
         self._training: Training | None = None
         self._unsupported: tuple[str, ...] = ()
@@ -182,13 +188,13 @@ class _Process:
 
     def _place_of(self, launch: RankLaunch, global_rank: int) -> Place:
         if self._device is None:
-            self._device = prepare_device(launch.backend, launch.worker, launch.training.seed)
+            self._device = prepare_device(launch.backend, launch.worker, launch.settings.seed)
         return Place(global_rank, launch.layout, self._device)
 
     def _build(self, launch: RankLaunch, place: Place) -> Training:
-        loop = build_loop(Context(launch.training, place))
+        loop = build_loop(Context(launch.settings, place))
         self._unsupported = restart_reasons(loop)
-        if launch.training.shard_optimizer:
+        if launch.settings.shard_optimizer:
             loop = _with_sharded_optimizer(loop)
         return Training(loop, Surroundings(self._link, self._halted, _CLOCK.monotonic_s))
 
@@ -224,6 +230,11 @@ class _Process:
             self._halted.set()
             lost_replicas = {place.layout.dp_rank(rank) for rank in broken or ()}
             groups.cut(with_inner=broken is None or place.dp_rank in lost_replicas)
+
+    def _stand(self) -> Standing:
+        """Return where the training thread stands. Runs in the link's thread."""
+        standing, training = look(), self._training
+        return standing if training is None else training.locate(standing)
 
     def _park(self, launch: RankLaunch, error: Exception) -> None:
         """Tell where this rank stands. An exception after a halt is the echo of the halt.
@@ -277,7 +288,7 @@ def _with_sharded_optimizer(loop: Loop) -> Loop:
 
 
 def _check(launch: RankLaunch) -> None:
-    layout, training = launch.layout, launch.training
+    layout, training = launch.layout, launch.settings
     if launch.global_rank >= layout.num_workers:
         raise LaunchError(f"rank {launch.global_rank} of a world of {layout.num_workers}")
     misfit = training.model.misfit(layout) if training.program is None else None

@@ -15,11 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.observations import AnyObservation, CheckpointSaved, IterationCommitted
 from nodeagent.protocol.regroup import Position, StateSource, VoteResult
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.checkpoint import Checkpoints
-from nodeagent.rank.iteration import Iterations
+from nodeagent.rank.drills import Drills
+from nodeagent.rank.iteration import Interruptions, Iterations
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
 from nodeagent.rank.memory import MemoryCheckpoints
@@ -42,10 +45,6 @@ _LOSS_TOLERANCE: Final = 0.01
 """Relative difference to the recorded loss that rounding explains in any layout and precision."""
 
 
-class DrillError(Exception):
-    """Raised on an operator's request, to rehearse an exception in a rank."""
-
-
 class PausedError(Exception):
     """All ranks agreed to pause at the end of an iteration."""
 
@@ -65,14 +64,14 @@ class Control(Protocol):
     def is_pause_requested(self) -> bool:
         """Whether the ranks should park after the running iteration."""
 
-    def take_raise_request(self) -> bool:
-        """Return whether a drill's exception is wanted, once per request."""
+    def take_fault(self) -> RankFault | None:
+        """Return the newest fault that a drill asked for, once."""
 
     def report(self, observation: AnyObservation) -> None:
         """Hand over a report; it is kept until the agent stored it."""
 
-    def pulse(self, iteration: int, duration_s: float) -> None:
-        """Tell that ``iteration`` is done; may be dropped."""
+    def pulse(self, iteration: int, duration_s: float, busy_s: float) -> None:
+        """Tell that ``iteration`` is done, and how long its own computing took; may be dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,16 @@ class Training:
         self._around = surroundings
         self._control = surroundings.control
         self._ledger = Ledger()
+        self._drills = Drills(
+            self._control.take_fault, surroundings.halted.wait, surroundings.monotonic_s
+        )
         self._iterations = Iterations(
-            loop, self._ledger, self._at_boundary, surroundings.halted.is_set, self._examine
+            loop,
+            self._ledger,
+            Interruptions(self._at_boundary, self._drills.spoil, self._drills.before_vote),
+            surroundings.halted.is_set,
+            self._examine,
+            self._note_accumulated,
         )
         self._state = TrainingState(loop.chunks, loop.optimizer)
         self._memory = MemoryCheckpoints(self._state)
@@ -111,6 +118,10 @@ class Training:
         self._to_compute: Sequence[int] | None = None
         self._final_iteration: int | None = None
         self._paced_at = 0.0
+        self._paced_s = 0.0
+        self._busy_s = 0.0
+        self._began_at = 0.0
+        self._moved_at = surroundings.monotonic_s()
 
     @property
     def launch(self) -> RankLaunch:
@@ -137,6 +148,18 @@ class Training:
             return position.model_copy(update={"has_state": False})
         return position
 
+    def locate(self, standing: Standing) -> Standing:
+        """Return ``standing`` with how far the running iteration is; from any thread."""
+        ledger = self._ledger
+        return standing.model_copy(
+            update={
+                "iteration": ledger.iteration,
+                "phase": ledger.phase,
+                "num_micro_batches": len(ledger.loss_by_micro_batch),
+                "idle_s": self._around.monotonic_s() - self._moved_at,
+            }
+        )
+
     def leave(self) -> bool:
         """End the generation, whose connections are cut; return whether an operation never ends."""
         if self._checkpoints is not None:
@@ -156,6 +179,7 @@ class Training:
         self._groups = groups
         self._store = store
         self._final_iteration = None
+        self._drills.forget()
         by_role = groups_by_role()
         rebind(self._loop.chunks, self._loop.optimizer, self._group_by_role, by_role)
         self._group_by_role = by_role
@@ -190,7 +214,7 @@ class Training:
             HaltedError: The generation was halted.
             Exception: Whatever else interrupted the iteration.
         """
-        spec = self.launch.training
+        spec = self.launch.settings
         while spec.num_iterations is None or self.committed < spec.num_iterations:
             is_last = self.iteration == spec.num_iterations
             vote, (_, is_stop_wanted, is_copying) = self._iterate()
@@ -216,7 +240,8 @@ class Training:
         return vote.loss if vote is not None and vote.iteration == self.committed else math.nan
 
     def _iterate(self) -> tuple[VoteResult, list[bool]]:
-        began = self._around.monotonic_s()
+        began = self._began_at = self._moved_at = self._around.monotonic_s()
+        self._paced_s = self._busy_s = 0.0
         control, is_fresh = self._control, self._to_compute is None
         if self._to_compute is None:
             self._iterations.begin()
@@ -235,22 +260,29 @@ class Training:
 
     def _at_boundary(self, micro_batch: int) -> None:
         """Stop here, before ``micro_batch``, if that is wanted and no rank would wait for this one."""
-        if self._control.take_raise_request():
-            raise DrillError(f"drill: exception in micro-batch {micro_batch}")
+        self._moved_at = self._around.monotonic_s()
         place = self._iterations.place
         if place.is_first_stage:
             self._pace(place)
+        self._drills.at_boundary(self.iteration, micro_batch)
+        self._paced_at = self._around.monotonic_s()
         if place.layout.tp * place.layout.pp == 1 and self._around.halted.is_set():
             raise HaltedError
 
     def _pace(self, place: Place) -> None:
         """Wait until a micro-batch has taken its part of the iteration's floor."""
-        spec = self.launch.training
+        spec = self.launch.settings
         if spec.iteration_floor_s > 0:
             floor_s = spec.iteration_floor_s * place.layout.dp / spec.num_micro_batches
             elapsed_s = self._around.monotonic_s() - self._paced_at
-            self._around.halted.wait(max(0.0, floor_s - elapsed_s))
-            self._paced_at = self._around.monotonic_s()
+            wait_s = max(0.0, floor_s - elapsed_s)
+            self._around.halted.wait(wait_s)
+            self._moved_at = self._around.monotonic_s()
+            self._paced_s += wait_s
+
+    def _note_accumulated(self) -> None:
+        self._moved_at = self._around.monotonic_s()
+        self._busy_s = self._moved_at - self._began_at - self._paced_s
 
     def _examine(self, vote: VoteResult) -> None:
         """Compare with what the iteration's loss was when it ran before, if it did.
@@ -268,7 +300,8 @@ class Training:
         raise SuspectStateError(reason)
 
     def _announce(self, vote: VoteResult, duration_s: float, *, is_fresh: bool) -> None:
-        self._control.pulse(vote.iteration, duration_s)
+        self._moved_at = self._around.monotonic_s()
+        self._control.pulse(vote.iteration, duration_s, self._busy_s)
         if self._iterations.place.global_rank != 0:
             return
         assert self._checkpoints is not None
@@ -292,7 +325,7 @@ class Training:
 
     def _copy(self, iteration: int) -> None:
         """Begin an in-memory checkpoint, if one is due."""
-        interval = self.launch.training.memory_interval
+        interval = self.launch.settings.memory_interval
         if not interval or iteration % interval:
             return
         if self._memory.needs_group:

@@ -16,6 +16,8 @@ _SPIKE_FACTOR: Final = 5.0
 """The taxonomy: loss or gradient norm at least 5 x its level, and staying there."""
 _OVERDUE_FACTOR: Final = 3.0
 """arXiv 2401.00134, section 4: an iteration beyond 3 x the average has failed."""
+_MIN_RISE: Final = 0.1
+"""Losses that begin at next to nothing (reinforcement learning) multiply without a fault."""
 _MIN_LEVEL_SAMPLES: Final = 2
 _MIN_TIME_SAMPLES: Final = 3
 _WINDOW: Final = 64
@@ -47,7 +49,8 @@ _UNIT_S: Final = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0, "s/it": 1.0,
 class _Level:
     """The usual value of a number: the median of the last ones that were usual themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, min_rise: float = 0.0) -> None:
+        self.min_rise = min_rise
         self._values: deque[float] = deque(maxlen=_WINDOW)
         self._median = 0.0
         self._num_since = 0
@@ -57,7 +60,8 @@ class _Level:
 
     def exceeds(self, value: float, factor: float, *, min_samples: int) -> bool:
         """Whether ``value`` is at least ``factor`` times the level, if there is one yet."""
-        return len(self._values) >= min_samples and value >= factor * self._median > 0
+        has_level = len(self._values) >= min_samples and self._median > 0
+        return has_level and value >= max(factor * self._median, self._median + self.min_rise)
 
     def take(self, value: float) -> None:
         """Take a usual value in."""
@@ -76,7 +80,7 @@ class TrainingSeries:
     """
 
     def __init__(self) -> None:
-        self._losses = _Level()
+        self._losses = _Level(min_rise=_MIN_RISE)
         self._norms = _Level()
         self._times_s = _Level()
         self._losses_off = 0

@@ -22,6 +22,9 @@ _MIN_PROGRESS: Final = 2
 _STORE_LEAD_S: Final = 30.0
 """How long before a collective's timeout a store must be gone to be its cause, seconds."""
 _TRANSIENT: Final = frozenset({Precedence.CONNECT, Precedence.RESET, Precedence.STORE})
+_SURVIVABLE: Final = frozenset({"exception", "exception-weak", "traceback"})
+"""Exceptions that name no status of their own: a program that trains on has caught them."""
+_ENDS: Final = frozenset({Precedence.DEATH, Precedence.DAEMON, Precedence.EXIT})
 _REVOCABLE_NUMBERS: Final = frozenset({"loss-not-finite", "loss-left-level", "iteration-overdue"})
 _BY_TIME: Final = frozenset({Precedence.RESET, Precedence.REMOTE, Precedence.CONNECT})
 
@@ -149,14 +152,20 @@ def _as_ranked(sign: Sign) -> Sign:
 
 
 def _without_transients(signs: list[Sign]) -> list[Sign]:
-    """Drop warnings about sockets after which training goes on. Exceptions are no warnings."""
+    """Drop what training has survived: warnings about sockets, and exceptions that ended nothing."""
     progress = [sign.line for sign in signs if sign.entry.precedence is Precedence.PROGRESS]
+    if len(progress) < _MIN_PROGRESS:
+        return signs
+    has_end = any(sign.entry.precedence in _ENDS for sign in signs)
+    last_start = progress[-_MIN_PROGRESS]
     return [
         sign
         for sign in signs
-        if sign.entry.precedence not in _TRANSIENT
-        or "Error: " in sign.text
-        or sum(line > sign.line for line in progress) < _MIN_PROGRESS
+        if sign.line >= last_start
+        or not (
+            (sign.entry.precedence in _TRANSIENT and "Error: " not in sign.text)
+            or (sign.entry.id in _SURVIVABLE and not has_end)
+        )
     ]
 
 

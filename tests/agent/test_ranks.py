@@ -31,7 +31,13 @@ def stop(command_id: str, generation: int, *, is_graceful: bool) -> StopRanks:
 
 def inject(fault: str) -> InjectFault:
     return InjectFault.model_validate(
-        {"command_id": fault, "task": TASK, "generation": 1, "global_rank": 0, "fault": fault}
+        {
+            "command_id": fault,
+            "task": TASK,
+            "generation": 1,
+            "global_rank": 0,
+            "fault": {"kind": fault},
+        }
     )
 
 

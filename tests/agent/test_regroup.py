@@ -181,7 +181,13 @@ async def test_second_regroup_follows_the_first(node: AgentNode) -> None:
         await until(lambda: len(controller.observed(RankJoined)) == 3, "one joined again")
         await until(lambda: len(controller.observed(RankExited)) == 1, "the left-out one ended")
         drill = InjectFault.model_validate(
-            {"command_id": "k", "task": TASK, "generation": 3, "global_rank": 0, "fault": "kill"}
+            {
+                "command_id": "k",
+                "task": TASK,
+                "generation": 3,
+                "global_rank": 0,
+                "fault": {"kind": "kill"},
+            }
         )
         assert (await controller.do(drill)).error is None
         await until(lambda: len(controller.observed(RankExited)) == 2, "the killed one ended")

@@ -29,6 +29,7 @@ from controller.api.wire import (
     RunDrill,
     Shutdown,
     Snapshot,
+    UncordonNode,
 )
 from tests.fakes import cluster_views
 
@@ -174,6 +175,8 @@ class Story:
                 self._decide(PlanState.REJECTED, command.actor)
             case RequestPlan():
                 code, message = "nothing", "no plan would change anything"
+            case UncordonNode():
+                code, message = "nothing", f"{command.node} is not isolated"
             case Shutdown():
                 self.is_over = True
         return Reply(request_id=command.request_id, is_ok=code == "ok", code=code, message=message)

@@ -10,6 +10,7 @@ back in its position: ``broken`` as counted micro-batches, ``at_boundary`` as an
 
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -23,12 +24,14 @@ from pydantic import BaseModel, TypeAdapter
 from nodeagent.probes.processes import read_stat
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import (
+    AskStanding,
+    BreakRank,
     Halt,
     Join,
-    RaiseInRank,
     RankHello,
     RankPulse,
     RankReport,
+    RankStands,
     ReportStored,
     StopAtBoundary,
     ToRank,
@@ -44,7 +47,10 @@ from nodeagent.protocol.observations import (
 )
 from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank.files import RankFiles
+from nodeagent.rank.standing import allow_dumps
 from profiles.layout import Layout
 from profiles.model import ModelShape
 
@@ -70,6 +76,10 @@ class Script(BaseModel):
     """It exits with ``exit_code`` when it is told to go on with this script, without a word."""
     hungry_in: str = ""
     """A control group that it begins in, and whose memory it uses up instead of exiting."""
+    is_locked: bool = False
+    """After its first report it holds the interpreter's lock for ever."""
+    has_dumps: bool = False
+    """It lets the fault handler write its stacks, as real ranks do."""
     is_fork_refused: bool = False
     is_cold_start_broken: bool = False
 
@@ -103,7 +113,12 @@ def launch(
 
 def script_of(rank: RankLaunch) -> Script:
     """Return the script in a launch."""
-    return Script.model_validate_json(rank.training.data_path)
+    return Script.model_validate_json(rank.settings.data_path)
+
+
+def _hold_the_lock() -> None:
+    """Match for longer than anybody lives, inside one call."""
+    re.match(r"(a+)+$", "a" * 100 + "b")
 
 
 class FakeRank:
@@ -126,6 +141,8 @@ class FakeRank:
 
     def run(self) -> int:
         """Follow the script; return the exit code."""
+        if self._script.has_dumps:
+            allow_dumps(RankFiles.of(Path(self._path).parent, self._rank).stack)
         if self._script.store_key:
             self._get_from_store()
         due = time.monotonic()  # noqa: TID251 - a process of its own, without a clock to inject
@@ -135,6 +152,8 @@ class FakeRank:
                 due += self._script.period_s
                 if not self._is_parked:
                     self._commit()
+                if self._script.is_locked:
+                    _hold_the_lock()
         while self._unstored and not self._script.is_hasty:
             self._turn(0.05)
         print(self._script.last_words, file=sys.stderr, flush=True)  # noqa: T201 - its log
@@ -189,7 +208,9 @@ class FakeRank:
                     RankDone(**self._identity(), iteration=self._iteration, reason="stopped")
                 )
                 self._stop_reason = "stopped"
-            case RaiseInRank():
+            case AskStanding(number=number):
+                self._answer(number)
+            case BreakRank():
                 self._raise()
             case Halt():
                 self._halt(message)
@@ -197,6 +218,12 @@ class FakeRank:
                 self._join(launch)
             case StoreReply():
                 raise AssertionError("a store reply on the control connection")
+
+    def _answer(self, number: int) -> None:
+        standing = Standing(
+            where="computing", place="its script", iteration=self._iteration, source="rank"
+        )
+        self._send(RankStands(number=number, standing=standing))
 
     def _halt(self, halt: Halt) -> None:
         if halt.generation == self._rank.generation and not self._is_parked:

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
+from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.clock import SystemClock
 from nodeagent.control import ask_agent, stop_agent
 from nodeagent.inspection import AgentStatus, Inspect
@@ -64,6 +65,8 @@ class FakeController:
         self.messages: list[FromAgent] = []
         self.is_closed = False
         self.acknowledges = True
+        self.tables: RendezvousTables[str] | None = None
+        """Answers rendezvous calls, where a test sets it."""
         self._reader = reader
         self._writer = writer
         self._codec: Codec[FromAgent] = Codec(TypeAdapter(FromAgent))
@@ -75,6 +78,9 @@ class FakeController:
                 self.messages.append(message)
                 if isinstance(message, Report) and self.acknowledges:
                     self.send(Acknowledge(seq=message.seq))
+                if isinstance(message, StoreCall) and self.tables is not None:
+                    for _, reply in self.tables.call(NODE, message, 0.0):
+                        self.send(reply)
         self.is_closed = True
 
     def send(self, message: BaseModel) -> None:

@@ -96,7 +96,7 @@ class RankRecord:
         return {
             one.iteration: one.loss
             for one in self.observations
-            if isinstance(one, IterationCommitted)
+            if isinstance(one, IterationCommitted) and one.loss is not None
         }
 
 

@@ -8,6 +8,7 @@ from controller.core.instructions import (
     AnswerRequest,
     CarryOutDrill,
     HaltRanks,
+    InspectRanks,
     ProbeNode,
     StopRanks,
 )
@@ -48,6 +49,10 @@ class Ports:
     def stop_ranks(self, instruction: StopRanks) -> None:
         """Note a stop."""
         self._note("stop_ranks", instruction)
+
+    def inspect_ranks(self, instruction: InspectRanks) -> None:
+        """Note a look at ranks."""
+        self._note("inspect_ranks", instruction)
 
     def probe(self, instruction: ProbeNode) -> None:
         """Note a probe."""

@@ -33,6 +33,7 @@ from controller.core.instructions import (
     CarryOutDrill,
     DropRendezvous,
     HaltRanks,
+    InspectRanks,
     Instruction,
     PrepareRanks,
     ProbeNode,
@@ -44,6 +45,7 @@ from controller.core.invariants import check_invariants
 from controller.core.machine import Machine
 from controller.core.phases import NodeCondition
 from controller.core.placement import Worker
+from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
@@ -52,12 +54,14 @@ from nodeagent.protocol.observations import (
     RankDone,
     RankExited,
     RankHalted,
+    RankInspected,
     RankJoined,
     RankObservation,
     RankRaised,
     RankStarted,
 )
 from nodeagent.protocol.regroup import RankRef
+from nodeagent.protocol.standing import Standing
 from profiles.layout import Layout
 from tests.fakes.world_training import ITERATION_S, FakeRank, Run, loss_of
 
@@ -128,6 +132,11 @@ class World:
         """What the ranks of a task say does not recover in process."""
         self.deaf: set[int] = set()
         """Processes that hang: they do not park."""
+        self.iteration_s = ITERATION_S
+        self.loss_factor = 1.0
+        """What losses and gradient norms are multiplied by."""
+        self.busy_s: dict[int, float] = {}
+        """By pid, how long a rank's own computing takes."""
         self._queue: list[tuple[float, float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._pids = itertools.count(1000)
@@ -186,6 +195,8 @@ class World:
                     self.after(0.01, partial(self._halt, instruction, self.nodes[name]))
             case StopRanks():
                 self._order_stop(instruction)
+            case InspectRanks():
+                self._order_inspection(instruction)
             case ProbeNode():
                 for peer in instruction.by:
                     self.after(0.02, partial(self._probe, instruction.node, peer))
@@ -230,6 +241,8 @@ class World:
                 worker=rank.worker,
                 pid=rank.pid,
                 iteration=rank.iteration,
+                busy_s=self.busy_s.get(rank.pid, 0.2),
+                busy_spread_s=0.01,
             )
             for rank in node.ranks.values()
         )
@@ -244,7 +257,7 @@ class World:
         self.beat(node.name)
         self.after(HEARTBEAT_S, lambda: self._beat(node))
 
-    def observe(self, node: FakeNode, observation: RankObservation) -> None:
+    def observe(self, node: FakeNode, observation: RankObservation | NodeFinding) -> None:
         """Report an observation; a node out of sight keeps it until it is back."""
         if not node.is_up:
             return
@@ -416,7 +429,7 @@ class World:
 
     def _begin_iteration(self, run: Run) -> None:
         run.begun_at = self.now
-        self.after(ITERATION_S, partial(self._iterate, run))
+        self.after(self.iteration_s, partial(self._iterate, run))
 
     def _iterate(self, run: Run) -> None:
         if run.is_stalled:
@@ -430,10 +443,10 @@ class World:
             IterationCommitted(
                 **_who(run.ranks[0]),
                 iteration=iteration,
-                loss=loss_of(iteration),
-                duration_s=ITERATION_S,
+                loss=loss_of(iteration) * self.loss_factor,
+                duration_s=self.iteration_s,
                 num_tokens=768,
-                grad_norm=1.0,
+                grad_norm=self.loss_factor,
             ),
         )
         is_finished = iteration >= self.num_iterations
@@ -468,6 +481,28 @@ class World:
         for rank in list(node.ranks.values()):
             if (rank.task, rank.generation) == (run.task, run.generation):
                 self._park(node, rank)
+
+    def _order_inspection(self, instruction: InspectRanks) -> None:
+        for name in instruction.nodes:
+            self.after(0.01, partial(self._inspect, instruction, self.nodes[name]))
+
+    def _inspect(self, instruction: InspectRanks, node: FakeNode) -> None:
+        """The agent's part: a deaf rank is stopped by a signal, the others wait for it."""
+        if not (node.is_up and node.is_visible):
+            return
+        for rank in list(node.ranks.values()):
+            if (rank.task, rank.generation) != (instruction.task, instruction.generation):
+                continue
+            is_deaf = rank.pid in self.deaf
+            standing = Standing(
+                where="stopped" if is_deaf else "collective",
+                collective="" if is_deaf else "the reduction",
+                iteration=rank.iteration + 1,
+                phase=rank.phase,
+                num_micro_batches=len(rank.counted),
+                source="kernel" if is_deaf else "rank",
+            )
+            self.observe(node, RankInspected(**_who(rank), pid=rank.pid, standing=standing))
 
     def _park(self, node: FakeNode, rank: FakeRank) -> None:
         """Have a rank park and say so a moment later; one that has raised waits already."""
@@ -585,15 +620,30 @@ class World:
         node, rank = self.rank(task, global_rank)
         self.end_rank(node, rank, number=9)
 
-    def raise_in_rank(self, task: str, global_rank: int, kind: str = "ValueError") -> None:
-        """Have a rank raise an exception of its own; it then waits for the verdict."""
+    def raise_in_rank(
+        self,
+        task: str,
+        global_rank: int,
+        kind: str = "ValueError",
+        message: str = "bad batch",
+        *,
+        is_lasting: bool = True,
+    ) -> None:
+        """Have a rank raise an exception of its own; it then waits for the verdict.
+
+        One that is not lasting leaves the process fit for another try.
+        """
         node, rank = self.rank(task, global_rank)
         if rank.is_parked:
             return
         self.fail_peers(rank)
         rank.is_parked = True
-        rank.is_faulty = True
-        self._raise(node, rank, kind, "bad batch", is_own=True)
+        rank.is_faulty = is_lasting
+        self._raise(node, rank, kind, message, is_own=True)
+
+    def find(self, name: str, finding: NodeFinding) -> None:
+        """Let a probe of a node report."""
+        self.observe(self.nodes[NodeId(name)], finding)
 
     def vanish(self, name: str) -> None:
         """Let the ranks of a node be gone without a word, as after a restart of the machine."""
@@ -613,6 +663,14 @@ class World:
         peers = [pair for pair in self._ranks(rank.task, rank.generation) if pair[1].pid != pid]
         for node, peer in peers[:1]:
             self.after(2.0, partial(self._fail_collective, node, peer, rank.generation))
+
+    def lose_message(self, task: str) -> None:
+        """Have all ranks of a task wait in a collective that never ends."""
+        _, rank = self.rank(task, 0)
+        run = self.runs[rank.task, rank.generation]
+        run.stall(self.now, self.random, [])
+        for each in run.ranks.values():
+            each.phase = "reduce"
 
     def fail_collective(self, task: str, global_rank: int) -> None:
         """Have one rank report a failed collective that nothing explains."""

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from controller.core.events import PlanApproved, PlanRejected, PlanRequested
+from controller.core.events import PlanApproved, PlanRejected, PlanRequested, UncordonRequested
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
@@ -16,10 +17,25 @@ pytestmark = pytest.mark.timeout(120)
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 TASKS = ["gpt-a", "gpt-b"]
 
+RESET = ("ConnectionResetError", "[Errno 104] Connection reset by peer")
+ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
+XID = NodeFinding(
+    probe="kernel log",
+    sign="message",
+    text="NVRM: Xid (PCI:0000:3b:00): 79, pid=812, GPU has fallen off the bus.",
+)
+FLAP = NodeFinding(
+    probe="network", sign="link_changed", subject="ib0", text="4 changes of the carrier", value=4
+)
+
 fault = st.one_of(
     st.tuples(st.just("kill"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("raise"), st.sampled_from(TASKS), st.integers(0, 3)),
+    st.tuples(st.just("reset"), st.sampled_from(TASKS), st.integers(0, 3)),
+    st.tuples(st.just("ecc"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("hang"), st.sampled_from(TASKS), st.integers(0, 3)),
+    st.tuples(st.just("xid"), st.sampled_from(NODES), st.just(0)),
+    st.tuples(st.just("flap"), st.sampled_from(NODES), st.just(0)),
     st.tuples(st.just("lose"), st.sampled_from(NODES), st.booleans()),
     st.tuples(st.just("cut"), st.sampled_from(NODES), st.floats(0.1, 9.0)),
     st.tuples(st.just("agent"), st.sampled_from(NODES), st.just(0)),
@@ -40,6 +56,10 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
     actions: dict[str, Callable[[], None]] = {
         "kill": lambda: world.kill_rank(target, int(detail)),
         "raise": lambda: world.raise_in_rank(target, int(detail)),
+        "reset": lambda: world.raise_in_rank(target, int(detail), *RESET, is_lasting=False),
+        "ecc": lambda: world.raise_in_rank(target, int(detail), *ECC),
+        "xid": lambda: world.find(target, XID),
+        "flap": lambda: world.find(target, FLAP),
         "hang": lambda: world.hang_rank(target, int(detail)),
         "lose": lambda: world.lose_node(target, is_silent=bool(detail)),
         "cut": lambda: world.cut(target, detail),
@@ -47,7 +67,7 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "blackout": lambda: black_out(world, detail),
         "restore": lambda: world.restore_node(target),
     }
-    if kind in {"kill", "raise", "hang"}:
+    if kind in {"kill", "raise", "reset", "ecc", "hang"}:
         if any(
             (rank.task, rank.global_rank) == (target, int(detail))
             for node in world.nodes.values()
@@ -108,7 +128,7 @@ def test_promises_hold_and_nothing_is_left_undone(
             assert task.committed_at is not None
             assert world.now - task.committed_at < 5.0
         elif task.phase is TaskPhase.WAITING:
-            assert not any(node.is_up for node in world.nodes.values())
+            assert not any(node.is_in_service for node in state.nodes.values())
         else:
             assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
@@ -147,6 +167,14 @@ def test_an_operator_can_always_get_everything_going_again(
     if not world.machine.state.pending_plan():
         decide(world, "request")
     decide(world, "approve")
+    world.run(world.now + 60.0)
+    state = world.machine.state
+    for node in state.nodes.values():
+        if node.isolated:
+            world.post(UncordonRequested("r", "op", node.spec.node))
+    world.run(world.now + 1.0)
+    for kind in ("request", "approve"):
+        decide(world, kind)
     world.run(world.now + 60.0)
     if any(node.is_up for node in world.nodes.values()):
         assert not [i for i in world.machine.state.incidents if i.is_open]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.protocol.local import RaiseInRank, StopAtBoundary
+from nodeagent.protocol.drills import RankFault
+from nodeagent.protocol.local import BreakRank, StopAtBoundary
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 from tests.fakes.rank_host import RankHost, RankRecord, launches
@@ -61,7 +62,7 @@ def test_exception_drill_raises_in_the_chosen_rank_only(
     host.start(ranks)
     wait_for_iteration(host, ranks, 2)
 
-    host.send(ranks[1], RaiseInRank())
+    host.send(ranks[1], BreakRank(fault=RankFault(kind="raise")))
 
     raised = host.wait_for_raise(ranks[1])
     assert raised.exception_type == "DrillError"

@@ -37,7 +37,7 @@ def long(training: TrainingSpec) -> TrainingSpec:
 
 def with_copies(ranks: list[RankLaunch]) -> list[RankLaunch]:
     """Return the launches of a generation whose ranks lie on a node each."""
-    layout, training = ranks[0].layout, ranks[0].training
+    layout, training = ranks[0].layout, ranks[0].settings
     placement = [Worker(NodeId(f"n{number}"), 0) for number in range(layout.num_workers)]
     holders = copy_holders(layout, placement, is_sharded=training.shard_optimizer)
     return [launch.model_copy(update={"copy_holders": holders}) for launch in ranks]
@@ -93,7 +93,7 @@ def go_on(
 ) -> dict[int, float]:
     """Train in the next generation to the end; return its losses."""
     old_of = {new: old for old, new in continues.items()}
-    fresh = launches(ranks[0].training, layout, task=ranks[0].task, generation=2)
+    fresh = launches(ranks[0].settings, layout, task=ranks[0].task, generation=2)
     following = []
     for launch in with_copies(fresh):
         old = old_of.get(launch.global_rank)

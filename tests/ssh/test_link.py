@@ -31,6 +31,7 @@ from controller.fleet.fleet import SshFleet
 from nodeagent.control import ask_agent
 from nodeagent.inspection import Inspect
 from nodeagent.protocol.codec import encode
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.messages import PROTOCOL_VERSION, Refuse
 from nodeagent.protocol.observations import (
@@ -349,11 +350,11 @@ async def test_drills_reach_the_rank(with_ranks: NodeAddress, ears: Ears) -> Non
     async with running_fleet([with_ranks], ears) as fleet:
         await train(fleet, ears, Script(period_s=0.05))
         await ears.observed(IterationCommitted)
-        fleet.inject(N1, A, G1, 0, kill=False)
+        fleet.inject(N1, A, G1, 0, RankFault(kind="raise"))
         await ears.observed(RankRaised)
-        fleet.inject(N1, A, G1, 0, kill=True)
+        fleet.inject(N1, A, G1, 0, RankFault(kind="kill"))
         exited = await ears.observed(RankExited)
-        fleet.inject(N1, A, G1, 0, kill=True)
+        fleet.inject(N1, A, G1, 0, RankFault(kind="kill"))
         failed = await ears.heard(CommandFailed)
     assert (exited.signal, exited.is_expected) == (signal.SIGKILL, False)
     assert "no living rank" in failed.error
@@ -368,7 +369,7 @@ async def test_commands_out_of_contact_end_in_an_unknown_outcome(
         await ears.noted()
         fleet.start_ranks(N1, [launch(Script())])
         fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=True))
-        fleet.inject(N1, A, G1, 0, kill=True)
+        fleet.inject(N1, A, G1, 0, RankFault(kind="kill"))
         fleet.probe(ProbeNode(1, N1, (N1,)))
         fleet.acknowledge(N1, 1)
     kinds: tuple[RankCommandKind, ...] = ("start", "stop", "drill")

@@ -64,7 +64,7 @@ class Checkpoints:
         self._enter(launch, place)
 
     def _enter(self, launch: RankLaunch, place: Place) -> None:
-        training = launch.training
+        training = launch.settings
         path = Path(training.checkpoint_dir)
         self._launch = launch
         self._place = place
@@ -121,7 +121,7 @@ class Checkpoints:
         self._saver.begin(Order(manifest, snapshot, began_s, blocked_s))
 
     def _manifest(self, iteration: int, loss: float, state: WholeState) -> Manifest:
-        training = self._launch.training
+        training = self._launch.settings
         return Manifest(
             iteration=iteration,
             generation=self._launch.generation,

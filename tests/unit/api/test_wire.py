@@ -19,6 +19,7 @@ from controller.api.wire import (
     RunDrill,
     Shutdown,
     Snapshot,
+    UncordonNode,
 )
 from tests.fakes import cluster_views
 
@@ -29,6 +30,7 @@ COMMANDS: list[Command] = [
     ApprovePlan(request_id="r1", actor="op", plan="P-1", revision=2),
     RejectPlan(request_id="r2", actor="op", plan="P-1", revision=2, reason="später"),
     RequestPlan(request_id="r3", actor="op"),
+    UncordonNode(request_id="r7", actor="op", node="n2", is_forced=True),
     RunDrill(request_id="r4", actor="op", drill="kill-rank", task="gpt-a", rank=0),
     RunDrill(request_id="r5", actor="op", drill="lose-node", node="n2"),
     Shutdown(request_id="r6", actor="op"),

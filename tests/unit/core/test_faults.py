@@ -1,6 +1,7 @@
 """Root cause and symptoms."""
 
-from controller.core.faults import Evidence, diagnose, diagnose_symptoms, evidence_of
+from controller.core.evidence import Evidence, evidence_of
+from controller.core.faults import diagnose, diagnose_symptoms
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
 
@@ -14,13 +15,19 @@ def exited(rank: int, at: float, *, signal: int | None = None, code: int | None 
     return evidence_of(observation, node=NodeId("n1"), at=at, observed_at=at)
 
 
-def raised(rank: int, at: float, *, is_in_collective: bool) -> Evidence:
+def raised(
+    rank: int,
+    at: float,
+    *,
+    is_in_collective: bool,
+    message: str = "Connection closed by peer\nsecond line",
+) -> Evidence:
     observation = RankRaised(
         task=TASK,
         generation=GENERATION,
         global_rank=rank,
         exception_type="RuntimeError",
-        message="Connection closed by peer\nsecond line",
+        message=message,
         traceback="",
         is_in_collective=is_in_collective,
         iteration=3,
@@ -48,11 +55,12 @@ def test_failed_collectives_alone_name_no_fault() -> None:
 
 def test_failed_collectives_that_stay_alone_are_named_in_the_end() -> None:
     diagnosis = diagnose_symptoms([raised(0, 1.0, is_in_collective=True)])
-    assert diagnosis.status == "other_software_error"
+    assert (diagnosis.status, diagnosis.severity) == ("connection_refused_or_reset", "SEV3")
 
 
 def test_an_exit_after_an_exception_of_the_same_rank_belongs_to_the_exception() -> None:
-    diagnosis = diagnose([exited(1, 1.0, code=1), raised(1, 1.1, is_in_collective=False)])
+    own = raised(1, 1.1, is_in_collective=False, message="index 7 is out of range")
+    diagnosis = diagnose([exited(1, 1.0, code=1), own])
     assert diagnosis is not None
     assert diagnosis.method == "exception propagation"
     assert diagnosis.status == "other_software_error"

@@ -212,14 +212,13 @@ def test_a_second_fault_while_ranks_park_costs_no_second_regroup(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_second_fault_while_the_generation_forms_leads_to_another(seed: int, victim: int) -> None:
+def test_a_second_fault_while_the_generation_forms_leads_to_another(seed: int) -> None:
     world = demo_world(seed)
     keeper = pids(world)[2]
     world.kill_rank("gpt-a", 1)
     world.run_until(lambda: task(world).generation == 2)
     world.run_until(lambda: all(rank.is_seen for rank in task(world).ranks.values()))
-    world.kill_rank("gpt-a", victim)
+    world.kill_rank("gpt-a", 0)
     trained(world, task(world).iteration + 4)
     assert task(world).generation == 3
     assert pids(world)[2] == keeper
@@ -468,9 +467,9 @@ def test_a_commit_that_its_reporter_did_not_live_to_tell_is_not_lost() -> None:
 
 def test_partial_results_are_not_tried_for_ever() -> None:
     world = demo_world()
-    for _ in range(3):
+    for victim in (1, 2, 1):
         generation = task(world).generation
-        world.kill_rank("gpt-a", 1)
+        world.kill_rank("gpt-a", victim)
         world.run_until(lambda: task(world).generation > generation)  # noqa: B023
         world.run_until(lambda: all(rank.is_seen for rank in task(world).ranks.values()))
     reuses = [dict(line.facts)["rung"] for _, line in world.announcements if line.kind == "regroup"]

@@ -282,10 +282,11 @@ def restarted_or_held(world: World, generation: int) -> bool:
 
 
 def test_a_task_that_never_recovers_is_handed_to_the_operator(world: World) -> None:
-    policy = world.machine.policy
-    for _ in range(policy.max_recoveries + 1):
+    victims = (0, 2, 1, 3)
+    assert len(victims) == world.machine.policy.max_recoveries + 1
+    for victim in victims:
         generation = task(world, A).generation
-        world.kill_rank("gpt-a", 0)
+        world.kill_rank("gpt-a", victim)
         world.run_until(partial(restarted_or_held, world, generation))
         if task(world, A).phase is not TaskPhase.HELD:
             world.run_until(lambda: len([r for r in task(world, A).ranks.values() if r.pid]) == 4)
@@ -294,6 +295,7 @@ def test_a_task_that_never_recovers_is_handed_to_the_operator(world: World) -> N
     world.post(PlanRequested("r1", "op"))
     assert world.answers[-1].is_ok
     world.run_until(lambda: running(world.machine))
+    world.run(world.now + 5.0)
     assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents)
 
 

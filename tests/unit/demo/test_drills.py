@@ -1,6 +1,7 @@
 """Drills: what the command line understands of them, and how each is carried out."""
 
 import asyncio
+import os
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,15 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.core.instructions import CarryOutDrill
-from controller.core.operators import NODE_DRILLS, RANK_DRILLS
-from controller.demo.drills import (
-    DRILLS,
-    DrillError,
-    LocalDrillGround,
-    ScheduledDrill,
-    parse_drill,
-)
+from controller.demo.drillground import LocalDrillGround
+from controller.demo.drills import OFFERED, DrillError, ScheduledDrill, parse_drill
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from profiles.drills.catalogue import DRILL_BY_KIND, DRILLS
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
 TASKS = {A: 4, B: 2}
@@ -36,12 +33,10 @@ def refusal(text: str, num_iterations: int | None = 30) -> str:
     return words.removeprefix(f"--drill {text}: ")
 
 
-def test_the_drills_on_offer_are_those_that_the_core_knows() -> None:
-    kinds_by_target = {
-        target: {d.kind for d in DRILLS if d.target == target} for target in ("rank", "node")
-    }
-    assert kinds_by_target == {"rank": RANK_DRILLS, "node": NODE_DRILLS}
-    assert all(drill.title and drill.expectation for drill in DRILLS)
+def test_what_can_not_be_run_yet_is_not_on_offer() -> None:
+    offered = {drill.kind for drill in OFFERED}
+    assert offered == {drill.kind for drill in DRILLS if not drill.obstacle}
+    assert all(drill.title and drill.expectation for drill in OFFERED)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +49,18 @@ def test_the_drills_on_offer_are_those_that_the_core_knows() -> None:
         ("lose-node@5:node=n2", ScheduledDrill("lose-node", 5, A, node=NODES[1])),
         ("kill-ssh@5:node=n1,task=gpt-b", ScheduledDrill("kill-ssh", 5, B, node=NODES[0])),
         ("kill-agent@5", ScheduledDrill("kill-agent", 5, A)),
+        (
+            "exception@5:rank=1,status=ecc_error",
+            ScheduledDrill("exception:status=ecc_error", 5, A, global_rank=1),
+        ),
+        (
+            "kernel-log@5:line=xid-79,node=n2",
+            ScheduledDrill("kernel-log:line=xid-79", 5, A, node=NODES[1]),
+        ),
+        (
+            "kernel-log@5:line=xid-31,rank=2",
+            ScheduledDrill("kernel-log:line=xid-31", 5, A, global_rank=2),
+        ),
     ],
 )
 def test_a_drill_is_read_and_the_first_task_is_the_default(
@@ -67,13 +74,16 @@ def test_a_run_without_an_end_takes_any_iteration() -> None:
 
 
 def test_a_drill_knows_what_it_breaks() -> None:
-    assert [parse(f"{drill.kind}@1").target for drill in DRILLS] == [d.target for d in DRILLS]
+    for drill in DRILLS:
+        if not drill.obstacle:
+            options = f":{'='.join(drill.option)}" if drill.option else ""
+            assert parse(f"{drill.family}@1{options}").target == drill.target
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "unknown drill ''; known: kill-rank, exception, lose-node, kill-agent, kill-ssh"),
+        ("", "unknown drill ''; known: kill-rank, exit-code, segfault, "),
         ("earthquake@3", "unknown drill 'earthquake'; known: "),
         ("kill-rank", "write kill-rank@ITERATION with an iteration of 1 or more"),
         ("kill-rank@", "write kill-rank@ITERATION"),
@@ -90,6 +100,12 @@ def test_a_drill_knows_what_it_breaks() -> None:
         ("lose-node@3:node=n9", "no node 'n9'; there are n1, n2"),
         ("kill-rank@3:node=n1", "'node=n1' is not one of task=..., rank=..."),
         ("lose-node@3:rank=1", "'rank=1' is not one of task=..., node=..."),
+        ("exception@3:status=boredom", "no status 'boredom'; there are illegal_memory_access, "),
+        ("exception@3:line=xid-79", "'line=xid-79' is not one of status=..., task=..., rank=..."),
+        ("kernel-log@3", "needs line=...; there are xid-48, "),
+        ("kernel-log@3:line=xid-79,rank=1", "'rank=1' is not one of line=..., task=..., node=..."),
+        ("nan@3", "needs times=...; there are 1, 2"),
+        ("kill-controller@3", "can't be run yet: "),
         ("kill-rank@3:rank", "'rank' is not one of"),
         ("kill-rank@3:rank=", "'rank=' is not one of"),
         ("kill-rank@3:rank=1,rank=2", "rank is given twice"),
@@ -105,6 +121,9 @@ def test_a_number_too_long_to_be_one_is_a_mistake_like_any_other() -> None:
     assert "rank must be 0 to 3" in refusal(f"kill-rank@3:rank={digits}")
 
 
+AT = ("n1", "gpt-a", 2, 3)
+
+
 class Breaker:
     """Notes what was broken; ranks and nodes alike."""
 
@@ -114,15 +133,29 @@ class Breaker:
         self.news = asyncio.Event()
 
     def inject(
-        self, node: NodeId, task: TaskId, generation: Generation, global_rank: int, *, kill: bool
+        self,
+        node: NodeId,
+        task: TaskId,
+        generation: Generation,
+        global_rank: int,
+        fault: RankFault,
     ) -> None:
-        self._note("kill" if kill else "raise", node, task, generation, global_rank)
+        self._note(fault, node, task, generation, global_rank)
 
     async def lose_node(self, node: NodeId) -> None:
         self._note("lose", node)
 
     async def cut_connections(self, node: NodeId) -> None:
         self._note("cut", node)
+
+    def freeze(self, node: NodeId, *, only_server: bool) -> None:
+        self._note("freeze", node, only_server)
+
+    def thaw(self, node: NodeId) -> None:
+        self._note("thaw", node)
+
+    def log_kernel(self, node: NodeId, text: str) -> None:
+        self._note("log", node, text)
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -134,7 +167,9 @@ class Breaker:
 
     @asynccontextmanager
     async def ground(self, agent_pid: int | None = None) -> AsyncIterator[LocalDrillGround]:
-        ground = LocalDrillGround(self, self, lambda _node: agent_pid, self.say)
+        ground = LocalDrillGround(
+            self, self, lambda _node: agent_pid, lambda _task, _rank: os.getpid(), self.say
+        )
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             task = group.create_task(ground.run())
             yield ground
@@ -150,8 +185,15 @@ def order(kind: str, *, has_rank: bool = False) -> CarryOutDrill:
 @pytest.mark.parametrize(
     ("drill", "what"),
     [
-        (order("kill-rank", has_rank=True), ("kill", "n1", "gpt-a", 2, 3)),
-        (order("exception", has_rank=True), ("raise", "n1", "gpt-a", 2, 3)),
+        (order("kill-rank", has_rank=True), (RankFault(kind="kill"), *AT)),
+        (order("exception", has_rank=True), (RankFault(kind="raise"), *AT)),
+        (
+            order("exception:status=ecc_error", has_rank=True),
+            (RankFault(kind="raise", status="ecc_error"), *AT),
+        ),
+        (order("nan:times=2", has_rank=True), (RankFault(kind="nan", count=2), *AT)),
+        (order("partition"), ("freeze", "n1", True)),
+        (order("freeze-node"), ("freeze", "n1", False)),
         (order("lose-node"), ("lose", "n1")),
         (order("kill-ssh"), ("cut", "n1")),
     ],
@@ -163,7 +205,37 @@ async def test_a_drill_breaks_the_named_thing(
     async with breaker.ground() as ground:
         ground.carry_out(drill)
         await breaker.news.wait()
-    assert breaker.broken == [what]
+    assert breaker.broken[0] == what
+    assert not breaker.said
+
+
+async def test_what_is_frozen_is_thawed_when_the_demo_ends() -> None:
+    breaker = Breaker()
+    async with breaker.ground() as ground:
+        ground.carry_out(order("freeze-node"))
+        await breaker.news.wait()
+    assert breaker.broken == [("freeze", "n1", False), ("thaw", "n1")]
+
+
+async def test_a_kernel_message_names_the_process_and_comes_before_its_exception() -> None:
+    breaker = Breaker()
+    async with breaker.ground() as ground:
+        ground.carry_out(order("kernel-log:line=xid-31", has_rank=True))
+        await breaker.news.wait()
+    (_, node, text), raised = breaker.broken
+    assert (node, raised) == ("n1", (RankFault(kind="raise", status="illegal_memory_access"), *AT))
+    assert f": 31, pid={os.getpid()}, name=" in str(text)
+
+
+@pytest.mark.parametrize("kind", [drill.kind for drill in DRILLS if not drill.obstacle])
+async def test_every_drill_on_offer_is_carried_out(kind: str) -> None:
+    breaker = Breaker()
+    if kind in {"kill-agent", "memory-kill"}:
+        pytest.skip("ends a real process; the next tests do that")
+    async with breaker.ground() as ground:
+        ground.carry_out(order(kind, has_rank=DRILL_BY_KIND[kind].target == "rank"))
+        await breaker.news.wait()
+    assert breaker.broken
     assert not breaker.said
 
 

@@ -51,7 +51,7 @@ def test_defaults_are_four_nodes_of_two_workers_that_wait_for_an_operator() -> N
     assert (plain.num_nodes, plain.workers_per_node) == (4, 2)
     assert [profile.name for profile in plain.profiles] == ["gpt-a", "gpt-b"]
     assert (plain.seed, plain.num_iterations, plain.data_path) == (1, None, "")
-    assert (plain.is_headless, plain.is_auto_heal, plain.is_json) == (False, False, False)
+    assert (plain.is_headless, plain.policy.is_auto_heal, plain.is_json) == (False, False, False)
     assert (plain.drills, plain.base_port, plain.sshd) == ([], None, "auto")
     assert (plain.event_log, plain.serve, plain.time_limit_s) == (None, None, None)
 
@@ -75,7 +75,7 @@ def test_everything_that_is_given_is_taken(tmp_path: Path) -> None:
     assert (given.num_nodes, given.workers_per_node, given.base_port) == (3, 5, 2200)
     assert (given.sshd, given.data_path, given.seed) == ("asyncssh", str(text), 7)
     assert (given.num_iterations, given.time_limit_s) == (9, 60.5)
-    assert given.is_auto_heal
+    assert given.policy.is_auto_heal
     assert given.is_headless
     assert given.is_json
     assert [profile.name for profile in given.profiles] == ["wide"]

@@ -97,3 +97,28 @@ def test_a_loss_that_is_odd_once_is_nothing_and_one_that_stays_is_a_fault() -> N
     assert classify_excerpt("\n".join([*steps, "step 4 | loss nan"])).status is Status.NAN_LOSS
     spike = [*steps, "step 4 | loss 41.0", "step 5 | loss 43.0"]
     assert classify_excerpt("\n".join(spike)).status is Status.NAN_LOSS
+
+
+def test_an_exception_that_training_survives_is_nothing() -> None:
+    survived = [_KEY_ERROR, "step 4 | loss 2.1", "step 5 | loss 2.0"]
+    assert classify_excerpt("\n".join(survived)).status is Status.NONE
+    ended = [*survived, _ABORTED]
+    assert classify_excerpt("\n".join(ended)).status is Status.OTHER_SOFTWARE_ERROR
+
+
+def test_a_timeout_beside_the_stack_of_a_rank_that_lives_is_a_hang() -> None:
+    stack = 'Thread 4411 (idle): "MainThread"\n    get (queue.py:171)'
+    assert classify_excerpt(f"{_TIMEOUT}\n{stack}").status is Status.TASK_HANG
+
+
+def test_a_loss_that_grows_from_next_to_nothing_has_not_left_its_level() -> None:
+    losses = [0.0001, 0.0002, 0.0009, 0.0031, 0.0102, 0.0144]
+    steps = [f"step {number} | loss {loss}" for number, loss in enumerate(losses)]
+    assert classify_excerpt("\n".join(steps)).status is Status.NONE
+
+
+def test_an_interrupt_from_the_keyboard_is_deliberate() -> None:
+    interrupted = 'Traceback (most recent call last):\n  File "/w/t.py", line 4\nKeyboardInterrupt'
+    assert classify_excerpt(interrupted).status is Status.NONE
+    cut_off = 'Traceback (most recent call last):\n  File "/w/t.py", line 4, in main'
+    assert classify_excerpt(cut_off).status is Status.OTHER_SOFTWARE_ERROR

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from nodeagent.outbox import MarkScope
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.protocol.codec import encode
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.local import Halt, RankHello, RankPulse, RankReport
 from nodeagent.protocol.messages import Report
@@ -33,6 +34,7 @@ BORN = RankKey(TASK, Generation(1), 0)
 
 @dataclass
 class Process:
+    pid: int = PID
     key: RankKey = BORN
     name: str = BORN.process(PID)
     num_reports: int = 0
@@ -186,10 +188,10 @@ async def test_request_reaches_the_process_whatever_it_calls_itself(desk: Desk) 
         desk.hub.join(PID, desk.process.rename(2, 1))
         desk.hub.halt(PID, halt(2))
         desk.hub.stop_at_boundary(PID)
-        assert desk.hub.raise_in(PID)
-        asked = ["join", "halt", "stop_at_boundary", "raise_in_rank"]
+        assert desk.hub.break_rank(PID, RankFault(kind="raise"))
+        asked = ["join", "halt", "stop_at_boundary", "break_rank"]
         assert await connection.report(1, 0) == asked
-    assert not desk.hub.raise_in(PID)
+    assert not desk.hub.break_rank(PID, RankFault(kind="raise"))
 
 
 async def test_hello_of_a_name_in_between_brings_no_second_join(desk: Desk) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from nodeagent.command_ranks import CommandRanks
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.probes.processes import read_stat
-from nodeagent.processes import RankProcesses
+from nodeagent.processes import RankProcesses, Witnesses
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankExited
 from nodeagent.rank_files import RankFiles
@@ -69,9 +70,10 @@ class Watch:
         async def drained(_pid: int) -> None:
             self.on_drain()
 
-        self.ranks = RankProcesses(
-            self.files, self.outbox, LeapingClock(), spawn, drained, self.causes
-        )
+        clock = LeapingClock()
+        commands = CommandRanks(self.files, self.outbox, clock)
+        witnesses = Witnesses(drained, self.causes, commands)
+        self.ranks = RankProcesses(self.files, self.outbox, clock, spawn, witnesses)
 
     def write(self, suffix: str, content: dict[str, object]) -> None:
         (self.files.directory / f"{STEM}{suffix}").write_text(json.dumps(content))

@@ -59,6 +59,7 @@ def test_the_demo_has_two_tasks_that_fill_four_nodes_of_two() -> None:
 def test_a_good_file_is_read_with_defaults(path: Path) -> None:
     path.write_text(GOOD)
     [profile] = load_task_profiles(path)
+    assert profile.model is not None
     assert profile.model.vocab_size == 256
     assert profile.checkpoint_interval == 5
     assert profile.throughput.flops_per_s(4) == 1.8e9
@@ -89,7 +90,7 @@ MISTAKES = {
         "weight = 1.5",
         "weight = 1.5\nzzz = 1",
         (
-            "task 'gpt': unknown key zzz; known: checkpoint_interval, iteration_floor_s,"
+            "task 'gpt': unknown key zzz; known: checkpoint_interval, command, iteration_floor_s,"
             " learning_rate, memory_interval, micro_batch_size, min_workers, model, name,"
             " num_micro_batches, program, shard_optimizer, throughput, weight, workers"
         ),

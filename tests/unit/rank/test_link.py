@@ -11,10 +11,11 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import (
+    BreakRank,
     FromRank,
-    RaiseInRank,
     RankHello,
     RankPulse,
     RankReport,
@@ -129,19 +130,20 @@ def test_of_pulses_only_the_newest_waits_for_an_agent(link: ControlLink, path: P
     agent.die()
 
 
-def test_requests_set_flags_and_a_raise_is_taken_once(link: ControlLink, path: Path) -> None:
+def test_requests_are_noted_and_a_drill_is_taken_once(link: ControlLink, path: Path) -> None:
     agent = Agent(path)
     agent.next()
-    assert (link.is_stop_requested, link.take_raise_request()) == (False, False)
+    assert (link.is_stop_requested, link.take_fault()) == (False, None)
     # The report's answer is sent last, so when it is in, so are the requests.
     link.report(saved(1))
     agent.next()
     agent.send(StopAtBoundary())
-    agent.send(RaiseInRank())
+    agent.send(BreakRank(fault=RankFault(kind="nan")))
+    agent.send(BreakRank(fault=RankFault(kind="raise")))
     agent.send(ReportStored(seq=1))
     assert link.wait_until_stored(10)
-    assert (link.is_stop_requested, link.take_raise_request()) == (True, True)
-    assert (link.is_stop_requested, link.take_raise_request()) == (True, False)
+    assert (link.is_stop_requested, link.take_fault()) == (True, RankFault(kind="raise"))
+    assert (link.is_stop_requested, link.take_fault()) == (True, None)
     agent.die()
 
 

@@ -24,10 +24,13 @@ from controller.core.events import (
     PlanRequested,
     StopCarriedOut,
     TimerFired,
+    UncordonRequested,
 )
 from controller.core.timers import (
     CapacityOverdue,
     HaltOverdue,
+    InspectionOverdue,
+    IterationOverdue,
     JudgeNode,
     PrepareOverdue,
     SettleIncident,
@@ -53,11 +56,13 @@ from nodeagent.protocol.observations import (
     RankDone,
     RankExited,
     RankHalted,
+    RankInspected,
     RankJoined,
     RankRaised,
     RankStarted,
 )
 from nodeagent.protocol.regroup import HeldCopy, Position, VoteResult
+from nodeagent.protocol.standing import Standing
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import Who, World
 
@@ -97,6 +102,14 @@ OBSERVATIONS: list[AnyObservation] = [
     ),
     CheckpointSaved(**WHO, iteration=5, duration_s=0.01, num_bytes=2**40),
     RankDone(**WHO, iteration=30, reason="finished"),
+    RankInspected(
+        **WHO, pid=7,
+        standing=Standing(
+            where="collective", place="wait (a.py:1)", collective="all_reduce in f (b.py:2)",
+            iteration=5, phase="vote", num_micro_batches=3, idle_s=0.25, stack="T:\n  f",
+            source="rank",
+        ),
+    ),
     NodeFinding(probe="disk", sign="disk_full", subject="/data", text="98 % full", value=0.98),
 ]  # fmt: skip
 TIMERS: list[Timer] = [
@@ -107,6 +120,8 @@ TIMERS: list[Timer] = [
     HaltOverdue(A, G2),
     CapacityOverdue(A, G2),
     PrepareOverdue(A, G2),
+    IterationOverdue(A, G2),
+    InspectionOverdue(A, G2),
 ]
 BODIES: list[EventBody] = [
     NodeAttached(N1, AgentId("n1-abcd"), 4711, (STATUS, STATUS)),
@@ -123,6 +138,7 @@ BODIES: list[EventBody] = [
     PlanApproved("r1", "op", "P-1", 2),
     PlanRejected("r2", "op", "P-1", 2, "not now"),
     PlanRequested("r3", "op"),
+    UncordonRequested("r6", "op", N1, is_forced=True),
     DrillRequested("r4", "op", "lose-node"),
     DrillRequested("r5", "op", "kill-rank", A, 3, N1),
 ]

@@ -1,0 +1,250 @@
+"""Naming the cause of an incident, and beginning its cure.
+
+The cause is named when all ranks of the task have parked, or after a moment, because the peers of a
+dead rank report before the rank's own node does. While a node of the task is out of contact nothing is
+named here: whether the node is lost comes first (``controller.core.nodes``). Failed collectives
+alone wait longer, for a cause to show.
+
+Which action cures it is chosen in ``controller.core.handling``. A *reattempt* is a new generation of
+the same processes, a *restart* one with a new process for the rank at fault, and a *reconfigure*
+isolates the node and asks for a plan. Recoveries that bring no iteration end in the operator's hands,
+and so do at once what no action would cure: settings that are refused, a loss that is not finite.
+"""
+
+from controller.core.evidence import Evidence
+from controller.core.faults import Diagnosis, diagnose, diagnose_symptoms
+from controller.core.handling import Action, Case, Cure, Handling, Occurrence, choose
+from controller.core.incidents import incident_of, open_incident, take_evidence
+from controller.core.isolation import isolate
+from controller.core.lifecycle import stop
+from controller.core.parking import awaited_ranks, halt, halt_limit_s
+from controller.core.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.state import ClusterState, Incident
+from controller.core.tasks import RankState, TaskState
+from controller.core.timers import HaltOverdue, SettleIncident
+from controller.core.turn import PlanRequest, Turn
+from nodeagent.protocol.ids import NodeId
+from profiles.faults.status import Severity, Status
+
+
+def settle(turn: Turn, incident: Incident) -> None:
+    """Time has passed: name the fault if it can be named by now, otherwise look again later."""
+    if incident.state is not IncidentState.DETECTED or incident.task is None:
+        return
+    task = turn.state.tasks[incident.task]
+    if task.parking and incident.covers.get(task.spec.task) == task.generation:
+        task.parking.is_settled = True
+    _try_to_name(turn, task, incident)
+    if incident.state is IncidentState.DETECTED:
+        is_blind = _is_partly_out_of_sight(turn, task)
+        pause_s = turn.policy.judge_interval_s if is_blind else turn.policy.settle_s
+        turn.set_timer(SettleIncident(incident.name), pause_s)
+
+
+def name_cause(turn: Turn, task: TaskState) -> bool:
+    """Name the fault that parked the task, if there is one; return False if that can't be yet."""
+    incident = incident_of(turn, task, task.generation)
+    if incident and incident.state is IncidentState.DETECTED:
+        _try_to_name(turn, task, incident)
+    return incident is None or incident.state is not IncidentState.DETECTED
+
+
+def _try_to_name(turn: Turn, task: TaskState, incident: Incident) -> None:
+    if _is_partly_out_of_sight(turn, task):
+        return
+    diagnosis = diagnose(incident.evidence)
+    if diagnosis is None and turn.at - incident.detected_at >= turn.policy.symptom_patience_s:
+        diagnosis = diagnose_symptoms(incident.evidence)
+    if diagnosis is not None:
+        _cure(turn, task, incident, diagnosis)
+
+
+def _is_partly_out_of_sight(turn: Turn, task: TaskState) -> bool:
+    return any(
+        turn.state.nodes[rank.worker.node].condition is NodeCondition.UNREACHABLE
+        for rank in task.ranks.values()
+    )
+
+
+def take_hangs(turn: Turn, task: TaskState) -> None:
+    """Ranks that have not parked in time hang: they are left out.
+
+    What had been named from failed collectives alone has its cause now.
+    """
+    for number in awaited_ranks(turn, task):
+        rank = task.ranks[number]
+        rank.is_broken = True
+        summary = f"rank {number} did not park: it hangs"
+        node, name = rank.worker.node, task.spec.task
+        take_evidence(turn, task, Evidence("hang", turn.at, turn.at, node, name, number, summary))
+    turn.set_timer(HaltOverdue(task.spec.task, task.generation), halt_limit_s(turn.policy, task))
+    incident = incident_of(turn, task, task.generation)
+    diagnosis = diagnose(incident.evidence) if incident else None
+    if incident and diagnosis and incident.action == "reattempt" and incident.is_open:
+        name_fault(turn, incident, diagnosis, Handling("restart"))
+
+
+def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: Handling) -> None:
+    """Write the diagnosis into the incident and announce it."""
+    root, action = diagnosis.root, handling.action
+    incident.status, incident.severity = diagnosis.status, diagnosis.severity
+    if action == "reconfigure":
+        incident.severity = Severity.SEV1
+    incident.method, incident.reason = diagnosis.method, diagnosis.reason
+    if handling.why:
+        incident.reason += f"; {handling.why}"
+    incident.node, incident.global_rank = root.node, root.global_rank
+    incident.fault_at = min(root.observed_at, incident.detected_at)
+    incident.action = action
+    incident.decided_at = turn.at
+    where = f" on {root.node}" if root.node else ""
+    turn.tell(
+        "error", "incident", incident.name,
+        f"{incident.severity} {diagnosis.status}{where}: {incident.reason}; action: {action}",
+        status=diagnosis.status.value, severity=str(incident.severity), task=incident.task,
+        node=root.node, rank=root.global_rank, action=action, method=diagnosis.method,
+        fault_at=incident.fault_at, detected_at=incident.detected_at,
+    )  # fmt: skip
+
+
+def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
+    is_over = incident.covers.get(task.spec.task) != task.generation
+    if is_over or not (task.can_regroup or task.phase is TaskPhase.STOPPING):
+        name_fault(turn, incident, diagnosis, Handling("restart"))  # a plan ended this generation
+        incident.act(turn.at)
+        return
+    task.num_recoveries += 1
+    reason = _why_hopeless(turn, task, diagnosis)
+    if reason:
+        _hold_task(turn, task, incident, diagnosis, reason)
+        return
+    root = diagnosis.root
+    is_known = diagnosis.is_local and root.global_rank is not None
+    rank = task.ranks.get(root.global_rank) if is_known and root.global_rank is not None else None
+    handling = handle(turn, incident, diagnosis, rank, task.last_cure)
+    task.last_cure = Cure(handling.action, rank.worker if rank else None)
+    if handling.action == "reconfigure":
+        assert root.node is not None, "only a node can be isolated"
+        name_fault(turn, incident, diagnosis, handling)
+        incident.become(IncidentState.DECIDED)
+        _exonerate(turn, task)
+        if diagnosis.severity is not Severity.SEV1:
+            task.suspects.append(root.node)
+        isolate(turn, turn.state.nodes[root.node], incident, handling.why or diagnosis.reason)
+        return
+    if handling.action == "restart" and rank is not None:
+        rank.is_broken = True
+    handling = Handling(_possible(task, handling.action), handling.why)
+    name_fault(turn, incident, diagnosis, handling)
+    incident.act(turn.at)
+    if task.can_regroup:
+        halt(turn, task, note=f"parks after {incident.name}")
+    else:
+        note = f"restart after {incident.name}"
+        stop(turn, task, is_graceful=False, intent=task.intent, note=note)
+
+
+def hand_over(turn: Turn, task: TaskState, evidence: Evidence) -> None:
+    """Open an incident that no recovery cures: it is the operator's, and the task trains on.
+
+    It covers no generation, so evidence of another fault is not taken for a part of it.
+    """
+    incident = open_incident(turn, task, evidence)
+    incident.covers = {}
+    diagnosis = diagnose([evidence])
+    assert diagnosis is not None, "what is handed over is conclusive"
+    name_fault(turn, incident, diagnosis, Handling("none"))
+    incident.become(IncidentState.HELD)
+
+
+def handle(
+    turn: Turn,
+    incident: Incident,
+    diagnosis: Diagnosis,
+    rank: RankState | None,
+    last: Cure | None,
+) -> Handling:
+    """Choose the action for a fault, and note the fault in the record of its node."""
+    root, state = diagnosis.root, turn.state
+    node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
+    worker = rank.worker if rank else None
+    incident.is_drill = is_drill(state, incident, root.node)
+    case = Case(
+        diagnosis=diagnosis,
+        at=turn.at,
+        worker=worker,
+        node=node.spec.node if node else None,
+        last=last,
+        record=node.record if node else (),
+        is_drill=incident.is_drill,
+        is_last_node=node is not None and _is_last(state, node.spec.node),
+    )
+    handling = choose(case, turn.policy)
+    if node is not None and (not incident.is_drill or turn.policy.counts_drills):
+        longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
+        node.record = [each for each in node.record if turn.at - each.at <= longest_s]
+        node.record.append(Occurrence(turn.at, diagnosis.status, worker))
+    return handling
+
+
+def is_drill(state: ClusterState, incident: Incident, node: NodeId | None) -> bool:
+    """Whether a drill explains a fault: the same rank or node, shortly before it was detected."""
+    limit_s = 60.0
+    return any(
+        0 <= incident.detected_at - drill.at <= limit_s
+        and (drill.node == node or (drill.task is not None and drill.task in incident.covers))
+        for drill in state.drills
+    )
+
+
+def _is_last(state: ClusterState, name: NodeId) -> bool:
+    return not any(node.is_in_service and node.spec.node != name for node in state.nodes.values())
+
+
+def _possible(task: TaskState, wanted: Action) -> Action:
+    """Return what becomes of a reattempt or restart, given which processes can go on."""
+    needs_process = bool(task.unsupported) or any(
+        rank.is_broken or not rank.is_alive for rank in task.ranks.values()
+    )
+    return "restart" if needs_process or wanted == "none" else "reattempt"
+
+
+def _why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | None:
+    """Return why no action is tried, in words for operators; None if one is."""
+    if diagnosis.is_refusal:
+        return "the task's settings are refused, and would be again: the task is held; mend them"
+    if diagnosis.status is Status.NAN_LOSS:
+        return (
+            "the loss is not finite, also when the iteration is run once more: nothing was"
+            " updated, and the task is held; look at data and learning rate, then propose a plan"
+        )
+    if task.num_recoveries > turn.policy.max_recoveries:
+        return (
+            f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"
+            " propose a plan to try again"
+        )
+    return None
+
+
+def _hold_task(
+    turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis, text: str
+) -> None:
+    name_fault(turn, incident, diagnosis, Handling("none"))
+    incident.become(IncidentState.HELD)
+    task.target = task.interim = None
+    stop(turn, task, is_graceful=False, intent="hold", note=text)
+    turn.tell("error", "held", task.spec.task, text)
+    _exonerate(turn, task)
+
+
+def _exonerate(turn: Turn, task: TaskState) -> None:
+    """The fault came back elsewhere: nodes that were isolated on suspicion of it return to service."""
+    for name in task.suspects:
+        node = turn.state.nodes[name]
+        node.isolated = ""
+        turn.tell(
+            "info", "uncordon", name,
+            f"back in service: the fault of {task.spec.task} came back on another node",
+        )  # fmt: skip
+        turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{name} is back in service"))
+    task.suspects.clear()

@@ -1,0 +1,206 @@
+"""Evidence of faults: what an observation says about what went wrong, in the statuses of the papers.
+
+When a rank dies its peers' collectives fail within milliseconds, so most of what is reported about
+a fault is echo. Evidence is *conclusive* where it can't be an echo: a process that ended, an
+exception of the program's own, a collective whose error names a broken device. It is a *symptom*
+where it can be one: a failed collective that names a broken connection, a timeout, or nothing.
+
+Which status the words of an exception, a log or the kernel mean is data (``profiles.faults``).
+"""
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, assert_never
+
+from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
+from profiles.faults.excerpt import classify_excerpt
+from profiles.faults.status import Status
+
+EvidenceKind = Literal[
+    "exit",
+    "exception",
+    "refusal",
+    "collective",
+    "launch",
+    "overdue",
+    "hang",
+    "numbers",
+    "contact",
+    "finding",
+]
+
+HARDWARE: Final = frozenset(
+    {
+        Status.ECC_ERROR,
+        Status.INVALID_DMA_MAPPING,
+        Status.NVLINK_ERROR,
+        Status.GPU_DRIVER_ERROR,
+    }
+)
+"""Statuses that name a broken device: they outweigh what programs say."""
+
+NETWORK: Final = frozenset(
+    {
+        Status.NCCL_TIMEOUT,
+        Status.LINK_FLAPPING,
+        Status.CONNECTION_REFUSED_OR_RESET,
+        Status.OTHER_NETWORK_ERROR,
+    }
+)
+"""Statuses of connections: the same words come from the peers of a rank that died."""
+
+_ECHOES: Final = NETWORK | {
+    Status.LOST_CONNECTION,
+    Status.OTHER_SOFTWARE_ERROR,
+    Status.EXITED_ABNORMALLY,
+    Status.TASK_HANG,
+    Status.NONE,
+}
+"""What a failed collective may say although the cause is elsewhere."""
+
+_STATUS_BY_KIND: Final[Mapping[EvidenceKind, Status]] = {
+    "exit": Status.EXITED_ABNORMALLY,
+    "exception": Status.OTHER_SOFTWARE_ERROR,
+    "refusal": Status.OTHER_SOFTWARE_ERROR,
+    "collective": Status.OTHER_SOFTWARE_ERROR,
+    "launch": Status.OTHER_SOFTWARE_ERROR,
+    "overdue": Status.TASK_HANG,
+    "hang": Status.TASK_HANG,
+    "numbers": Status.NAN_LOSS,
+    "contact": Status.LOST_CONNECTION,
+    "finding": Status.NONE,
+}
+_STATUS_BY_EXCEPTION: Final = {"NonFiniteLossError": Status.NAN_LOSS}
+"""Exceptions of the ranks' own code, whose names say it all."""
+
+_REFUSALS: Final = frozenset({"LaunchError", "ProgramError"})
+"""Exceptions by which a rank refuses the task's settings: they come again at every start."""
+
+_CATCHABLE_DEATHS: Final = frozenset({None, signal.SIGABRT, signal.SIGTERM})
+"""How a process ends that may have said why before; None is an exit code."""
+
+_SOURCE_PLACE: Final = re.compile(r"^\[[^]\s]+:\d+\] ")
+"""Where in its own C++ source a library raised: long, and of no use to operators."""
+
+_MAX_SUMMARY_CHARS: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One observation that speaks for a fault.
+
+    Attributes:
+        kind: What sort of trace it is.
+        at: When the controller learned of it.
+        observed_at: When it happened, as the node says.
+        node: Where.
+        task: Task of the rank, None for evidence about a whole node.
+        global_rank: Which rank, None for evidence about a whole node or task.
+        summary: One line for operators.
+        named: Status that its words name; None where the kind says it all.
+        detail: Traceback, stacks or lines of a log, for whoever looks closer.
+    """
+
+    kind: EvidenceKind
+    at: float
+    observed_at: float
+    node: NodeId | None
+    task: TaskId | None
+    global_rank: int | None
+    summary: str
+    named: Status | None = None
+    detail: str = ""
+
+    @property
+    def status(self) -> Status:
+        """What it speaks for."""
+        return _STATUS_BY_KIND[self.kind] if self.named is None else self.named
+
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether it can't be the echo of a peer's fault."""
+        return self.kind != "collective" or self.status not in _ECHOES
+
+
+def evidence_of(
+    observation: RankExited | RankRaised | LaunchFailed,
+    *,
+    node: NodeId,
+    at: float,
+    observed_at: float,
+) -> Evidence:
+    """Return ``observation`` as evidence of a fault."""
+    who = f"rank {observation.global_rank}"
+    kind: EvidenceKind
+    named: Status | None = None
+    detail = ""
+    match observation:
+        case RankExited():
+            kind, summary = "exit", f"{who} {_ending(observation)}"
+            named, detail = _named_at_exit(observation), observation.stderr_tail
+        case RankRaised():
+            kind, named, detail = _kind_of(observation), _named(observation), observation.traceback
+            first_line = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])
+            summary = f"{who} raised {observation.exception_type}: {first_line}"
+        case LaunchFailed():
+            kind, summary = "launch", f"{who} could not be started: {observation.reason}"
+        case _:
+            assert_never(observation)
+    return Evidence(
+        kind=kind,
+        at=at,
+        observed_at=observed_at,
+        node=node,
+        task=observation.task,
+        global_rank=observation.global_rank,
+        summary=summary[:_MAX_SUMMARY_CHARS],
+        named=named,
+        detail=detail,
+    )
+
+
+def _kind_of(raised: RankRaised) -> EvidenceKind:
+    if raised.is_in_collective:
+        return "collective"
+    return "refusal" if raised.exception_type in _REFUSALS else "exception"
+
+
+def _named(raised: RankRaised) -> Status:
+    """Return the status of an exception; a wrapped one counts where it says more."""
+    if own := _STATUS_BY_EXCEPTION.get(raised.exception_type):
+        return own
+    status = classify_excerpt(f"{raised.exception_type}: {raised.message}").status
+    if status in {Status.NONE, Status.OTHER_SOFTWARE_ERROR}:
+        inner = classify_excerpt(raised.traceback).status
+        if inner not in _ECHOES:
+            return inner
+        return Status.OTHER_SOFTWARE_ERROR
+    return status
+
+
+def _named_at_exit(exited: RankExited) -> Status | None:
+    """Return what the last words of a process name; a signal that leaves no time for any says all.
+
+    What it says about connections may be years old, or of another fault, and never explains a death.
+    """
+    if exited.signal not in _CATCHABLE_DEATHS or not exited.stderr_tail:
+        return None
+    status = classify_excerpt(exited.stderr_tail).status
+    return None if status in _ECHOES - {Status.OTHER_SOFTWARE_ERROR} else status
+
+
+def _ending(observation: RankExited) -> str:
+    if observation.is_out_of_memory:
+        return "was killed by the kernel for memory"
+    if observation.signal is not None:
+        try:
+            name = signal.Signals(observation.signal).name
+        except ValueError:
+            name = f"signal {observation.signal}"
+        return f"was ended by {name}" + (" and dumped core" if observation.is_core_dumped else "")
+    if observation.exit_code is None:
+        return "is gone; its exit status is not known"
+    return f"exited with {observation.exit_code}"

@@ -1,0 +1,162 @@
+"""What is done about a named fault: the cheapest action that may cure it, and when that is not enough.
+
+The paper's three actions: SEV3 is tried again in place (*reattempt*), SEV2 gets its process anew
+(*restart*), SEV1 takes the node out and divides what is left (*reconfigure*). A cure that was followed
+by the same fault, before an iteration was committed, did not help: the next stronger one follows.
+What keeps coming back at one place over a longer time is handled as SEV1 too, see ``Record``.
+
+Faults of a drill are cured like any other, but do not speak against the node. Pure functions: what
+they decide is carried out in ``controller.core.incidents``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from controller.core.evidence import NETWORK
+from controller.core.faults import Diagnosis
+from controller.core.placement import Worker
+from controller.core.policy import Policy
+from nodeagent.protocol.ids import NodeId
+from profiles.faults.status import Severity, Status
+
+Action = Literal["none", "reattempt", "restart", "reconfigure"]
+
+_ACTION: Final[dict[Severity, Action]] = {
+    Severity.NONE: "none",
+    Severity.SEV3: "reattempt",
+    Severity.SEV2: "restart",
+    Severity.SEV1: "reconfigure",
+}
+_STRONGER: Final[dict[Action, Action]] = {
+    "reattempt": "restart",
+    "restart": "reconfigure",
+    "reconfigure": "restart",  # on other workers by now: the node was not to blame alone
+    "none": "none",
+}
+_STRENGTH: Final[dict[Action, int]] = {"none": 0, "reattempt": 1, "restart": 2, "reconfigure": 3}
+_OF_THE_GPU: Final = frozenset({Status.CUDA_ERROR, Status.ILLEGAL_MEMORY_ACCESS})
+"""Faults that a GPU which is about to fail shows first."""
+
+
+def first_action(severity: Severity) -> Action:
+    """Return how faults of ``severity`` are handled at first."""
+    return _ACTION[severity]
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One fault that a node had.
+
+    Attributes:
+        at: When it was named, seconds since the controller's start.
+        status: What it was.
+        worker: Worker of the rank at fault; None for a fault of the node as a whole.
+    """
+
+    at: float
+    status: Status
+    worker: Worker | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """What was last done for a task, since its newest iteration.
+
+    Attributes:
+        action: What was done.
+        worker: Worker of the rank at fault; None if no rank was.
+    """
+
+    action: Action
+    worker: Worker | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fault to be handled.
+
+    Attributes:
+        diagnosis: Its name.
+        at: Now, seconds since the controller's start.
+        worker: Worker of the rank at fault, None for a fault of a node, or of nobody in particular.
+        node: Node at fault; None where none is to blame.
+        last: What was last done for the task, if it brought no new iteration.
+        record: Earlier faults of the node, without those of drills.
+        is_drill: Whether somebody broke it on purpose.
+        is_last_node: Whether no other node is in service.
+    """
+
+    diagnosis: Diagnosis
+    at: float
+    worker: Worker | None
+    node: NodeId | None
+    last: Cure | None = None
+    record: Sequence[Occurrence] = ()
+    is_drill: bool = False
+    is_last_node: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """What is done, and why more than its severity asks for; empty where it is just that."""
+
+    action: Action
+    why: str = ""
+
+
+def choose(case: Case, policy: Policy) -> Handling:
+    """Return what is done about a fault."""
+    handling = _escalated(case)
+    if handling.action != "reconfigure":
+        repeats = None if case.is_drill and not policy.counts_drills else _repeats(case, policy)
+        if repeats and case.node is not None:
+            handling = Handling("reconfigure", repeats)
+    if handling.action != "reconfigure" or case.diagnosis.severity is Severity.SEV1:
+        return handling
+    if case.node is None:
+        return Handling("restart", "no node is to blame, so none is isolated")
+    if case.is_last_node:
+        return Handling("restart", f"{handling.why}, but no other node is in service")
+    return handling
+
+
+def _escalated(case: Case) -> Handling:
+    action, last = _ACTION[case.diagnosis.severity], case.last
+    is_same_place = last is not None and (
+        last.worker is None or case.worker is None or last.worker == case.worker
+    )
+    if last is None or not is_same_place or _STRENGTH[action] > _STRENGTH[last.action]:
+        return Handling(action)
+    return Handling(_STRONGER[last.action], f"the {last.action} before brought no iteration")
+
+
+def _repeats(case: Case, policy: Policy) -> str | None:
+    """Return in words what the node has had too often, this time included; None if nothing."""
+    status = case.diagnosis.status
+    if status in NETWORK:
+        number = 1 + _count(case, policy.network_window_s, NETWORK)
+        if number >= policy.network_alerts:
+            return f"{number} network faults on {case.node} within {policy.network_window_s:.0f} s"
+        return None
+    if case.diagnosis.severity is not Severity.SEV2:
+        return None
+    if status in _OF_THE_GPU and case.worker is not None:
+        same = [each for each in case.record if each.worker == case.worker]
+        number = 1 + sum(
+            each.status in _OF_THE_GPU and case.at - each.at <= policy.restart_window_s
+            for each in same
+        )
+        if number >= policy.gpu_faults:
+            return (
+                f"{number} faults of GPU {case.worker.slot} on {case.node} within"
+                f" {policy.restart_window_s:.0f} s"
+            )
+    number = 1 + _count(case, policy.restart_window_s, frozenset(Status) - NETWORK)
+    if number >= policy.restarts:
+        return f"{number} restarts on {case.node} within {policy.restart_window_s:.0f} s"
+    return None
+
+
+def _count(case: Case, window_s: float, statuses: frozenset[Status]) -> int:
+    return sum(each.status in statuses and case.at - each.at <= window_s for each in case.record)

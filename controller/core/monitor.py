@@ -1,0 +1,199 @@
+"""Online statistical monitoring: a task that stalls, and who it waits for.
+
+Every committed iteration sets a timer for the next one (``controller.core.pace`` says how long). When
+it fires the task stalls, and before anybody is woken the agents are asked where its ranks stand.
+The answers name the culprits (``controller.core.hang``); they become evidence, and the recovery that
+handles every other fault replaces them. While a node of the task is out of contact nothing is
+concluded: its iterations may be going on unseen, and whether it is lost is judged elsewhere.
+
+What is only slow is in ``controller.core.slowness``, what trains nonsense in
+``controller.core.divergence``.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from controller.core.evidence import Evidence
+from controller.core.hang import Hang, find_hang
+from controller.core.incidents import take_evidence
+from controller.core.instructions import InspectRanks
+from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.slowness import note_lateness
+from controller.core.tasks import TaskState
+from controller.core.timers import InspectionOverdue, IterationOverdue
+from controller.core.turn import Turn
+from controller.core.watch import Inspection
+from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.observations import IterationCommitted, RankInspected
+from nodeagent.protocol.standing import MAX_STACK_CHARS
+from profiles.faults.status import Status
+
+_INSPECTION_GRACE_S: Final = 0.3
+"""For the way to the agents and back, beyond what they may take."""
+
+
+# --- progress ------------------------------------------------------------------------------
+
+
+def note_joined(turn: Turn, task: TaskState) -> None:
+    """All ranks of a generation have their state: from now on it should go on."""
+    task.watch.moved_at = turn.at
+    _expect_iteration(turn, task)
+
+
+def note_commit(
+    turn: Turn, task: TaskState, commit: IterationCommitted, observed_at: float
+) -> None:
+    """Take in that the generation has committed an iteration, and expect the next one."""
+    watch, spec = task.watch, task.spec
+    since, watch.committed_at = watch.committed_at, observed_at
+    duration_s = commit.duration_s if since is None else max(0.0, observed_at - since)
+    watch.pace.add(duration_s, is_long=spec.is_long(commit.iteration))
+    watch.moved_at, watch.inspection = turn.at, None
+    _expect_iteration(turn, task)
+    note_lateness(turn, task)
+
+
+def note_contact(turn: Turn, node: NodeId) -> None:
+    """A node is back in contact; what its ranks have done meanwhile is still on its way."""
+    for task in turn.state.tasks.values():
+        if task.is_active and task.watch.committed_at is not None and node in task.nodes:
+            task.watch.moved_at, task.watch.inspection = turn.at, None
+            _expect_iteration(turn, task)
+
+
+def _expect_iteration(turn: Turn, task: TaskState) -> None:
+    """Set the timer for the running iteration, if there is one to come."""
+    watch, spec = task.watch, task.spec
+    is_last = spec.num_iterations is not None and task.iteration >= spec.num_iterations
+    is_first_of_all = task.phase is TaskPhase.STARTING and watch.pace.average_s is None
+    if not task.is_active or is_last or is_first_of_all:
+        return
+    watch.iteration = max(task.newest_iteration, task.state_iteration)
+    limit_s = watch.pace.limit_s(turn.policy, is_long=spec.is_long(watch.iteration + 1))
+    if spec.is_command:
+        limit_s = max(limit_s, turn.policy.command_hang_s)
+    turn.set_timer(IterationOverdue(spec.task, task.generation), limit_s)
+
+
+# --- a task that stalls --------------------------------------------------------------------
+
+
+def take_timer(turn: Turn, task: TaskState, timer: IterationOverdue | InspectionOverdue) -> None:
+    """An iteration, or the looks at the ranks, should have come by now."""
+    if timer.generation != task.generation or not task.is_active:
+        return
+    inspection = task.watch.inspection
+    if isinstance(timer, IterationOverdue):
+        if inspection is None and not any(rank.done for rank in task.ranks.values()):
+            _take_overdue(turn, task, timer)
+    elif inspection is not None:
+        _conclude(turn, task, inspection)  # from what was seen
+
+
+def _take_overdue(turn: Turn, task: TaskState, timer: IterationOverdue) -> None:
+    """Have the ranks looked at, unless nobody can say that they stall."""
+    watch = task.watch
+    if not _is_in_sight(turn, task):
+        turn.set_timer(timer, turn.policy.judge_interval_s)
+    elif task.newest_iteration > watch.iteration:
+        watch.moved_at = turn.at  # seen in heartbeats alone: the report is on its way
+        _expect_iteration(turn, task)
+    else:
+        watch.inspection = Inspection(turn.at)
+        policy = turn.policy
+        turn.emit(
+            InspectRanks(
+                turn.cause,
+                timer.task,
+                timer.generation,
+                task.nodes,
+                answer_limit_s=policy.answer_limit_s,
+                limit_s=policy.inspection_limit_s,
+            )
+        )
+        limit_s = policy.inspection_limit_s + _INSPECTION_GRACE_S
+        turn.set_timer(InspectionOverdue(timer.task, timer.generation), limit_s)
+
+
+def _is_in_sight(turn: Turn, task: TaskState) -> bool:
+    nodes = (turn.state.nodes[name] for name in task.nodes)
+    return all(node.condition is NodeCondition.HEALTHY for node in nodes)
+
+
+def take_look(turn: Turn, task: TaskState, inspected: RankInspected) -> None:
+    """An agent tells where a rank stands; conclude once all have been seen."""
+    inspection = task.watch.inspection
+    if inspection is None or not task.is_active:
+        return
+    inspection.standings[inspected.global_rank] = inspected.standing
+    if inspection.standings.keys() >= task.living_ranks.keys():
+        _conclude(turn, task, inspection)
+
+
+def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
+    task.watch.inspection = None
+    hang = _judge(turn, task, inspection)
+    if hang is None:
+        turn.set_timer(
+            IterationOverdue(task.spec.task, task.generation), task.watch.pace.average_s or 1.0
+        )
+        return
+    task.watch.pace.note_hang()
+    for number in hang.reasons:
+        task.ranks[number].is_broken = True
+    stalled_s = turn.at - task.watch.moved_at
+    turn.tell(
+        "warning", "stall", task.spec.task,
+        f"no iteration for {stalled_s:.2f} s: {hang.summary}",
+        stalled_s=stalled_s, culprits=", ".join(map(str, sorted(hang.reasons))),
+        looked_s=turn.at - inspection.since,
+    )  # fmt: skip
+    for evidence in _evidence(turn, task, inspection, hang):
+        take_evidence(turn, task, evidence)
+
+
+def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
+    assert task.layout is not None
+    pace = task.watch.pace
+    limit_s = pace.limit_s(turn.policy, is_long=task.spec.is_long(task.watch.iteration + 1))
+    is_over = turn.at - task.watch.moved_at >= turn.policy.slow_factor * limit_s
+    patience_s = 0.0 if is_over else pace.average_s or limit_s
+    return find_hang(
+        inspection.standings,
+        task.layout,
+        patience_s=patience_s,
+        is_complete=inspection.standings.keys() >= task.living_ranks.keys(),
+    )
+
+
+def _evidence(
+    turn: Turn, task: TaskState, inspection: Inspection, hang: Hang
+) -> Iterable[Evidence]:
+    name = task.spec.task
+    for number, reason in sorted(hang.reasons.items()):
+        standing = inspection.standings[number]
+        idle_s = standing.idle_s
+        yield Evidence(
+            kind="hang",
+            at=turn.at,
+            observed_at=task.watch.moved_at if idle_s is None else max(0.0, turn.at - idle_s),
+            node=task.ranks[number].worker.node,
+            task=name,
+            global_rank=number,
+            summary=f"rank {number} hangs: {reason}; {hang.summary}",
+            detail=standing.stack,
+        )
+    if not hang.reasons:
+        stacks = [f"rank {n}:\n{one.stack}" for n, one in sorted(inspection.standings.items())]
+        yield Evidence(
+            kind="hang",
+            at=turn.at,
+            observed_at=task.watch.moved_at,
+            node=None,
+            task=name,
+            global_rank=None,
+            summary=f"a collective does not end: {hang.summary}, and no rank is missing there",
+            named=Status.NCCL_TIMEOUT,
+            detail="\n".join(stacks)[:MAX_STACK_CHARS],
+        )

@@ -1,0 +1,42 @@
+"""What the core remembers of a task to notice that it stalls, gets slow, or trains nonsense."""
+
+from dataclasses import dataclass, field
+
+from controller.core.pace import Pace
+from controller.core.spikes import Levels
+from nodeagent.protocol.standing import Standing
+
+
+@dataclass(slots=True)
+class Inspection:
+    """The agents have been asked where the ranks stand."""
+
+    since: float
+    standings: dict[int, Standing] = field(default_factory=dict)
+    """What they have answered, by global rank."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """One task under watch. What is about a generation is begun anew with each."""
+
+    pace: Pace = field(default_factory=Pace)
+    levels: Levels = field(default_factory=Levels)
+    committed_at: float | None = None
+    """When the newest iteration of the generation was committed, by the clock of its node."""
+    moved_at: float = 0.0
+    """When the generation was last known to go on."""
+    iteration: int = 0
+    """Newest iteration that any rank was known to have finished then."""
+    inspection: Inspection | None = None
+    is_late: bool = False
+    """Operators were told that iterations take too long, and not yet that this is over."""
+    stragglers: set[int] = field(default_factory=set)
+    """Ranks that operators were told of."""
+
+    def begin(self, now: float, scale: float | None) -> None:
+        """Begin a generation; see ``Pace.begin``."""
+        self.pace.begin(scale)
+        self.committed_at, self.moved_at = None, now
+        self.inspection = None
+        self.stragglers.clear()

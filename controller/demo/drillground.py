@@ -1,0 +1,179 @@
+"""Carries drills out on the local cluster. What each one breaks, the catalogue says in words."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from controller.core.instructions import CarryOutDrill
+from controller.demo.errors import DemoError
+from controller.demo.memorylimit import kill_for_memory
+from controller.demo.rankfaults import fault_of
+from nodeagent.protocol.drills import RankFault
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from profiles.drills.catalogue import DRILL_BY_KIND
+from profiles.drills.drill import Drill
+from profiles.drills.kernel import KERNEL_MESSAGES, LINK_FLAP, OOM_KILL
+
+FREEZE_S: Final = 15.0
+PARTITION_S: Final = 8.0
+_FLAP_PAUSE_S: Final = 0.5
+
+
+class RankInjector(Protocol):
+    """Breaks ranks through their agents."""
+
+    def inject(
+        self,
+        node: NodeId,
+        task: TaskId,
+        generation: Generation,
+        global_rank: int,
+        fault: RankFault,
+    ) -> None:
+        """Stage a fault in a rank."""
+        ...
+
+
+class NodeBreaker(Protocol):
+    """Breaks nodes of the local cluster."""
+
+    async def lose_node(self, node: NodeId) -> None:
+        """End every process of the node at once."""
+        ...
+
+    async def cut_connections(self, node: NodeId) -> None:
+        """End the node's SSH sessions."""
+        ...
+
+    def freeze(self, node: NodeId, *, only_server: bool) -> None:
+        """Stop every process of the node, or its SSH server alone."""
+        ...
+
+    def thaw(self, node: NodeId) -> None:
+        """Let every process of the node go on."""
+        ...
+
+    def log_kernel(self, node: NodeId, text: str) -> None:
+        """Append lines to the node's kernel log."""
+        ...
+
+
+class LocalDrillGround:
+    """Carries drills out on the local cluster, each on its own. ``run`` serves them.
+
+    Args:
+        ranks: Breaks ranks.
+        nodes: Breaks nodes.
+        agent_pid: Returns the process of a node's agent, if it has one.
+        rank_pid: Returns the process of a rank, if it has one.
+        say: Takes a line about a drill that can't be carried out.
+    """
+
+    def __init__(
+        self,
+        ranks: RankInjector,
+        nodes: NodeBreaker,
+        agent_pid: Callable[[NodeId], int | None],
+        rank_pid: Callable[[TaskId, int], int | None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._ranks = ranks
+        self._nodes = nodes
+        self._agent_pid = agent_pid
+        self._rank_pid = rank_pid
+        self._say = say
+        self._queue: asyncio.Queue[CarryOutDrill] = asyncio.Queue()
+
+    def carry_out(self, drill: CarryOutDrill) -> None:
+        """Break the named thing, very soon."""
+        self._queue.put_nowait(drill)
+
+    async def run(self) -> None:
+        """Serve drills until cancelled; some of them take their time."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                group.create_task(self._break(await self._queue.get()))
+
+    async def _break(self, order: CarryOutDrill) -> None:
+        drill = DRILL_BY_KIND.get(order.drill)
+        if drill is None or drill.obstacle:
+            self._say(f"drill {order.drill} can't be run here")
+            return
+        try:
+            if drill.target == "rank":
+                await self._break_rank(drill, order)
+            else:
+                await self._break_node(drill, order.node)
+        except (DemoError, OSError) as error:
+            self._say(f"drill {drill.kind} on {order.node} failed: {error}")
+
+    async def _break_rank(self, drill: Drill, order: CarryOutDrill) -> None:
+        assert order.task is not None
+        assert order.generation is not None
+        assert order.global_rank is not None
+        words = ""
+        if drill.family == "memory-kill":
+            words = OOM_KILL
+        elif drill.family == "kernel-log" and drill.option:
+            words = KERNEL_MESSAGES[drill.option[1]].text
+        if words:
+            pid = self._rank_pid(order.task, order.global_rank)
+            if pid is None:
+                self._say(f"drill {drill.kind}: rank {order.global_rank} has no process")
+                return
+            name = _name_of(pid)
+            self._nodes.log_kernel(order.node, words.format(pid=pid, name=name))
+            if drill.family == "memory-kill" and await kill_for_memory(pid):
+                return
+        self._ranks.inject(
+            order.node, order.task, order.generation, order.global_rank, fault_of(drill)
+        )
+
+    async def _break_node(self, drill: Drill, node: NodeId) -> None:
+        match drill.family:
+            case "kernel-log" if drill.option:
+                self._nodes.log_kernel(node, KERNEL_MESSAGES[drill.option[1]].text)
+            case "link-flap":
+                self._nodes.log_kernel(node, LINK_FLAP)
+                await asyncio.sleep(_FLAP_PAUSE_S)
+                self._nodes.log_kernel(node, LINK_FLAP)
+            case "lose-node":
+                await self._nodes.lose_node(node)
+            case "freeze-node":
+                await self._freeze(node, FREEZE_S, only_server=False)
+            case "partition":
+                await self._freeze(node, PARTITION_S, only_server=True)
+            case "kill-ssh":
+                await self._nodes.cut_connections(node)
+            case "kill-agent":
+                self._kill_agent(node)
+            case family:
+                raise DemoError(f"nobody knows how to carry out {family}")
+
+    async def _freeze(self, node: NodeId, duration_s: float, *, only_server: bool) -> None:
+        self._nodes.freeze(node, only_server=only_server)
+        try:
+            await asyncio.sleep(duration_s)
+        finally:
+            self._nodes.thaw(node)
+
+    def _kill_agent(self, node: NodeId) -> None:
+        pid = self._agent_pid(node)
+        try:
+            descriptor = os.pidfd_open(pid) if pid else -1
+        except ProcessLookupError:
+            descriptor = -1
+        if descriptor < 0:
+            self._say(f"drill kill-agent: {node} has no living agent")
+            return
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
+
+
+def _name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()

@@ -1,0 +1,220 @@
+"""One row of the matrix: what a drill was expected to show, what it showed, and where they differ.
+
+Pure: a row is made from the incidents and announcements that the controller published.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from controller.api.views import IncidentState, IncidentView
+from nodeagent.protocol.ids import NodeId, TaskId
+from profiles.drills.drill import Drill
+
+NOTHING: Final = "none"
+_METHOD_BY_NOTICE: Final = {
+    "straggler": "online statistical monitoring",
+    "unreachable": "node health monitoring",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """What a drill hit; ``global_rank`` is None where it was a node."""
+
+    node: NodeId
+    task: TaskId | None = None
+    global_rank: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The target in words."""
+        if self.global_rank is None:
+            return self.node
+        return f"rank {self.global_rank} of {self.task} on {self.node}"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that operators were told of without an incident, ``after_s`` after the drill."""
+
+    kind: str
+    after_s: float
+    task: str | None
+    node: str | None
+    global_rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of a drill. Times are seconds from the moment it was carried out.
+
+    Attributes:
+        status: Of the incident, or the kind of the notice; ``none`` where there was neither.
+        severity: Of the incident.
+        method: Of the incident; empty without one.
+        action: Of the incident.
+        culprit: Who was named, in words.
+        is_culprit_right: Whether that is what was hit, as exactly as expected.
+        ending: ``resolved``, ``held``, ``unharmed``, or what kept it from that.
+        detection_s: To the first evidence, or to the notice.
+        recovery_s: To the first iteration that was committed after it, where one was interrupted.
+        incidents: The names of all incidents that it opened, with their statuses.
+    """
+
+    status: str
+    severity: str
+    method: str
+    action: str
+    culprit: str
+    is_culprit_right: bool
+    ending: str
+    detection_s: float | None = None
+    recovery_s: float | None = None
+    incidents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A drill that was run. ``notes`` are what was said meanwhile about the drill itself."""
+
+    drill: Drill
+    struck: Struck
+    seen: Seen
+    notes: tuple[str, ...] = ()
+
+    @property
+    def disagreements(self) -> tuple[str, ...]:
+        """Where expectation and observation differ, each in words; empty where the row agrees."""
+        expected, seen = self.drill.expected, self.seen
+        found = [
+            f"{name}: {observed or NOTHING} instead of {wanted}"
+            for name, wanted, observed in (
+                ("status", expected.status, seen.status),
+                ("severity", expected.severity, seen.severity),
+                ("method", expected.method, seen.method),
+                ("action", expected.action, seen.action),
+                ("ending", expected.ending, seen.ending),
+            )
+            if wanted is not None and wanted != observed
+        ]
+        if not seen.is_culprit_right:
+            found.append(f"culprit: {seen.culprit or NOTHING} instead of {self.struck.name}")
+        if len(seen.incidents) > 1:
+            found.append(f"{len(seen.incidents)} incidents: {', '.join(seen.incidents)}")
+        return tuple(found)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether everything was seen as expected."""
+        return not self.disagreements
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """Return the row as ``unicron drill matrix --json`` prints it."""
+        expected, seen = self.drill.expected, self.seen
+        return {
+            "kind": self.drill.kind,
+            "struck": self.struck.name,
+            "expected": {
+                "status": expected.status,
+                "severity": expected.severity,
+                "method": expected.method,
+                "action": expected.action,
+                "culprit": expected.culprit,
+                "ending": expected.ending,
+            },
+            "observed": {
+                "status": seen.status,
+                "severity": seen.severity,
+                "method": seen.method or None,
+                "action": seen.action,
+                "culprit": seen.culprit or None,
+                "ending": seen.ending,
+            },
+            "detection_s": _rounded(seen.detection_s),
+            "recovery_s": _rounded(seen.recovery_s),
+            "incidents": list(seen.incidents),
+            "agrees": self.agrees,
+            "disagreements": list(self.disagreements),
+            "notes": list(self.notes),
+        }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def seen_of_incidents(
+    drill: Drill, struck: Struck, incidents: Sequence[IncidentView], struck_at: float
+) -> Seen:
+    """Return what ``incidents``, at least one, show of a drill; the one that names its target counts."""
+    primary = next((each for each in incidents if _is_right(drill, struck, each)), incidents[0])
+    endings = {IncidentState.RESOLVED: "resolved", IncidentState.HELD: "held"}
+    return Seen(
+        status=primary.status,
+        severity=primary.severity,
+        method=primary.method,
+        action=primary.action,
+        culprit=_culprit(primary.task, primary.node, primary.rank),
+        is_culprit_right=_is_right(drill, struck, primary),
+        ending=endings.get(primary.state, f"still {primary.state}"),
+        detection_s=primary.detected_at - struck_at,
+        recovery_s=primary.recovery_s,
+        incidents=tuple(f"{each.id} {each.status}" for each in incidents),
+    )
+
+
+def seen_without_incident(
+    drill: Drill, struck: Struck, notices: Sequence[Notice], *, stalled: str
+) -> Seen:
+    """Return what was seen of a drill that opened no incident.
+
+    Args:
+        drill: The drill.
+        struck: What it hit.
+        notices: What operators were told of meanwhile.
+        stalled: What does not go on, or was started anew; empty where training went on.
+    """
+    told = [each for each in notices if each.kind == drill.expected.status]
+    right = [each for each in told if _names(drill, struck, each)]
+    notice = next(iter(right or told), None)
+    ending = stalled or "unharmed"
+    if notice is None:
+        is_right = drill.expected.culprit == "none"
+        return Seen("none", "none", "", "none", "", is_culprit_right=is_right, ending=ending)
+    return Seen(
+        status=notice.kind,
+        severity="none",
+        method=_METHOD_BY_NOTICE.get(notice.kind, ""),
+        action="none",
+        culprit=_culprit(notice.task, notice.node, notice.global_rank),
+        is_culprit_right=bool(right),
+        ending=ending,
+        detection_s=notice.after_s,
+    )
+
+
+def _names(drill: Drill, struck: Struck, notice: Notice) -> bool:
+    if drill.expected.culprit == "node":
+        return notice.node == struck.node
+    return (notice.task, notice.global_rank) == (struck.task, struck.global_rank)
+
+
+def _is_right(drill: Drill, struck: Struck, incident: IncidentView) -> bool:
+    match drill.expected.culprit:
+        case "rank":
+            return (incident.task, incident.rank) == (struck.task, struck.global_rank)
+        case "node":
+            return incident.node == struck.node
+        case "task":
+            return incident.task == struck.task
+        case "none":
+            return False
+
+
+def _culprit(task: str | None, node: str | None, global_rank: int | None) -> str:
+    if global_rank is not None:
+        return f"rank {global_rank} of {task} on {node}"
+    return node or task or ""

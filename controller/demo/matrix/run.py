@@ -1,0 +1,108 @@
+"""Runs drills one after the other, on as few clusters as it takes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from controller.clock import SystemClock
+from controller.demo.cluster import LocalCluster
+from controller.demo.matrix.ear import Ear
+from controller.demo.matrix.row import Row
+from controller.demo.matrix.stage import NotCalmError, Stage
+from controller.demo.options import DemoOptions
+from controller.demo.session import Session
+from profiles.drills.drill import Drill
+
+Say = Callable[[str], None]
+
+
+@asynccontextmanager
+async def open_stage(options: DemoOptions, say: Say) -> AsyncIterator[Stage]:
+    """Bring up a cluster with training tasks and a controller that heals by itself.
+
+    Raises:
+        DemoError: The nodes can't be started.
+    """
+    clock, ear = SystemClock(), Ear()
+    async with LocalCluster.start(
+        options.num_nodes, options.workers_per_node, sshd=options.sshd, progress=say
+    ) as cluster:
+        session = Session(options, cluster, clock, ear)
+        ended = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(_serve(session, ended))
+            try:
+                yield Stage(session, cluster, ear, clock)
+            finally:
+                ended.set()
+            await running
+
+
+async def _serve(session: Session, ended: asyncio.Event) -> None:
+    async def script() -> None:
+        await ended.wait()
+
+    await session.run(script)
+
+
+class MatrixRun:
+    """Runs drills and keeps the rows.
+
+    Args:
+        options: The cluster and its tasks.
+        limit_s: No drill is begun after this.
+        say: Takes a line about how far it is.
+    """
+
+    def __init__(self, options: DemoOptions, limit_s: float, say: Say) -> None:
+        self._options = options
+        self._limit_s = limit_s
+        self._say = say
+        self._clock = SystemClock()
+        self.rows: list[Row] = []
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds since it was made."""
+        return self._clock.now()
+
+    async def run(self, drills: Sequence[Drill]) -> None:
+        """Run ``drills`` in their order; stops early when the time is up.
+
+        A cluster that can't be made whole after a drill is given up for a new one.
+
+        Raises:
+            DemoError: A cluster can't be started.
+            NotCalmError: A new cluster does not come to train.
+        """
+        waiting = list(drills)
+        while waiting and self._clock.now() < self._limit_s:
+            async with open_stage(self._options, self._say) as stage:
+                await stage.become_calm()
+                with suppress(NotCalmError):
+                    while waiting and self._clock.now() < self._limit_s:
+                        self._add(await stage.run(waiting.pop(0)), len(drills))
+                        if waiting:
+                            await self._mend(stage)
+
+    async def _mend(self, stage: Stage) -> None:
+        try:
+            await stage.become_calm()
+        except NotCalmError as error:
+            self._say(f"the cluster can't be made whole ({error}): a new one")
+            raise
+
+    def _add(self, row: Row, num_drills: int) -> None:
+        self.rows.append(row)
+        seen, verdict = row.seen, "agrees" if row.agrees else "DISAGREES"
+        times = ", ".join(
+            f"{name} {seconds:.2f} s"
+            for name, seconds in (("found", seen.detection_s), ("recovered", seen.recovery_s))
+            if seconds is not None
+        )
+        self._say(
+            f"{len(self.rows):>2}/{num_drills} {row.drill.kind}: {verdict}: {seen.severity}"
+            f" {seen.status}, {seen.action}, {seen.ending}{f'; {times}' if times else ''}"
+        )
+        for text in (*row.disagreements, *row.notes):
+            self._say(f"      {text}")

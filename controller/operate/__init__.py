@@ -1,0 +1,1 @@
+"""Commands to a running controller from the command line."""

@@ -1,0 +1,1 @@
+"""Settings that operators write: the policy, read from TOML and explained."""

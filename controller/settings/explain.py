@@ -1,0 +1,108 @@
+"""``unicron policy explain``: what is done about which fault, and why, in words and as JSON.
+
+Nothing here decides: the rows come from the same tables and functions as the controller's decisions.
+"""
+
+from dataclasses import asdict, fields
+from typing import Any
+
+from controller.core.handling import first_action
+from controller.core.policy import Policy
+from profiles.faults.catalogue import default_catalogue
+from profiles.faults.status import Severity, Status
+
+_ACTIONS = {
+    "reattempt": "the same processes regroup and finish the iteration",
+    "restart": "the process at fault is replaced, its peers go on and give it its state",
+    "reconfigure": "the node is isolated, and a plan divides what is left over all tasks",
+    "none": "nothing is done",
+}
+
+
+def statuses() -> list[dict[str, str]]:
+    """Return one row per status: its severity, the first action, and what it means."""
+    catalogue = default_catalogue()
+    order = list(Severity)
+    rows = [
+        {
+            "status": status.value,
+            "severity": catalogue.severity(status).value,
+            "action": first_action(catalogue.severity(status)),
+            "meaning": catalogue.statuses[status].meaning,
+        }
+        for status in Status
+        if status is not Status.NONE
+    ]
+    rows.sort(key=lambda row: order.index(Severity(row["severity"])))
+    for row in rows:
+        if row["status"] == Status.NAN_LOSS.value:
+            row["action"] = "none: the operator is asked"
+    return rows
+
+
+def rules(policy: Policy) -> list[str]:
+    """Return the rules beyond the severities, with the numbers of ``policy``."""
+    approval = (
+        "Plans are applied without asking."
+        if policy.is_auto_heal
+        else "Plans wait for an operator's approval; meanwhile a task goes on with the whole replicas"
+        " it has left."
+    )
+    drills = "count" if policy.counts_drills else "do not count"
+    return [
+        approval,
+        (
+            "A reattempt that is followed by a fault at the same place before an iteration is committed"
+            " is followed by a restart, and a restart by isolating the node. If the fault then comes"
+            " back on another node, the isolated one returns to service."
+        ),
+        (
+            f"{policy.network_alerts} network faults of one node within {policy.network_window_s:g} s"
+            " isolate it."
+        ),
+        (
+            f"{policy.restarts} faults of SEV2 on one node within {policy.restart_window_s:g} s isolate it;"
+            f" {policy.gpu_faults} CUDA errors or illegal memory accesses on one GPU do so too."
+        ),
+        "The last node in service is isolated for broken hardware alone.",
+        f"Faults made by drills {drills} against a node.",
+        f"What a node's probes find within {policy.correlation_s:g} s of a fault there belongs to it.",
+        (
+            f"After {policy.max_recoveries} recoveries of a task without a new iteration it is held until"
+            " an operator proposes a plan."
+        ),
+        (
+            "A loss or gradient that is not finite commits nothing: the iteration is run once more; if it"
+            " is not finite again the task is held, and the operator is asked."
+        ),
+        (
+            f"A node out of contact is presumed training. It is lost when no peer node finds its SSH port,"
+            f" after {policy.refusal_grace_s:g} s if the port refuses and nothing tells whether its ranks"
+            f" live, and after {policy.unreachable_limit_s:g} s if only its agent is out of reach while its"
+            " tasks suffer."
+        ),
+        "An isolated node comes back by `unicron uncordon` once its checks pass.",
+    ]
+
+
+def as_json(policy: Policy) -> dict[str, Any]:
+    """Return the whole explanation for programs."""
+    return {"statuses": statuses(), "rules": rules(policy), "policy": asdict(policy)}
+
+
+def actions() -> dict[str, str]:
+    """Return what each action does, weakest first."""
+    return dict(_ACTIONS)
+
+
+def settings_of(policy: Policy) -> list[tuple[str, str, bool]]:
+    """Return every setting: its name, its value, and whether it is the default."""
+    usual = Policy()
+    return [
+        (
+            field.name,
+            str(getattr(policy, field.name)),
+            getattr(policy, field.name) == getattr(usual, field.name),
+        )
+        for field in fields(policy)
+    ]

@@ -1,0 +1,85 @@
+"""The ``[policy]`` section of a settings file: what operators decide in advance.
+
+Every key is a field of ``controller.core.policy.Policy``; what is not given keeps its default. A
+mistake is one ``SettingsError`` that names the file, the key and what is allowed.
+"""
+
+import dataclasses
+import math
+import tomllib
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from controller.core.policy import Policy
+from controller.core.transitions import Step
+
+_FIELDS: Final = {field.name: field for field in dataclasses.fields(Policy)}
+_AT_LEAST_ONE: Final = frozenset({"network_alerts", "restarts", "gpu_faults"})
+_STEPS: Final = get_args(Step)
+
+
+class SettingsError(Exception):
+    """A settings file can't be used. The text is one line and names file, key and mend."""
+
+
+def load_policy(path: Path, *, is_auto_heal: bool | None = None) -> Policy:
+    """Return the policy of a settings file.
+
+    Args:
+        path: TOML, with a ``[policy]`` section or without.
+        is_auto_heal: Overrules the file's ``is_auto_heal`` where given.
+
+    Raises:
+        SettingsError: The file can't be read, or something in it is wrong.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: {(error.strerror or 'unreadable').lower()}") from error
+    except ValueError as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from error
+    if unknown := sorted(document.keys() - {"policy"}):
+        raise SettingsError(f"{path}: unknown section [{unknown[0]}]; there is [policy]")
+    section = document.get("policy", {})
+    if not isinstance(section, dict):
+        raise SettingsError(f"{path}: policy must be a section, [policy]")
+    values = {key: _checked(path, key, value) for key, value in section.items()}
+    if is_auto_heal is not None:
+        values["is_auto_heal"] = is_auto_heal
+    return Policy(**values)
+
+
+def _checked(path: Path, key: str, value: object) -> Any:  # noqa: ANN401 - of the field's type
+    place = f"{path}: policy.{key}"
+    if key not in _FIELDS:
+        raise SettingsError(f"{place}: unknown key; there are {', '.join(_FIELDS)}")
+    if key == "step_s":
+        return _checked_steps(place, value)
+    default = _FIELDS[key].default
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise SettingsError(f"{place}: {value!r} must be true or false")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingsError(f"{place}: {value!r} must be a number")
+    if isinstance(default, int):
+        least = 1 if key in _AT_LEAST_ONE else 0
+        if not isinstance(value, int) or value < least:
+            raise SettingsError(f"{place}: {value!r} must be a whole number of {least} or more")
+        return value
+    return _positive(place, value)
+
+
+def _checked_steps(place: str, value: object) -> dict[str, float]:
+    if not isinstance(value, dict) or not value.keys() <= set(_STEPS):
+        raise SettingsError(f"{place}: must give seconds for {', '.join(_STEPS)}")
+    given = {step: _positive(f"{place}.{step}", seconds) for step, seconds in value.items()}
+    return {**Policy().step_s, **given}
+
+
+def _positive(place: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingsError(f"{place}: {value!r} must be a number")
+    if not 0 < value < math.inf:
+        raise SettingsError(f"{place}: {value!r} must be above 0 and finite")
+    return float(value)

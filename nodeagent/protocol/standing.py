@@ -1,0 +1,50 @@
+"""Where a rank stands at this moment, as seen from inside or outside: what a hang is explained by.
+
+A rank that waits for others is inside a collective; the one that they wait for is not, or can't say
+where it is.
+"""
+
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from nodeagent.protocol.regroup import Phase
+
+Where = Literal[
+    "collective",  # it waits for other ranks
+    "computing",  # it is anywhere else in its program
+    "stopped",  # by a signal, or a debugger
+    "blocked",  # inside the kernel, and can't be interrupted
+    "no answer",  # it lives, and neither it nor anybody else says where it is
+]
+
+MAX_STACK_CHARS: Final = 8_000
+
+
+class Standing(BaseModel):
+    """Where a rank stands. Looking changes nothing: nobody is woken by it.
+
+    Attributes:
+        where: In a word.
+        place: Innermost frame of the training thread, for instance ``step (rank/iteration.py:12)``.
+        collective: What it waits in, and who called that; empty unless ``where`` is ``collective``.
+        iteration: The iteration that runs; None where only the stack is known.
+        phase: Phase of it.
+        num_micro_batches: Micro-batches of it that are done.
+        idle_s: Seconds since it last began a micro-batch, an iteration or a checkpoint.
+        stack: Stacks of its threads, the training thread first, each innermost frame first; at most
+            ``MAX_STACK_CHARS``.
+        source: Who told: the rank itself, its fault handler, ``py-spy``, or the kernel.
+    """
+
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+
+    where: Where
+    place: str = ""
+    collective: str = ""
+    iteration: int | None = None
+    phase: Phase | None = None
+    num_micro_batches: int = 0
+    idle_s: float | None = None
+    stack: str = ""
+    source: Literal["rank", "faulthandler", "py-spy", "kernel"]

@@ -1,0 +1,67 @@
+"""The report about an exception, from any program: without torch, which it may not have imported.
+
+A rank can't tell a peer's failure from its own: a collective that breaks because a peer died raises
+here too. It only states whether the exception came out of communication with others; the controller
+weighs that against what other ranks and nodes report.
+"""
+
+import traceback
+from typing import Final
+
+from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.observations import RankRaised
+from nodeagent.protocol.regroup import Position
+
+_MAX_TRACEBACK_CHARS: Final = 16_000
+_MAX_MESSAGE_CHARS: Final = 2_000
+_NUM_INNERMOST_FRAMES: Final = 4
+_COLLECTIVE_FILES: Final = ("/torch/distributed/", "/megatron/core/pipeline_parallel/p2p_")
+_COLLECTIVE_WORDS: Final = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
+
+
+def raised(
+    error: BaseException,
+    rank: tuple[TaskId, Generation, int],
+    iteration: int,
+    position: Position | None = None,
+    *,
+    is_in_collective: bool,
+) -> RankRaised:
+    """Return the report about ``error``. Long texts keep their end, where the cause stands.
+
+    Args:
+        error: The exception.
+        rank: Task, generation and global rank that it was raised in.
+        iteration: The iteration that was under way.
+        position: Where the rank stands; None if it can't take part in another generation.
+        is_in_collective: Whether it may be the echo of a peer's end.
+    """
+    task, generation, global_rank = rank
+    return RankRaised(
+        task=task,
+        generation=generation,
+        global_rank=global_rank,
+        exception_type=type(error).__name__,
+        message=str(error)[:_MAX_MESSAGE_CHARS],
+        traceback="".join(traceback.format_exception(error))[-_MAX_TRACEBACK_CHARS:],
+        is_in_collective=is_in_collective,
+        iteration=iteration,
+        position=position,
+    )
+
+
+def is_of_collective(error: BaseException) -> bool:
+    """Return whether ``error`` came out of communication with other ranks, as far as shows."""
+    if any(
+        base.__module__.startswith("torch") and base.__name__ == "DistError"
+        for base in type(error).__mro__
+    ):
+        return True
+    # A wrong argument raises inside torch.distributed too, but as ValueError or TypeError.
+    if not isinstance(error, (RuntimeError, OSError)):
+        return False
+    message = str(error).lower()
+    if any(word in message for word in _COLLECTIVE_WORDS):
+        return True
+    frames = traceback.extract_tb(error.__traceback__)[-_NUM_INNERMOST_FRAMES:]
+    return any(part in frame.filename for frame in frames for part in _COLLECTIVE_FILES)

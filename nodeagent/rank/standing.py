@@ -1,0 +1,53 @@
+"""Where this rank stands, told from beside its training thread.
+
+Two ways, for two kinds of trouble. ``look`` reads the stacks inside the process, from another thread:
+it needs the interpreter's lock, and gives names. ``allow_dumps`` has Python's fault handler write
+them to a file at a signal: that works while some extension holds the lock for ever. Neither changes
+what the training thread does.
+"""
+
+import faulthandler
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from nodeagent.detect.stacks import Frame, Thread, standing_of
+from nodeagent.protocol.standing import Standing
+
+DUMP_SIGNAL: Final = signal.SIGUSR2
+
+
+def look() -> Standing:
+    """Return where the main thread of this process stands; call it from another thread."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    main = threading.main_thread().ident
+    threads = [
+        Thread("training thread" if ident == main else names.get(ident, "a thread"), _frames(frame))
+        for ident, frame in sys._current_frames().items()  # noqa: SLF001 - documented, and has no other name
+    ]
+    standing = standing_of(threads, "rank")
+    assert standing is not None, "the main thread has frames for as long as the process lives"
+    return standing
+
+
+def allow_dumps(path: Path) -> None:
+    """Append the stacks of all threads to ``path`` at every ``DUMP_SIGNAL`` from now on.
+
+    Raises:
+        OSError: The file can't be made.
+    """
+    path.touch(mode=0o600)
+    # The handler writes to the descriptor, which lives as long as the process.
+    file = path.open("ab")
+    faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True, chain=False)
+
+
+def _frames(frame: FrameType | None) -> list[Frame]:
+    frames = []
+    while frame is not None:
+        frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return frames

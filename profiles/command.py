@@ -1,0 +1,65 @@
+"""A task that is any command, started in the manner of torchrun: one process per worker.
+
+The command is named here and nothing more. Its ranks meet through the environment (``RANK``,
+``WORLD_SIZE``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``), which the
+node's agent sets; it saves and loads its checkpoints itself.
+"""
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+SET_BY_AGENT: Final = frozenset(
+    {
+        "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+        "UNICRON_TASK", "UNICRON_GENERATION", "UNICRON_TASK_DIR", "UNICRON_RANKS_SOCKET",
+        "UNICRON_STATE_DIR",
+    }
+)  # fmt: skip
+"""Variables of the environment that every rank of a command gets."""
+
+
+def _is_word(word: str) -> str:
+    if "\0" in word:
+        raise ValueError("must not hold a NUL character")
+    return word
+
+
+def _is_program(argv: tuple[str, ...]) -> tuple[str, ...]:
+    if not argv or not argv[0]:
+        raise ValueError("must begin with a program")
+    return argv
+
+
+def _is_environment(environment: dict[str, str]) -> dict[str, str]:
+    for name in environment:
+        if not name or "=" in name:
+            raise ValueError(f"{name!r} can't be the name of a variable")
+        if name in SET_BY_AGENT:
+            raise ValueError(f"{name} is set by the agent, for each rank")
+    return environment
+
+
+Word = Annotated[str, AfterValidator(_is_word)]
+
+
+class Command(BaseModel):
+    """A command, run once per worker, without a shell.
+
+    Attributes:
+        argv: The program and its arguments. A program without a slash is looked up in ``PATH``, which
+            begins with the directory of the agent's own ``python``.
+        env: Added to the environment of every rank.
+        cwd: Directory that it is started in; it must be there on every node.
+        start_limit_s: Seconds from a start to the first iteration line, for a command that has
+            printed one before.
+        stop_limit_s: Seconds from SIGTERM to SIGKILL where it is stopped by a plan.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    argv: Annotated[tuple[Word, ...], AfterValidator(_is_program)]
+    env: Annotated[dict[Word, Word], AfterValidator(_is_environment)] = {}
+    cwd: Word = ""
+    start_limit_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
+    stop_limit_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)

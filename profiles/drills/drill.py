@@ -1,0 +1,88 @@
+"""What a drill is: a fault that can be staged without a GPU, and what should be seen of it.
+
+Names of statuses, severities, methods and actions are those of the paper (arXiv 2401.00134, table 1
+and section 4); ``straggler`` and ``unreachable`` are no faults but what operators are told instead.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Target = Literal["rank", "node", "controller"]
+Method = Literal[
+    "node health monitoring",
+    "process supervision",
+    "exception propagation",
+    "online statistical monitoring",
+]
+Action = Literal["none", "reattempt", "restart", "reconfigure"]
+Culprit = Literal["rank", "node", "task", "none"]
+Ending = Literal["resolved", "held", "unharmed"]
+"""``resolved``: cured, iterations are committed again. ``held``: the task waits for its operator.
+``unharmed``: training went on all the time, and no incident was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What should be seen of a drill.
+
+    Attributes:
+        status: Of the table of faults; ``straggler`` or ``unreachable`` where operators are only
+            told; ``none`` where nothing is to be seen.
+        severity: SEV1, SEV2 or SEV3; ``none`` where no incident is opened.
+        method: The detector that sees it as it is staged here; None where nobody needs to.
+        action: What cures it.
+        culprit: What is named: the very rank, its node, or its task as a whole.
+        ending: How it ends.
+    """
+
+    status: str
+    severity: Literal["SEV1", "SEV2", "SEV3", "none"]
+    method: Method | None
+    action: Action
+    culprit: Culprit
+    ending: Ending = "resolved"
+
+    @property
+    def sentence(self) -> str:
+        """The expectation in words, for operators."""
+        if self.severity == "none":
+            told = "nothing is reported" if self.status == "none" else f"{self.status} is told"
+            return f"{told}; training goes on"
+        is_held = self.ending == "held"
+        cures = {
+            "none": "the task is held and its operator asked"
+            if is_held
+            else "training is left alone",
+            "reattempt": "the same processes try again",
+            "restart": "a new process takes the rank, its peers go on",
+            "reconfigure": "the node is isolated and a plan divides what is left",
+        }
+        return f"{self.severity} {self.status}: {cures[self.action]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """One kind of drill.
+
+    Attributes:
+        family: Its name on the command line.
+        title: For menus.
+        breaks: What it breaks, and how: what is real about it and what is staged.
+        target: What it needs.
+        expected: What should be seen.
+        option: ``(key, value)`` that tells it from others of its family, if there are others.
+        obstacle: Why it can't be run yet; empty where it can.
+    """
+
+    family: str
+    title: str
+    breaks: str
+    target: Target
+    expected: Expectation
+    option: tuple[str, str] | None = None
+    obstacle: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Its name: ``FAMILY`` or ``FAMILY:key=value``."""
+        return f"{self.family}:{'='.join(self.option)}" if self.option else self.family

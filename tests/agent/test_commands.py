@@ -1,0 +1,349 @@
+"""Real agent process, real commands: their environment, log, exits and stops; and attached programs."""
+
+import json
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from controller.fleet.rendezvous import RendezvousTables
+from nodeagent.probes.processes import read_stat
+from nodeagent.protocol.drills import RankFault
+from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.messages import HaltRanks, InjectFault, StopRanks
+from nodeagent.protocol.observations import (
+    IterationCommitted,
+    LaunchFailed,
+    RankDone,
+    RankExited,
+    RankHalted,
+    RankRaised,
+    RankStarted,
+)
+from nodeagent.protocol.training import CommandPlace, RankLaunch
+from profiles.command import Command
+from profiles.layout import Layout
+from tests.fakes.node import AgentNode, FakeController, record_pids, until
+
+TASK = TaskId("mine")
+LINE = (
+    "print(f' iteration {i:8d}/{9:8d} | elapsed time per iteration (ms): 12.5 |'"
+    " f' lm loss: {1 / i:.6E} | grad norm: 0.500 |', flush=True)"
+)
+
+
+def launch(
+    code: str = "",
+    global_rank: int = 0,
+    generation: int = 1,
+    command: Command | None = None,
+    task_dir: Path | None = None,
+) -> RankLaunch:
+    """Return the launch of one of two local ranks that runs Python code."""
+    script = textwrap.dedent(code)
+    place = CommandPlace(
+        command=command or Command(argv=(sys.executable, "-c", script), env={"MINE": "yes"}),
+        local_rank=global_rank,
+        local_workers=(0, 1),
+        master_address="127.0.0.1",
+        task_dir=str(task_dir or ""),
+    )
+    return RankLaunch(
+        task=TASK,
+        generation=Generation(generation),
+        global_rank=global_rank,
+        worker=global_rank,
+        layout=Layout(dp=2),
+        command=place,
+    )
+
+
+@asynccontextmanager
+async def serving(node: AgentNode, tables: RendezvousTables[str]) -> AsyncIterator[FakeController]:
+    async with node.controller() as controller:
+        controller.tables = tables
+        yield controller
+
+
+@pytest.fixture
+async def controller(node: AgentNode) -> AsyncIterator[FakeController]:
+    async with serving(node, RendezvousTables()) as controller:
+        yield controller
+
+
+def iterations(controller: FakeController) -> list[int]:
+    return [each.iteration for each in controller.observed(IterationCommitted)]
+
+
+def is_alive(pid: int) -> bool:
+    stat = read_stat(pid)
+    return stat is not None and stat.is_alive
+
+
+def log(node: AgentNode, stem: str) -> str:
+    path = node.state_dir / "ranks" / f"{stem}.log"
+    return path.read_text() if path.exists() else ""
+
+
+SHOW_ENVIRONMENT = """
+    import json, os, pathlib
+    directory = pathlib.Path(os.environ["UNICRON_TASK_DIR"])
+    (directory / os.environ["RANK"]).write_text(json.dumps(dict(os.environ)))
+    print("no iteration | at all")
+"""
+
+
+async def test_ranks_get_torchruns_environment_and_one_port(
+    node: AgentNode, controller: FakeController, tmp_path: Path
+) -> None:
+    shared = tmp_path / "tasks" / "mine"
+    ranks = [launch(SHOW_ENVIRONMENT, number, task_dir=shared) for number in (1, 0)]
+    assert (await controller.start_ranks(*ranks)).error is None
+    await until(lambda: len(controller.observed(RankExited)) == 2, "both exits")
+    assert all(not started.warm for started in controller.observed(RankStarted))
+    first, second = (json.loads((shared / str(number)).read_text()) for number in (0, 1))
+    for number, environment in enumerate((first, second)):
+        assert environment["RANK"] == environment["LOCAL_RANK"] == str(number)
+        assert environment["WORLD_SIZE"] == environment["LOCAL_WORLD_SIZE"] == "2"
+        assert environment["MASTER_ADDR"] == "127.0.0.1"
+        assert environment["MINE"] == "yes"
+        assert (environment["UNICRON_TASK"], environment["UNICRON_GENERATION"]) == (TASK, "1")
+    assert first["MASTER_PORT"] == second["MASTER_PORT"]
+    assert 20_000 <= int(first["MASTER_PORT"]) <= 29_999
+    assert [each.reason for each in controller.observed(RankDone)] == ["finished"] * 2
+    assert [each.exit_code for each in controller.observed(RankExited)] == [0, 0]
+
+
+async def test_iterations_are_read_from_the_log_and_come_before_the_exit(
+    node: AgentNode, controller: FakeController
+) -> None:
+    code = f"""
+        import sys
+        for i in range(1, 6):
+            {LINE}
+        sys.exit("out of luck")
+    """
+    await controller.start_ranks(launch(code))
+    exited = await controller.first(RankExited)
+    assert exited.exit_code == 1
+    assert exited.stderr_tail.endswith("out of luck\n")
+    kinds = [report.observation.kind for report in controller.reports]
+    assert kinds == ["rank_started", *["iteration_committed"] * 5, "rank_exited"]
+    newest = controller.observed(IterationCommitted)[-1]
+    assert (newest.iteration, newest.loss, newest.duration_s) == (5, 0.2, 0.0125)
+    assert (newest.grad_norm, newest.num_tokens) == (0.5, 0)
+
+
+LIVE = f"""
+    import time
+    for i in range(1, 10**6):
+        {LINE}
+        time.sleep(0.02)
+"""
+
+
+async def test_heartbeats_tell_the_newest_iteration(
+    node: AgentNode, controller: FakeController
+) -> None:
+    await controller.start_ranks(launch(LIVE))
+    beat = await controller.heartbeat(lambda beat: any(rank.iteration > 2 for rank in beat.ranks))
+    assert beat.ranks[0].duration_s == 0.0125
+
+
+async def test_a_new_agent_goes_on_where_the_old_one_had_read_and_knows_the_exit(
+    node: AgentNode,
+) -> None:
+    tables: RendezvousTables[str] = RendezvousTables()
+    async with serving(node, tables) as controller:
+        await controller.start_ranks(launch(LIVE))
+        await until(lambda: len(iterations(controller)) > 5, "some iterations")
+        node.kill()
+        seen = iterations(controller)
+        last_seq = controller.reports[-1].seq
+    pid = record_pids(node)["mine.1.0"]
+    assert is_alive(pid)
+    await node.start()
+    os.kill(pid, signal.SIGSEGV)
+    async with node.controller(last_seq=last_seq) as controller:
+        exited = await controller.first(RankExited)
+        assert exited.signal == signal.SIGSEGV
+        both = seen + iterations(controller)
+        assert both == list(range(1, len(both) + 1)), "none is lost, none is told twice"
+
+
+async def test_what_a_killed_script_has_started_ends_with_it(
+    node: AgentNode, controller: FakeController
+) -> None:
+    command = Command(argv=("/bin/sh", "-c", "sleep 1000 & echo $! > child; wait"))
+    place = node.state_dir
+    command = command.model_copy(update={"cwd": str(place)})
+    await controller.start_ranks(launch(command=command))
+    await until(lambda: (place / "child").exists() and (place / "child").read_text() != "", "it")
+    child = int((place / "child").read_text())
+    assert is_alive(child)
+    kill = InjectFault(
+        command_id="kill",
+        task=TASK,
+        generation=Generation(1),
+        global_rank=0,
+        fault=RankFault(kind="kill"),
+    )
+    assert (await controller.do(kill)).error is None
+    exited = await controller.first(RankExited)
+    assert (exited.signal, exited.is_expected) == (signal.SIGKILL, False)
+    await until(lambda: not is_alive(child), "the end of the script's child")
+
+
+SAVES_ON_SIGTERM = """
+    import signal, sys, time
+    def save(*_):
+        print("saved", flush=True)
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, save)
+    print("ready", flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("is_graceful", [True, False])
+async def test_a_graceful_stop_is_a_sigterm(
+    node: AgentNode, controller: FakeController, *, is_graceful: bool
+) -> None:
+    await controller.start_ranks(launch(SAVES_ON_SIGTERM))
+    await until(lambda: "ready" in log(node, "mine.1.0"), "the program has begun")
+    stop = StopRanks(
+        command_id="stop", task=TASK, generation=Generation(1), is_graceful=is_graceful
+    )
+    assert (await controller.do(stop)).error is None
+    exited = await controller.first(RankExited)
+    assert exited.is_expected
+    assert (exited.exit_code, exited.signal) == ((0, None) if is_graceful else (None, 9))
+    assert ("saved" in exited.stderr_tail) is is_graceful
+    assert [each.reason for each in controller.observed(RankDone)] == ["stopped"] * is_graceful
+
+
+async def test_a_halt_is_answered_and_the_next_generation_ends_the_process(
+    node: AgentNode, controller: FakeController
+) -> None:
+    await controller.start_ranks(launch(LIVE))
+    await until(lambda: len(iterations(controller)) > 2, "some iterations")
+    halt = HaltRanks(command_id="halt", task=TASK, generation=Generation(1), broken=[1])
+    assert (await controller.do(halt)).error is None
+    halted = await controller.first(RankHalted)
+    assert not halted.position.has_state
+    await controller.start_ranks(launch(LIVE, generation=2), command_id="again")
+    exited = await controller.first(RankExited)
+    assert (exited.generation, exited.signal, exited.is_expected) == (1, signal.SIGKILL, True)
+    await until(lambda: "mine.2.0" in record_pids(node), "the next generation runs")
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (Command(argv=("no-such-program",)), "'no-such-program' is no program that can be run"),
+        (Command(argv=("python",), cwd="/no/such"), "there is no directory /no/such"),
+    ],
+)
+async def test_what_can_not_be_started_is_a_failed_launch_in_words(
+    controller: FakeController, command: Command, reason: str
+) -> None:
+    done = await controller.start_ranks(launch(command=command))
+    assert reason in (done.error or "")
+    assert reason in (await controller.first(LaunchFailed)).reason
+    assert not controller.observed(RankStarted)
+
+
+async def test_a_file_that_is_no_program_is_an_exit_in_words(
+    node: AgentNode, controller: FakeController
+) -> None:
+    path = node.state_dir / "broken"
+    path.write_bytes(b"\x7fELF and nothing more")
+    path.chmod(0o700)
+    await controller.start_ranks(launch(command=Command(argv=(str(path),))))
+    exited = await controller.first(RankExited)
+    assert exited.exit_code == 126
+    assert "can't be run" in exited.stderr_tail
+
+
+ATTACHED = """
+    import os, threading, time
+    from nodeagent.attach import attach
+    monitor = attach()
+    assert attach() is monitor and monitor.is_attached
+    for i in range(1, 4):
+        monitor.iteration(i, loss=1 / i, num_tokens=64)
+        print(f" iteration {i}/3 | lm loss: 7.0 |", flush=True)
+"""
+RAISES = ATTACHED + "    raise ValueError('a bad sample')\n"
+RAISES_IN_THREAD = ATTACHED + (
+    "    def work():\n        raise ValueError('a bad sample')\n"
+    "    threading.Thread(target=work).start()\n    time.sleep(1000)\n"
+)
+
+
+async def test_an_exception_of_an_attached_program_arrives_before_its_end(
+    controller: FakeController,
+) -> None:
+    await controller.start_ranks(launch(RAISES))
+    exited = await controller.first(RankExited)
+    kinds = [report.observation.kind for report in controller.reports]
+    assert kinds == ["rank_started", *["iteration_committed"] * 3, "rank_raised", "rank_exited"]
+    [raised] = controller.observed(RankRaised)
+    assert (raised.exception_type, raised.message) == ("ValueError", "a bad sample")
+    assert (raised.iteration, raised.is_in_collective) == (4, False)
+    assert "Traceback" in raised.traceback
+    assert "ValueError: a bad sample" in exited.stderr_tail, "the program's own hook still runs"
+    newest = controller.observed(IterationCommitted)[-1]
+    assert (newest.iteration, newest.loss, newest.num_tokens) == (3, 1 / 3, 64)
+
+
+async def test_an_exception_in_a_thread_arrives_while_the_process_lives(
+    node: AgentNode, controller: FakeController
+) -> None:
+    await controller.start_ranks(launch(RAISES_IN_THREAD))
+    assert (await controller.first(RankRaised)).message == "a bad sample"
+    assert is_alive(record_pids(node)["mine.1.0"])
+
+
+async def test_a_program_that_a_script_starts_may_attach(
+    node: AgentNode, controller: FakeController
+) -> None:
+    program = node.state_dir / "program.py"
+    program.write_text(textwrap.dedent(ATTACHED) + "import time; time.sleep(1000)\n")
+    script = f"{sys.executable} {program}; true"
+    await controller.start_ranks(launch(command=Command(argv=("/bin/sh", "-c", script))))
+    beat = await controller.heartbeat(lambda beat: any(rank.iteration == 3 for rank in beat.ranks))
+    assert beat.ranks[0].pid == record_pids(node)["mine.1.0"]
+    assert iterations(controller) == [1, 2, 3]
+
+
+async def test_a_drill_raises_in_an_attached_program(
+    node: AgentNode, controller: FakeController
+) -> None:
+    code = ATTACHED + "    while True:\n        monitor.iteration(4); time.sleep(0.02)\n"
+    await controller.start_ranks(launch(code, global_rank=1), launch(code))
+    await controller.heartbeat(lambda beat: [r.iteration for r in beat.ranks] == [4, 4])
+    drill = InjectFault(
+        command_id="raise",
+        task=TASK,
+        generation=Generation(1),
+        global_rank=1,
+        fault=RankFault(kind="raise"),
+    )
+    assert (await controller.do(drill)).error is None
+    raised = await controller.first(RankRaised)
+    assert (raised.global_rank, raised.exception_type) == (1, "DrillError")
+    assert {each.global_rank for each in controller.observed(IterationCommitted)} == {0}
+
+
+async def test_a_fatal_signal_leaves_the_stacks_in_the_log(controller: FakeController) -> None:
+    code = ATTACHED + "    import ctypes; ctypes.string_at(0)\n"
+    await controller.start_ranks(launch(code))
+    exited = await controller.first(RankExited)
+    assert exited.signal == signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in exited.stderr_tail

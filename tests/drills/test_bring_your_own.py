@@ -1,0 +1,93 @@
+"""The examples of commands and attached programs, end to end: they break, start anew, and go on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.demo_runs import DemoRun, run_demo
+
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(400)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SAVE_INTERVAL = 5
+
+
+def run_example(short_tmp: Path, log: Path, name: str, *drills: str) -> DemoRun:
+    words = [word for drill in drills for word in ("--drill", drill)]
+    cluster = ("--nodes", "2", "--workers-per-node", "1", "--iterations", "30")
+    tasks = ("--tasks", str(EXAMPLES / name / "tasks.toml"))
+    return run_demo(short_tmp, log, "--auto-heal", *tasks, *cluster, *words)
+
+
+@pytest.fixture(scope="module")
+def command(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
+    """A rank of the command is killed, then a node is lost."""
+    log = tmp_path_factory.mktemp("command") / "events.jsonl"
+    return run_example(short_tmp, log, "command", "kill-rank@8", "lose-node@18")
+
+
+@pytest.fixture(scope="module")
+def attached(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
+    """The attached program raises an exception in one rank."""
+    log = tmp_path_factory.mktemp("attached") / "events.jsonl"
+    return run_example(short_tmp, log, "attached", "exception@12")
+
+
+def incidents(run: DemoRun) -> list[Any]:
+    found: Any = run.outcome["incidents"]
+    return list(found)
+
+
+def iterations(run: DemoRun, generation: int) -> list[int]:
+    return [
+        int(str(event["iteration"]))
+        for event in run.of_kind("iteration")
+        if event["generation"] == generation
+    ]
+
+
+def check_that_each_generation_goes_on_from_a_checkpoint(run: DemoRun, num: int) -> None:
+    reached = 0
+    for generation in range(1, num + 1):
+        seen = iterations(run, generation)
+        assert seen == list(range(seen[0], seen[-1] + 1))
+        assert (seen[0] - 1) % SAVE_INTERVAL == 0
+        # The last lines of a node that was lost were seen by nobody; its checkpoints were saved.
+        assert abs(seen[0] - 1 - reached) <= SAVE_INTERVAL
+        reached = seen[-1]
+    assert reached >= 30
+
+
+def test_a_killed_rank_and_a_lost_node_cost_a_command_what_its_checkpoints_do_not_hold(
+    command: DemoRun,
+) -> None:
+    assert command.code == 0, command.stderr
+    killed, lost = incidents(command)
+    assert (killed["status"], killed["action"], killed["state"]) == (
+        "exited_abnormally", "restart", "resolved",
+    )  # fmt: skip
+    assert (lost["status"], lost["severity"], lost["state"]) == (
+        "lost_connection", "SEV1", "resolved",
+    )  # fmt: skip
+    check_that_each_generation_goes_on_from_a_checkpoint(command, 3)
+
+
+def test_a_command_is_shrunk_by_a_plan_to_a_size_that_it_lists(command: DemoRun) -> None:
+    sizes = [event["workers"] for event in command.of_kind("start")]
+    assert sizes == [2, 2, 1]
+
+
+def test_no_process_of_a_command_is_ever_used_again(command: DemoRun) -> None:
+    started = command.of_kind("rank_started")
+    assert len({event["pid"] for event in started}) == len(started) == 5
+    assert not any(event["is_warm"] for event in started)
+
+
+def test_an_exception_of_an_attached_program_is_told_by_itself(attached: DemoRun) -> None:
+    assert attached.code == 0, attached.stderr
+    [incident] = incidents(attached)
+    assert incident["method"] == "exception propagation"
+    assert "DrillError" in incident["reason"]
+    assert (incident["action"], incident["state"]) == ("restart", "resolved")
+    check_that_each_generation_goes_on_from_a_checkpoint(attached, 2)

@@ -1,0 +1,52 @@
+"""A few rows of the drill matrix, as a user runs them: real nodes, real ranks."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(300)]
+
+KINDS = ("kill-rank", "kill-agent", "nan:times=1")
+
+
+def drill(tmp: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "controller.cli", "drill", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp)},
+    )
+
+
+def test_rows_agree_with_what_is_expected(short_tmp: Path) -> None:
+    finished = drill(short_tmp, "matrix", "--json", "--only", *KINDS)
+    found: dict[str, Any] = json.loads(finished.stdout)
+    rows = {row["kind"]: row for row in found["rows"]}
+    assert tuple(rows) == KINDS
+    assert [row["disagreements"] for row in rows.values()] == [[], [], []], finished.stderr
+    assert finished.returncode == 0
+    killed = rows["kill-rank"]
+    assert killed["observed"]["action"] == "restart"
+    assert 0 < killed["detection_s"] < killed["recovery_s"]
+    assert not found["not_run"]
+
+
+def test_a_drill_that_can_not_be_run_is_named_and_nothing_is_started(short_tmp: Path) -> None:
+    finished = drill(short_tmp, "matrix", "--only", "kill-controller")
+    assert finished.returncode == 0
+    assert "not run" in finished.stdout
+    assert "0 of 0 rows agree" in finished.stdout
+
+
+def test_wrong_options_start_nothing(short_tmp: Path) -> None:
+    finished = drill(short_tmp, "matrix", "--only", "earthquake")
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("unicron drill: --only earthquake: unknown")
+    assert finished.stderr.count("\n") == 1

@@ -1,0 +1,104 @@
+"""One question to a controller from the command line, and whoever may be at the socket instead."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.api.server import ApiServer
+from controller.api.wire import API_VERSION, Command, Greeting, Reply, UncordonNode
+from controller.cli import main
+from tests.fakes import cluster_views
+
+
+@contextlib.asynccontextmanager
+async def controller(path: Path, reply: Reply, asked: list[Command]) -> AsyncIterator[None]:
+    """Serve the real API; answer everything with ``reply``."""
+
+    def take(command: Command) -> None:
+        asked.append(command)
+        server.answer(reply.model_copy(update={"request_id": command.request_id}))
+
+    server = ApiServer("demo", cluster_views.calm, take)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.run(path))
+        while not path.exists():  # noqa: ASYNC110, ASYNC240 - the task's first step
+            await asyncio.sleep(0)
+        yield
+        task.cancel()
+
+
+@pytest.mark.parametrize(("is_ok", "code"), [(True, 0), (False, 1)])
+async def test_uncordon_asks_and_prints_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_ok: bool, code: int
+) -> None:
+    path, asked = tmp_path / "api.sock", list[Command]()
+    reply = Reply(request_id="", is_ok=is_ok, code="unfit", message="n1 stays isolated")
+    words = ["uncordon", "n1", "--connect", str(path), "--force"]
+    async with controller(path, reply, asked):
+        assert await asyncio.to_thread(main, words) == code
+        printed = capsys.readouterr()
+        assert "n1 stays isolated" in (printed.out if is_ok else printed.err)
+        assert await asyncio.to_thread(main, [*words, "--json"]) == code
+        answer = json.loads(capsys.readouterr().out)
+        assert answer == {"is_ok": is_ok, "code": "unfit", "message": "n1 stays isolated"}
+    assert isinstance(asked[0], UncordonNode)
+    assert (asked[0].node, asked[0].is_forced) == ("n1", True)
+
+
+@contextlib.contextmanager
+def speaker(path: Path, says: bytes) -> Iterator[None]:
+    """Listen at ``path``, say something to whoever comes, and hang up."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(says)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("says", "error"),
+    [
+        (b"", "closed the connection without an answer"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "not a controller's socket"),
+        (
+            Greeting(version=API_VERSION + 1, cluster="x").model_dump_json().encode() + b"\n",
+            "speaks API version",
+        ),
+    ],
+)
+def test_whoever_is_no_controller_is_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: bytes, error: str
+) -> None:
+    path = tmp_path / "api.sock"
+    with speaker(path, says):
+        assert main(["uncordon", "n1", "--connect", str(path)]) == 2
+    printed = capsys.readouterr().err
+    assert error in printed
+    assert printed.count("\n") == 1
+
+
+def test_a_socket_that_is_missing_or_dead_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "api.sock"
+    assert main(["uncordon", "n1", "--connect", str(path)]) == 2
+    assert "there is no controller's socket" in capsys.readouterr().err
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert main(["uncordon", "n1", "--connect", str(path)]) == 2
+    assert "connection refused" in capsys.readouterr().err

@@ -1,0 +1,283 @@
+"""Tasks that are commands: when they run, when they are late, and what a fault does to them."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from controller.core.commands import NOT_IN_PROCESS
+from controller.core.events import (
+    ContactLost,
+    Event,
+    EventBody,
+    HaltCarriedOut,
+    HeartbeatReceived,
+    NodeAttached,
+    Observed,
+    PeerProbed,
+    TimerFired,
+)
+from controller.core.instructions import Announce, HaltRanks, Instruction, SetTimer, StartRanks
+from controller.core.machine import Machine
+from controller.core.phases import NodeCondition
+from controller.core.policy import Policy
+from controller.core.state import NodeSpec
+from controller.core.tasks import TaskSpec, TaskState
+from controller.core.timers import CommandLives, JudgeNode, SettleIncident, StartOverdue
+from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
+from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.observations import (
+    IterationCommitted,
+    RankDone,
+    RankExited,
+    RankHalted,
+    RankObservation,
+    RankStarted,
+)
+from nodeagent.protocol.regroup import Position
+from tests.fakes.clusters import table
+
+TASK = TaskId("mine")
+NODES = NodeId("n1"), NodeId("n2")
+POLICY = Policy(is_auto_heal=True, start_limit_s=50.0)
+InstructionT = TypeVar("InstructionT", bound=Instruction)
+
+
+class Cluster:
+    """Two nodes with a rank each, driven by hand."""
+
+    def __init__(self) -> None:
+        spec = TaskSpec(TASK, 1.0, 2, 2, table({2: 1.0}), 0.0, None, 1, is_command=True)
+        nodes = [NodeSpec(node, f"{node}:22", 1) for node in NODES]
+        self.machine = Machine(nodes, [replace(spec, start_limit_s=300.0)], POLICY)
+        self.instructions: list[Instruction] = []
+        self.now = 0.0
+        self._number = 0
+        for node in NODES:
+            self.post(NodeAttached(node, AgentId(f"{node}-a"), 7, ()))
+
+    @property
+    def task(self) -> TaskState:
+        return self.machine.state.tasks[TASK]
+
+    @property
+    def phase(self) -> str:
+        return self.task.phase.value
+
+    @property
+    def incident_states(self) -> list[str]:
+        return [incident.state.value for incident in self.machine.state.incidents]
+
+    def post(self, body: EventBody) -> list[Instruction]:
+        self._number += 1
+        found = self.machine.handle(Event(self._number, self.now, body))
+        self.instructions += found
+        return found
+
+    def observe(self, observation: RankObservation) -> list[Instruction]:
+        node = NODES[observation.global_rank]
+        return self.post(Observed(node, self._number, self.now, observation))
+
+    def of_kind(self, kind: type[InstructionT]) -> list[InstructionT]:
+        return [each for each in self.instructions if isinstance(each, kind)]
+
+    def fire(self, kind: type) -> None:
+        """Let the newest timer of a kind fire, when it is due."""
+        timers = [each for each in self.of_kind(SetTimer) if isinstance(each.timer, kind)]
+        self.now += timers[-1].after_s
+        self.post(TimerFired(timers[-1].timer))
+
+    def who(self, global_rank: int) -> tuple[TaskId, Generation, int]:
+        return TASK, self.task.generation, global_rank
+
+    def start(self) -> None:
+        """Both ranks have started."""
+        for number in (0, 1):
+            task, generation, _ = self.who(number)
+            self.observe(
+                RankStarted(
+                    task=task, generation=generation, global_rank=number, pid=9, warm=False,
+                    start_s=0.1,
+                )
+            )  # fmt: skip
+
+    def commit(self, iteration: int, global_rank: int = 1, loss: float | None = 1.0) -> None:
+        self.observe(
+            IterationCommitted(
+                task=TASK, generation=self.task.generation, global_rank=global_rank,
+                iteration=iteration, loss=loss, duration_s=0.5, num_tokens=0, grad_norm=None,
+            )
+        )  # fmt: skip
+
+    def exit(
+        self, global_rank: int, exit_code: int | None = None, signal: int | None = None
+    ) -> None:
+        self.observe(
+            RankExited(
+                task=TASK, generation=self.task.generation, global_rank=global_rank, pid=9,
+                exit_code=exit_code, signal=signal,
+            )
+        )  # fmt: skip
+
+    def halt(self, global_rank: int) -> None:
+        """The agent says for the rank that it holds nothing."""
+        position = Position(committed=0, has_state=False)
+        self.observe(
+            RankHalted(
+                task=TASK, generation=self.task.generation, global_rank=global_rank,
+                position=position,
+            )
+        )  # fmt: skip
+        for node in NODES:
+            self.post(HaltCarriedOut(node, TASK, self.task.generation))
+
+    def beat(self, node: NodeId) -> None:
+        number = NODES.index(node)
+        status = RankStatus(
+            task=TASK, generation=self.task.generation, global_rank=number, worker=0, pid=9,
+            iteration=self.task.iteration if number == 1 else 0,
+        )  # fmt: skip
+        self.post(HeartbeatReceived(node, 1, (status,)))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster()
+    cluster.start()
+    return cluster
+
+
+def test_operators_see_from_the_start_that_it_does_not_recover_in_process(
+    cluster: Cluster,
+) -> None:
+    assert cluster.task.unsupported == (NOT_IN_PROCESS,)
+
+
+def test_one_that_prints_runs_with_its_first_iteration(cluster: Cluster) -> None:
+    assert cluster.phase == "starting"
+    cluster.commit(10)
+    assert cluster.phase == "running"
+    assert (cluster.task.iteration, cluster.task.tokens_per_s) == (10, None)
+
+
+def test_one_that_prints_nothing_runs_once_its_processes_have_lived_for_a_while(
+    cluster: Cluster,
+) -> None:
+    assert not [t for t in cluster.of_kind(SetTimer) if isinstance(t.timer, StartOverdue)]
+    cluster.fire(CommandLives)
+    assert cluster.now == POLICY.command_settle_s
+    assert cluster.phase == "running"
+    assert "has printed no iteration" in cluster.task.note
+
+
+def test_a_start_that_is_not_heard_of_is_no_life() -> None:
+    cluster = Cluster()
+    cluster.fire(CommandLives)
+    assert cluster.phase == "starting"
+    cluster.start()
+    cluster.fire(CommandLives)
+    assert cluster.phase == "running"
+
+
+def test_a_broken_rank_starts_all_processes_anew(cluster: Cluster) -> None:
+    cluster.commit(3)
+    cluster.exit(1, signal=9)
+    assert cluster.of_kind(HaltRanks)[-1].broken == (1,)
+    cluster.halt(0)
+    start = cluster.of_kind(StartRanks)[-1]
+    assert (start.generation, start.global_ranks, dict(start.continues)) == (2, (0, 1), {})
+    [incident] = cluster.machine.state.incidents
+    assert incident.action == "restart"
+    cluster.start()
+    assert cluster.incident_states == ["acting"]
+    cluster.commit(2)
+    assert cluster.incident_states == ["resolved"]
+    assert (cluster.task.iteration, cluster.task.num_rerun_iterations) == (3, 1)
+
+
+def test_a_loss_that_is_run_again_may_differ(cluster: Cluster) -> None:
+    cluster.commit(3, loss=1.0)
+    cluster.exit(0, exit_code=1)
+    cluster.halt(1)
+    cluster.start()
+    cluster.commit(3, loss=2.0)
+    assert not [each for each in cluster.of_kind(Announce) if each.kind == "loss_mismatch"]
+
+
+def test_after_a_restart_one_that_has_printed_is_late_by_its_own_limit(cluster: Cluster) -> None:
+    cluster.commit(3)
+    cluster.exit(0, exit_code=1)
+    cluster.halt(1)
+    cluster.start()
+    cluster.fire(CommandLives)
+    assert cluster.phase == "starting"
+    cluster.fire(StartOverdue)
+    assert cluster.machine.state.incidents[-1].evidence[0].kind == "overdue"
+    assert "within 300 s" in cluster.machine.state.incidents[-1].evidence[0].summary
+
+
+def test_iterations_that_every_rank_prints_count_once(cluster: Cluster) -> None:
+    for iteration in (1, 2):
+        cluster.commit(iteration, global_rank=1)
+        cluster.commit(iteration, global_rank=0)
+    assert (cluster.task.iteration, cluster.task.num_rerun_iterations) == (2, 0)
+
+
+def test_an_iteration_without_a_loss_is_one(cluster: Cluster) -> None:
+    cluster.commit(1, loss=None)
+    assert (cluster.task.iteration, cluster.task.losses) == (1, {})
+
+
+def test_it_is_finished_when_all_its_processes_have_ended_with_0(cluster: Cluster) -> None:
+    for number in (0, 1):
+        task, generation, _ = cluster.who(number)
+        cluster.observe(
+            RankDone(
+                task=task, generation=generation, global_rank=number, iteration=0, reason="finished"
+            )
+        )
+        cluster.exit(number, exit_code=0)
+    assert cluster.phase == "finished"
+    assert not cluster.machine.state.incidents
+
+
+def break_once(cluster: Cluster) -> None:
+    cluster.exit(0, exit_code=1)
+    cluster.halt(1)
+    cluster.fire(SettleIncident)
+    cluster.start()
+
+
+def test_one_that_breaks_again_and_again_is_held(cluster: Cluster) -> None:
+    for _ in range(POLICY.max_recoveries):
+        break_once(cluster)
+        cluster.fire(CommandLives)
+        assert cluster.phase == "running"
+    cluster.exit(0, exit_code=1)
+    cluster.halt(1)
+    assert cluster.incident_states[-1] == "held"
+
+
+def test_after_a_long_life_the_recoveries_before_do_not_count(cluster: Cluster) -> None:
+    break_once(cluster)
+    cluster.fire(CommandLives)
+    assert cluster.task.num_recoveries == 1
+    cluster.fire(CommandLives)
+    assert cluster.task.num_recoveries == 0
+
+
+def test_silence_of_ranks_that_never_print_does_not_speak_against_a_node_out_of_contact(
+    cluster: Cluster,
+) -> None:
+    printing, silent = NODES[1], NODES[0]
+    cluster.commit(3, global_rank=1)
+    for node in NODES:
+        cluster.beat(node)
+    cluster.post(ContactLost(printing, cluster.now, "the session ended"))
+    for _ in range(60):
+        cluster.fire(JudgeNode)
+        cluster.beat(silent)
+        cluster.post(PeerProbed(printing, silent, "answered"))
+    assert cluster.now > POLICY.unreachable_limit_s
+    assert cluster.machine.state.nodes[printing].condition is NodeCondition.UNREACHABLE
+    assert cluster.phase == "running"

@@ -1,0 +1,238 @@
+"""Nodes that are isolated although they are in contact, what their probes find, and the way back."""
+
+import pytest
+
+from controller.core.events import DrillRequested, Observed, PlanApproved, UncordonRequested
+from controller.core.handling import Action
+from controller.core.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.state import Incident, NodeState
+from controller.core.tasks import TaskState
+from nodeagent.protocol.findings import NodeFinding
+from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.observations import RankRaised
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import World
+
+A = TaskId("gpt-a")
+N1 = NodeId("n1")
+FALLEN = "NVRM: Xid (PCI:0000:3b:00): 79, pid=812, GPU has fallen off the bus."
+FLAP = NodeFinding(
+    probe="network", sign="link_changed", subject="ib0", text="4 changes of the carrier", value=4
+)
+
+
+def words(*lines: str) -> NodeFinding:
+    return NodeFinding(probe="kernel log", sign="message", text="\n".join(lines))
+
+
+def running_world(*, is_auto_heal: bool = True) -> World:
+    world = World(demo_machine(is_auto_heal=is_auto_heal, num_nodes=4), num_iterations=10**6)
+    world.run(4.0)
+    return world
+
+
+def task(world: World) -> TaskState:
+    return world.machine.state.tasks[A]
+
+
+def node(world: World, name: str = "n1") -> NodeState:
+    return world.machine.state.nodes[NodeId(name)]
+
+
+def newest(world: World) -> Incident:
+    return world.machine.state.incidents[-1]
+
+
+def is_isolated(world: World) -> bool:
+    return bool(node(world).isolated)
+
+
+def summary(world: World) -> tuple[str, str, str, str | None]:
+    incident = newest(world)
+    return incident.status, str(incident.severity), incident.action, incident.node
+
+
+def settled(world: World) -> bool:
+    incidents = world.machine.state.incidents
+    return bool(incidents) and incidents[-1].state is IncidentState.RESOLVED
+
+
+def test_an_ecc_error_in_a_rank_isolates_its_node_and_the_rest_trains_on() -> None:
+    world = running_world()
+    world.raise_in_rank(
+        "gpt-a", 1, "RuntimeError", "CUDA error: uncorrectable ECC error encountered"
+    )
+    world.run_until(lambda: settled(world))
+    assert summary(world) == ("ecc_error", "SEV1", "reconfigure", "n1")
+    assert node(world).isolated
+    assert node(world).condition is NodeCondition.HEALTHY
+    assert N1 not in task(world).nodes
+    world.run(world.now + 5.0)
+    assert not world.nodes[N1].ranks, "the ranks of an isolated node are ended"
+
+
+def test_while_the_plan_waits_the_task_goes_on_without_the_isolated_node() -> None:
+    world = running_world(is_auto_heal=False)
+    world.raise_in_rank(
+        "gpt-a", 1, "RuntimeError", "CUDA error: uncorrectable ECC error encountered"
+    )
+    world.run_until(lambda: world.machine.state.pending_plan() is not None)
+    iteration = task(world).iteration
+    world.run_until(lambda: task(world).iteration > iteration + 2)
+    assert N1 not in task(world).nodes
+    assert newest(world).state is IncidentState.DECIDED
+    plan = world.machine.state.pending_plan()
+    assert plan is not None
+    assert plan.isolated_nodes == ("n1",)
+    world.post(PlanApproved("r", "op", plan.name, plan.revision))
+    world.run_until(lambda: settled(world))
+
+
+def test_a_gpu_off_the_bus_isolates_its_node_although_no_rank_has_noticed() -> None:
+    world = running_world()
+    world.find("n1", words(FALLEN))
+    world.run_until(lambda: settled(world))
+    assert summary(world) == ("gpu_driver_error", "SEV1", "reconfigure", "n1")
+    assert newest(world).method == "node health monitoring"
+    assert N1 not in task(world).nodes
+
+
+def test_a_cause_that_shows_later_makes_the_same_incident_worse() -> None:
+    world = running_world()
+    world.raise_in_rank("gpt-a", 1, "RuntimeError", "CUDA error: unspecified launch failure")
+    world.run_until(lambda: newest(world).state is IncidentState.ACTING)
+    assert summary(world)[:3] == ("cuda_error", "SEV2", "restart")
+    world.run(world.now + 1.0)
+    world.find("n1", words(FALLEN))
+    assert len(world.machine.state.incidents) == 1
+    world.run_until(lambda: bool(node(world).isolated) and settled(world))
+    assert summary(world)[:3] == ("gpu_driver_error", "SEV1", "reconfigure")
+
+
+def test_harmless_words_of_the_kernel_change_nothing() -> None:
+    world = running_world()
+    world.find(
+        "n1", words("mlx5_core 0000:5e:00.0: ib0: Link up", "EDAC MC0: 1 CE memory read error")
+    )
+    assert not world.machine.state.incidents
+
+
+def test_one_flapping_link_is_counted_and_the_second_isolates() -> None:
+    world = running_world()
+    world.find("n1", FLAP)
+    assert summary(world) == ("link_flapping", "SEV3", "none", "n1")
+    world.run(world.now + 2.0)
+    assert settled(world)
+    assert task(world).generation == 1, "training was left alone"
+    world.run(world.now + 100.0)
+    world.find("n1", FLAP)
+    assert summary(world)[1:3] == ("SEV1", "reconfigure")
+    world.run_until(lambda: settled(world))
+    assert N1 not in task(world).nodes
+
+
+def test_a_link_that_comes_up_once_does_not_flap() -> None:
+    world = running_world()
+    world.find("n1", FLAP.model_copy(update={"value": 1.0}))
+    assert not world.machine.state.incidents
+
+
+def test_a_reset_connection_is_tried_again_in_the_same_processes() -> None:
+    world = running_world()
+    pids = [rank.pid for rank in task(world).ranks.values()]
+    reset = ("ConnectionResetError", "[Errno 104] Connection reset by peer")
+    world.raise_in_rank("gpt-a", 1, *reset, is_lasting=False)
+    world.run_until(lambda: settled(world))
+    assert summary(world)[:3] == ("connection_refused_or_reset", "SEV3", "reattempt")
+    assert [rank.pid for rank in task(world).ranks.values()] == pids
+
+
+def strike_again(world: World) -> Action:
+    """Break rank 0 as soon as its generation is complete, before it has an iteration."""
+    generation, number = task(world).generation, len(world.machine.state.incidents)
+    world.kill_rank("gpt-a", 0)
+    world.run_until(lambda: len(world.machine.state.incidents) > number)
+    world.run_until(lambda: newest(world).state is not IncidentState.DETECTED)
+    action: Action = newest(world).action  # type: ignore[assignment]
+    if action != "none":
+        world.run_until(lambda: task(world).generation > generation)
+        world.run_until(lambda: all(rank.is_seen for rank in task(world).ranks.values()))
+    return action
+
+
+def test_a_fault_that_follows_its_rank_to_another_node_exonerates_the_first() -> None:
+    world = running_world()
+    actions: list[str] = [strike_again(world) for _ in range(3)]
+    assert actions == ["restart", "reconfigure", "restart"]
+    assert is_isolated(world)
+    actions.append(strike_again(world))
+    assert actions[-1] == "none"
+    assert task(world).phase in {TaskPhase.HELD, TaskPhase.STOPPING}
+    assert not is_isolated(world), "the fault came back elsewhere"
+
+
+def test_a_loss_that_is_not_finite_goes_to_the_operator_at_once() -> None:
+    world = running_world()
+    world.raise_in_rank("gpt-a", 1, "NonFiniteLossError", "iteration 9: loss or gradient, twice")
+    world.run_until(lambda: task(world).phase is TaskPhase.HELD)
+    assert summary(world)[:3] == ("nan_loss", "SEV2", "none")
+    assert newest(world).state is IncidentState.HELD
+
+
+def test_uncordon_brings_a_node_back_once_its_checks_pass() -> None:
+    world = running_world()
+    hot = NodeFinding(
+        probe="gpu", sign="gpu_ecc", subject="GPU 3", text="2 new ECC errors", value=2
+    )
+    world.find("n1", hot)
+    world.run_until(lambda: settled(world))
+    world.post(UncordonRequested("r1", "op", N1))
+    assert world.answers[-1].code == "unfit"
+    assert "2 new ECC errors" in world.answers[-1].message
+    world.find("n1", hot.model_copy(update={"is_over": True}))
+    world.post(UncordonRequested("r2", "op", N1))
+    assert world.answers[-1].code == "ok"
+    world.run_until(lambda: any(N1 in each.nodes for each in world.machine.state.tasks.values()))
+
+
+def test_uncordon_can_be_forced_and_says_what_it_can_not_do() -> None:
+    world = running_world()
+    world.post(UncordonRequested("r1", "op", NodeId("n9")))
+    assert world.answers[-1].code == "unknown"
+    world.post(UncordonRequested("r2", "op", N1))
+    assert world.answers[-1].code == "nothing"
+    world.find("n1", NodeFinding(probe="gpu", sign="gpu_lost", subject="GPU 0", text="GPU is lost"))
+    world.post(UncordonRequested("r3", "op", N1))
+    assert world.answers[-1].code == "unfit"
+    world.post(UncordonRequested("r4", "op", N1, is_forced=True))
+    assert world.answers[-1].is_ok
+    assert not node(world).isolated
+
+
+@pytest.mark.parametrize("counts_drills", [False, True])
+def test_a_drill_is_known_as_one(*, counts_drills: bool) -> None:
+    world = running_world()
+    world.machine.policy = type(world.machine.policy)(
+        is_auto_heal=True, counts_drills=counts_drills
+    )
+    world.post(DrillRequested("d", "op", "kill-rank", A, 1))
+    world.kill_rank("gpt-a", 1)
+    world.run_until(lambda: settled(world))
+    assert newest(world).is_drill
+    assert bool(node(world).record) is counts_drills
+
+
+def test_what_arrives_late_about_a_closed_incident_belongs_to_it() -> None:
+    world = running_world()
+    world.kill_rank("gpt-a", 1)
+    world.run_until(lambda: settled(world))
+    num_pieces = len(newest(world).evidence)
+    old = world.machine.state.incidents[-1].covers[A]
+    raised = RankRaised(
+        task=A, generation=old, global_rank=2, exception_type="RuntimeError", traceback="",
+        message="Connection closed by peer", is_in_collective=True, iteration=1,
+    )  # fmt: skip
+    world.post(Observed(NodeId("n2"), 99, world.now, raised))
+    assert len(world.machine.state.incidents) == 1
+    assert len(newest(world).evidence) == num_pieces + 1
+    assert settled(world)

@@ -1,0 +1,132 @@
+"""What a stack says, whoever took it."""
+
+import faulthandler
+import json
+import tempfile
+import threading
+
+import pytest
+
+from nodeagent.detect.stacks import (
+    Frame,
+    Thread,
+    parse_dump,
+    parse_py_spy,
+    render,
+    standing_of,
+    waits_in,
+)
+from nodeagent.protocol.standing import MAX_STACK_CHARS
+
+SITE = "/venv/lib/python3.11/site-packages"
+C10D = f"{SITE}/torch/distributed/distributed_c10d.py"
+WAKE = "/repo/nodeagent/rank/wake.py"
+OUTER = [
+    Frame("/repo/nodeagent/rank/iteration.py", 60, "run"),
+    Frame("/repo/nodeagent/rank/main.py", 70, "run_rank"),
+    Frame("/repo/nodeagent/rank/template.py", 300, "<module>"),
+]
+
+
+def test_wait_of_our_own_is_named_after_who_waits() -> None:
+    frames = [
+        Frame("/usr/lib/python3.11/threading.py", 331, "wait"),
+        Frame("/usr/lib/python3.11/threading.py", 629, "wait"),
+        Frame(WAKE, 115, "wait_unless_halted"),
+        Frame("/repo/nodeagent/rank/iteration.py", 170, "_sum_over_all"),
+        *OUTER,
+    ]
+    assert waits_in(frames) == "_sum_over_all (nodeagent/rank/iteration.py:170)"
+
+
+def test_collective_is_named_with_its_caller_and_without_wrappers() -> None:
+    frames = [
+        Frame(C10D, 2938, "all_reduce"),
+        Frame(f"{SITE}/torch/distributed/c10d_logger.py", 83, "wrapper"),
+        Frame(f"{SITE}/megatron/core/tensor_parallel/mappings.py", 33, "_reduce"),
+        *OUTER,
+    ]
+    assert waits_in(frames) == "all_reduce in _reduce (core/tensor_parallel/mappings.py:33)"
+
+
+def test_exchange_between_stages_and_the_rendezvous_are_waits() -> None:
+    for file in (
+        f"{SITE}/megatron/core/pipeline_parallel/p2p_communication.py",
+        "/repo/nodeagent/rank/store.py",
+    ):
+        assert (
+            waits_in([Frame(file, 9, "recv"), *OUTER])
+            == "recv in run (nodeagent/rank/iteration.py:60)"
+        )
+
+
+def test_wrapper_of_torch_distributed_further_out_is_no_wait() -> None:
+    deep = [Frame("/repo/model.py", number, "forward") for number in range(8)]
+    assert waits_in([*deep, Frame(C10D, 1, "all_reduce"), *OUTER]) is None
+    assert waits_in([Frame(f"{SITE}/torch/distributed/fsdp/wrap.py", 1, "forward")]) is None
+    assert waits_in([]) is None
+
+
+def test_dump_of_the_fault_handler_is_read_and_the_main_thread_is_the_one_that_trains() -> None:
+    with tempfile.TemporaryFile("w+") as file:
+        began, done = threading.Event(), threading.Event()
+
+        def idle() -> None:
+            began.set()
+            done.wait()
+
+        other = threading.Thread(target=idle)
+        other.start()
+        began.wait()
+        faulthandler.dump_traceback(file, all_threads=True)
+        done.set()
+        other.join()
+        file.seek(0)
+        text = file.read()
+    threads = parse_dump(f"noise before\n{text}noise after\n")
+    assert [thread.is_main for thread in threads].count(True) == 1
+    standing = standing_of(threads, "faulthandler")
+    assert standing is not None
+    assert standing.where == "computing"
+    assert standing.place.startswith("test_dump_of_the_fault_handler_is_read")
+    assert standing.stack.startswith("training thread:\n    test_dump")
+    assert "idle (" in standing.stack
+
+
+def test_dump_that_was_cut_off_tells_what_it_has() -> None:
+    text = 'Thread 0x00007f (most recent call first):\n  File "/a/b.py", line 3 in f\n  File "/a/'
+    assert parse_dump(text) == [Thread("training thread", [Frame("/a/b.py", 3, "f")])]
+
+
+def test_dump_of_py_spy_is_read() -> None:
+    frame = {
+        "name": "all_reduce",
+        "filename": C10D,
+        "short_filename": "x",
+        "line": 7,
+        "locals": None,
+    }
+    caller = {"name": "step", "filename": "/repo/train.py", "line": 12}
+    text = json.dumps([{"pid": 1, "thread_name": "MainThread", "frames": [frame, caller]}])
+    standing = standing_of(parse_py_spy(text), "py-spy")
+    assert standing is not None
+    assert (standing.where, standing.collective) == (
+        "collective",
+        "all_reduce in step (/repo/train.py:12)",
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Error: permission denied", "{}", "[1]", '[{"frames": 3}]', "null"]
+)
+def test_what_is_no_dump_says_nothing(text: str) -> None:
+    assert standing_of(parse_py_spy(text), "py-spy") is None
+    assert standing_of(parse_dump(text), "faulthandler") is None
+
+
+def test_text_is_bounded_and_keeps_the_beginning() -> None:
+    deep = [Frame("/a/b/c.py", number, "f" * 50) for number in range(1000)]
+    text = render([Thread("training thread", deep)])
+    assert len(text) == MAX_STACK_CHARS
+    assert text.startswith("training thread:\n    fff")
+    assert text.endswith("...")

@@ -1,0 +1,100 @@
+"""The settings file: what it sets, and one clear line about what is wrong in it."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from controller.cli import main
+from controller.core.policy import Policy
+from controller.settings.explain import settings_of, statuses
+from controller.settings.policy_file import SettingsError, load_policy
+from profiles.faults.status import Status
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    return path
+
+
+def test_what_is_not_given_keeps_its_default(tmp_path: Path) -> None:
+    path = written(tmp_path, "[policy]\nrestarts = 5\nnetwork_window_s = 60\n")
+    assert load_policy(path) == Policy(restarts=5, network_window_s=60.0)
+    assert load_policy(written(tmp_path, "")) == Policy()
+
+
+def test_single_steps_of_a_transition_can_be_set(tmp_path: Path) -> None:
+    policy = load_policy(written(tmp_path, '[policy.step_s]\n"first iteration" = 30\n'))
+    assert policy.step_s == {**Policy().step_s, "first iteration": 30.0}
+
+
+def test_the_command_line_overrules_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "[policy]\nis_auto_heal = false\n")
+    assert load_policy(path, is_auto_heal=True).is_auto_heal
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[policy]\nrestart = 3\n", "policy.restart: unknown key; there are is_auto_heal"),
+        ("[policy]\nrestarts = 0\n", "policy.restarts: 0 must be a whole number of 1 or more"),
+        ("[policy]\nrestarts = 2.5\n", "policy.restarts: 2.5 must be a whole number"),
+        ("[policy]\nrestarts = true\n", "policy.restarts: True must be a number"),
+        ("[policy]\nsettle_s = -1\n", "policy.settle_s: -1 must be above 0"),
+        ("[policy]\nsettle_s = nan\n", "policy.settle_s: nan must be above 0 and finite"),
+        ("[policy]\nsettle_s = inf\n", "policy.settle_s: inf must be above 0 and finite"),
+        ('[policy]\nsettle_s = "1"\n', "policy.settle_s: '1' must be a number"),
+        ("[policy]\nis_auto_heal = 1\n", "policy.is_auto_heal: 1 must be true or false"),
+        ("[policy.step_s]\nsleep = 1\n", "policy.step_s: must give seconds for"),
+        ("[policy.step_s]\npark = 0\n", "policy.step_s.park: 0 must be above 0"),
+        ("policy = 3\n", "policy must be a section"),
+        ("[polices]\n", "unknown section [polices]"),
+        ("[policy\n", "not valid TOML"),
+        ("\x00", "not valid TOML"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_and_place(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        load_policy(path)
+    assert str(path) in str(caught.value)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match="not valid TOML"):
+        load_policy(path)
+    with pytest.raises(SettingsError, match="no such file"):
+        load_policy(tmp_path / "missing.toml")
+
+
+def test_every_status_and_every_setting_is_explained() -> None:
+    assert {row["status"] for row in statuses()} == set(Status) - {Status.NONE}
+    names = [name for name, _, _ in settings_of(Policy())]
+    assert names == [field.name for field in fields(Policy)]
+
+
+def test_explain_prints_the_settings_that_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, "[policy]\nnetwork_alerts = 7\n")
+    assert main(["policy", "explain", "--settings", str(path)]) == 0
+    assert "7 network faults of one node" in capsys.readouterr().out
+    assert main(["policy", "explain", "--settings", str(path), "--json"]) == 0
+    explained = json.loads(capsys.readouterr().out)
+    assert explained["policy"]["network_alerts"] == 7
+    by_status = {row["status"]: row for row in explained["statuses"]}
+    assert by_status["ecc_error"]["action"] == "reconfigure"
+    assert by_status["nccl_timeout"]["severity"] == "SEV3"
+
+
+def test_explain_refuses_wrong_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "explain", "--settings", str(tmp_path / "no.toml")]) == 2
+    assert "no such file" in capsys.readouterr().err

@@ -1,0 +1,28 @@
+"""What the ranks of a command are told."""
+
+from controller.core.instructions import StartRanks
+from controller.core.placement import Worker
+from controller.launches import CommandTask, starts
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from profiles.command import Command
+from profiles.layout import Layout
+
+N1, N2 = NodeId("n1"), NodeId("n2")
+COMMAND = Command(argv=("python", "train.py"))
+
+
+def test_ranks_are_counted_on_their_node_and_meet_at_rank_0() -> None:
+    placement = (Worker(N2, 3), Worker(N1, 0), Worker(N2, 1))
+    instruction = StartRanks(1, TaskId("t"), Generation(4), Layout(dp=3), placement, (0, 1, 2))
+    addresses = {N1: "10.0.0.1:22", N2: "[fd00::2]:2222"}
+    found = starts(instruction, CommandTask(COMMAND, "/shared/t"), "nccl", addresses)
+    places = {
+        launch.global_rank: launch.command
+        for launches in found.values()
+        for launch in launches
+        if launch.command is not None
+    }
+    assert {node: len(launches) for node, launches in found.items()} == {N1: 1, N2: 2}
+    assert [places[number].local_rank for number in (0, 1, 2)] == [0, 0, 1]
+    assert places[0].local_workers == (3, 1)
+    assert {place.master_address for place in places.values()} == {"fd00::2"}
