@@ -6,43 +6,28 @@ lines that hold what they need, and what makes a line harmless only on lines tha
 a long log, lines of a shape that has said the same many times are mostly taken to say it again.
 """
 
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from profiles.faults.catalogue import Catalogue
 from profiles.faults.entry import Entry, Precedence
 from profiles.faults.lines import Moment, body_of, moment_of, without_colours
 from profiles.faults.rules import Rule
-from profiles.faults.screen import lowered, shape_of
-from profiles.faults.series import SERIES_WORDS, TrainingSeries
+from profiles.faults.screen import lowered
+from profiles.faults.series import TrainingSeries
+from profiles.faults.shapes import IDLE, NUMBERS, Shape, ShapeBook
 from profiles.faults.sign import Sign
-from profiles.faults.xid import XID_WORD, xid_numbers
 
-_HEX_WORD: Final = re.compile(rb"\b(?!dead\b)[a-f]{4,}\b")
-"""What is left of a hash or an address without its digits."""
-_MAX_SHAPES: Final = 8192
-_MAX_SHAPE_BYTES: Final = 1024
 _PIECE_BYTES: Final = 8192
 _PIECE_OVERLAP: Final = 512
 _MAX_TEXT: Final = 400
 
-_ODD_NUMBERS: Final = ("nan", "inf")
 _MIN_NUMBERS: Final = 512
 """Progress lines that are read one and all before samples will do: they give the levels."""
 _SAMPLE: Final = 32
 """Of how many progress lines one is read then: what leaves its level and stays is still seen."""
-_STORM: Final = 64
-"""Lines of one shape after which most of the next are taken to say the same."""
-_MAX_SKIPPED_LINES: Final = 64
-"""How far behind the line that was read last the next of its shape may be taken to say the same."""
 _WATCHFUL_LINES: Final = 200
 """Lines after a sign of a fault in which every number is read."""
-_CHATTER: Final = b"number of nan iterations"
-"""Stands in every progress line of Megatron, and would make each of them look suspicious."""
-_LEVEL_NAME: Final = "info"
-"""Would look like an infinity in every line that was logged at this level."""
 _SOFTENED: Final = frozenset(Precedence) - {
     Precedence.HARDWARE,
     Precedence.KILLER,
@@ -50,50 +35,6 @@ _SOFTENED: Final = frozenset(Precedence) - {
     Precedence.LINK_EVENT,
 }
 """What is over where the program that reports it goes on. Broken devices are not."""
-
-
-@dataclass(slots=True, eq=False)
-class _Shape:
-    """What lines of one shape can match, and what they said.
-
-    Attributes:
-        rules: Those worth trying.
-        needs_body: Whether one of them asks for the text behind the line's prefixes.
-        has_certain_digits: Whether one of them asks for certain numbers.
-        has_xid: Whether the lines hold the word Xid.
-        has_numbers: Whether the lines may hold numbers of training.
-        has_odd_numbers: Whether these may be no numbers.
-        vetoes: What may take back what the lines say; None until it is needed.
-        num_read: Lines that were read.
-        last_read: Number of the last one.
-        says_fault: Whether that one named a fault.
-    """
-
-    rules: tuple[Rule, ...] = ()
-    needs_body: bool = False
-    has_certain_digits: bool = False
-    has_xid: bool = False
-    has_numbers: bool = False
-    has_odd_numbers: bool = False
-    vetoes: tuple[Rule, ...] | None = None
-    num_read: int = 0
-    last_read: int = 0
-    says_fault: bool = False
-
-    def is_skipped(self, number: int) -> bool:
-        """Whether line ``number`` is taken to say what the last one that was read said."""
-        return (
-            self.num_read >= _STORM
-            and number - self.last_read < _MAX_SKIPPED_LINES
-            and not self.has_numbers
-            and (self.says_fault or not self.has_certain_digits)
-        )
-
-
-_IDLE: Final = _Shape()
-_NUMBERS: Final = _Shape(has_numbers=True)
-_BY_XID: Final = _Shape(has_xid=True)
-"""Stands for lines whose shape alone does not say enough: the code belongs to it."""
 
 
 class Matcher:
@@ -114,8 +55,7 @@ class Matcher:
         self._is_long = is_long
         self._num_progress = 0
         self._watchful_until = 0
-        self._shapes: dict[bytes, _Shape] = {}
-        self._idle_shapes: set[bytes] = set()
+        self._shapes = ShapeBook(catalogue.screen)
 
     def read_all(self, lines: Iterable[bytes], first_number: int) -> Iterator[Sign | int]:
         """Yield the signs in lines that are numbered from ``first_number``.
@@ -123,19 +63,11 @@ class Matcher:
         In a long log, an integer stands for a line that is taken to name the same fault as the last
         one of its shape: it is the line's number.
         """
-        shape_by_key, idle_shapes = self._shapes.get, self._idle_shapes
-        is_idle = self._catalogue.screen.is_idle
+        glance = self._shapes.glance
         for number, line in enumerate(lines, start=first_number):
             # Nine lines of ten end here: what is not done here is what makes a log fast to read.
-            key = shape_of(line)
-            shape = shape_by_key(key)
-            if shape is None:
-                if key in idle_shapes:
-                    continue
-                if is_idle(line):
-                    self._remember_idle(key)
-                    continue
-            elif shape is _NUMBERS and not self._is_due(number):
+            shape = glance(line)
+            if shape is IDLE or (shape is NUMBERS and not self._is_due(number)):
                 continue
             yield from self.read(number, line)
 
@@ -165,8 +97,8 @@ class Matcher:
         ]
 
     def _read_piece(self, number: int, line: bytes) -> list[Sign | int]:
-        shape = self._shape(line)
-        if shape is _IDLE:
+        shape = self._shapes.shape_of(line)
+        if shape is IDLE:
             return []
         if self._is_long and shape.is_skipped(number):
             return [number] if shape.says_fault else []
@@ -199,7 +131,7 @@ class Matcher:
             or self._series.is_suspicious
         )
 
-    def _speaking(self, shape: _Shape, number: int, text: str, line: bytes) -> list[Sign]:
+    def _speaking(self, shape: Shape, number: int, text: str, line: bytes) -> list[Sign]:
         body = body_of(text) if shape.needs_body else ""
         found = [sign for rule in shape.rules if (sign := _match(rule, number, text, body))]
         if shape.has_xid and (entry := self._catalogue.xids.read(text)):
@@ -211,63 +143,6 @@ class Matcher:
             shape.vetoes = _possible(self._catalogue.vetoes, lowered(line))
         body = body or body_of(text)
         return _settle(found, [veto.entry for veto in shape.vetoes if veto.search(text, body)])
-
-    def _shape(self, line: bytes) -> _Shape:
-        key = shape_of(line)
-        known = self._shapes.get(key)
-        if known is None:
-            if key in self._idle_shapes:
-                return _IDLE
-            key = _HEX_WORD.sub(b"", key)
-            known = self._shapes.get(key)
-        if known is _BY_XID:
-            known = self._shapes.get(_with_xids(key, line))
-        return known or self._remember(key, line)
-
-    def _remember(self, key: bytes, line: bytes) -> _Shape:
-        shape = self._new_shape(line)
-        if shape is _IDLE:
-            self._remember_idle(key)
-        elif len(key) <= _MAX_SHAPE_BYTES:
-            if len(self._shapes) >= _MAX_SHAPES:
-                self._shapes.clear()
-            if shape.has_xid:
-                self._shapes[key] = _BY_XID
-                key = _with_xids(key, line)
-            self._shapes[key] = shape
-        return shape
-
-    def _remember_idle(self, key: bytes) -> None:
-        if len(key) <= _MAX_SHAPE_BYTES:
-            if len(self._idle_shapes) >= _MAX_SHAPES:
-                self._idle_shapes.clear()
-            self._idle_shapes.add(key)
-
-    def _new_shape(self, line: bytes) -> _Shape:
-        line = line.replace(_CHATTER, b"")
-        rules = self._catalogue.screen.rules_for(line)
-        text = lowered(line)
-        has_xid = XID_WORD in text
-        has_numbers = any(word in text for word in SERIES_WORDS)
-        if not (rules or has_xid or has_numbers):
-            return _IDLE
-        without_level = text.replace(_LEVEL_NAME, "")
-        has_odd_numbers = any(word in without_level for word in _ODD_NUMBERS)
-        if has_numbers and not (rules or has_xid or has_odd_numbers):
-            return _NUMBERS
-        patterns = [pattern for rule in rules for pattern in (*rule.patterns, *rule.unless)]
-        return _Shape(
-            rules,
-            any(pattern.is_anchored for pattern in patterns),
-            any(pattern.has_certain_digits for pattern in patterns),
-            has_xid,
-            has_numbers,
-            has_odd_numbers,
-        )
-
-
-def _with_xids(key: bytes, line: bytes) -> bytes:
-    return b"%b #%b" % (key, xid_numbers(line))
 
 
 def _possible(rules: Iterable[Rule], text: str) -> tuple[Rule, ...]:
