@@ -17,8 +17,9 @@ from pydantic import BaseModel, ValidationError
 from profiles.faults.entry import Combination, Entry
 from profiles.faults.rules import Rule, compile_rule
 from profiles.faults.screen import Screen
+from profiles.faults.series import SERIES_WORDS
 from profiles.faults.status import Severity, Status, StatusInfo
-from profiles.faults.xid import XidCode, XidTable
+from profiles.faults.xid import XID_WORD, XidCode, XidTable
 
 _DATA: Final = "data"
 _Row = TypeVar("_Row", bound=BaseModel)
@@ -97,7 +98,10 @@ def load_catalogue(folder: Traversable) -> Catalogue:
         families=families,
         combinations=combinations,
         xids=xids,
-        screen=Screen([rule for rule in rules if not rule.entry.is_veto]),
+        screen=Screen(
+            [rule for rule in rules if not rule.entry.is_veto],
+            watchwords=(*SERIES_WORDS, XID_WORD),
+        ),
         vetoes=tuple(rule for rule in rules if rule.entry.is_veto),
     )
 

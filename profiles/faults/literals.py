@@ -5,9 +5,11 @@ the patterns, because a pattern whose literal somebody forgot would never match,
 notice.
 """
 
+import functools
 import importlib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 # The standard library's own parser of patterns. It has no public name, yet it is the only thing
@@ -16,33 +18,116 @@ _PARSER: Final[Any] = importlib.import_module("re._parser")
 
 _COMMON: Final = frozenset(
     {
-        "rank", "step", "loss", "error", "iter", "iteration", "node", "time", "state", "level",
-        "line", "file", "info", "process", "worker", "host", "torch", "grad", "norm",
+        "no", "of", "is", "to", "in", "on", "at", "or", "as", "by", "be", "we", "it", "an", "if", "off",
+        "rank", "step", "loss", "error", "iter", "iteration", "iterations", "node", "nodes",
+        "time", "timed", "state", "status", "level", "line", "file", "info", "process", "worker",
+        "host", "torch", "grad", "norm", "code", "exit", "return", "out", "open", "get", "set",
+        "use", "used", "user", "reg", "map", "log", "device", "kernel", "while", "back", "port",
+        "train", "training", "tensor", "config", "default", "output", "input", "none", "group",
+        "value", "number", "total", "count", "size", "data", "read", "write", "start", "started",
+        "stop", "end", "new", "old", "first", "last", "next", "from", "with", "have", "been",
+        "that", "this", "will", "not", "and", "for", "are", "was", "the", "its", "call",
+        "called", "type", "name", "path", "memory", "model", "batch", "global", "local", "world",
+        "load", "loaded", "save", "saved", "check", "failed", "fail", "warning", "message",
+        "connection", "client", "server", "service", "thread", "task", "job", "run", "running",
+        "done", "true", "false", "import", "module", "collective", "distributed", "backend",
+        "init", "version", "key", "index", "shape", "list", "max", "min", "low", "high",
     }
 )  # fmt: skip
-"""Words that stand in so many lines that they screen nothing."""
+"""Words that stand in so many lines that they screen nothing, nor do their beginnings."""
+_EDGE: Final = "\b"
+"""Stands in a literal where the pattern asks for the edge of a word."""
 
 _NO_ROOM: Final = frozenset({"AT", "ASSERT", "ASSERT_NOT"})
 """Items that match nothing of their own, so that the literal around them goes on."""
 
 _DIGITS: Final = re.compile(r"\d+")
-_Literals = frozenset[str]
+_LETTERS: Final = re.compile(r"[a-z]+")
+_OPEN_CATEGORIES: Final = frozenset({"CATEGORY_SPACE", "CATEGORY_NOT_WORD"})
+_Marked = frozenset[str]
+"""Literals in which the edges of words are marked."""
 _Argument = Any
 """What an operator of a parsed pattern holds: a number, a list or a tuple, as the parser likes."""
 
 
-def literals_of(pattern: str) -> frozenset[str]:
-    """Return lower-case literals of which every match of ``pattern`` holds at least one.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rarest word of a literal.
 
-    They hold no digits: a literal with digits inside counts with them left out, as the lines do
-    that are screened. Empty if there is no such literal, so that nothing can be screened out.
+    Attributes:
+        letters: The word, or the piece of one.
+        is_whole: Whether it is a word of its own wherever the literal stands.
+        worth: How much it screens; the more the rarer.
     """
-    return _best(_candidates(_PARSER.parse(pattern)))
+
+    letters: str
+    is_whole: bool
+    worth: int
 
 
-def _candidates(items: Iterable[Any]) -> list[_Literals]:
-    """Return sets of literals, one literal of each of which a match holds."""
-    found: list[_Literals] = []
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """What a pattern needs, in lower case.
+
+    Digits are left out, as they are of the lines that are screened.
+    """
+
+    text: str
+    part: Part
+
+
+def needs_of(pattern: str) -> tuple[frozenset[Literal], ...]:
+    """Return every set of literals of which a match holds at least one, the rarest set first."""
+    found = {
+        frozenset(Literal(marked.replace(_EDGE, ""), _part(marked)) for marked in candidates)
+        for candidates in _candidates(_PARSER.parse(pattern))
+        if all(_part(marked).worth for marked in candidates)
+    }
+    return tuple(sorted(found, key=_order))
+
+
+def literals_of(pattern: str) -> frozenset[str]:
+    """Return the texts of the rarest set of literals; empty if nothing can be screened out."""
+    needs = needs_of(pattern)
+    return frozenset(_texts(needs[0])) if needs else frozenset()
+
+
+def _order(literals: frozenset[Literal]) -> tuple[int, int, int, list[str]]:
+    """Return what the rarest set is the least by; of equals the longest words, then the fewest."""
+    parts = [literal.part for literal in literals]
+    worth, length = min(part.worth for part in parts), min(len(part.letters) for part in parts)
+    return -worth, -length, len(literals), _texts(literals)
+
+
+def _texts(literals: Iterable[Literal]) -> list[str]:
+    return sorted(literal.text for literal in literals)
+
+
+@functools.cache
+def _part(marked: str) -> Part:
+    """Return the rarest word of a literal, the first of equals."""
+    parts = (
+        _rated(marked[found.start() : found.end()], _has_edges(marked, found))
+        for found in _LETTERS.finditer(marked)
+    )
+    return max(parts, key=lambda part: part.worth, default=Part("", is_whole=False, worth=0))
+
+
+def _has_edges(marked: str, found: re.Match[str]) -> bool:
+    return found.start() > 0 and found.end() < len(marked)
+
+
+def _rated(letters: str, is_whole: bool) -> Part:
+    is_common = letters in _COMMON or (
+        not is_whole and any(letters in common for common in _COMMON)
+    )
+    worth = min(1, len(letters) - 1) if is_common else len(letters) - 1 + 2 * is_whole
+    return Part(letters, is_whole, worth)
+
+
+def _candidates(items: Iterable[Any]) -> list[_Marked]:
+    """Return sets of literals with their edges marked, one of each of which a match holds."""
+    found: list[_Marked] = []
     run = ""
     for name, argument in _flat(items):
         if letter := _letter(name, argument):
@@ -50,15 +135,17 @@ def _candidates(items: Iterable[Any]) -> list[_Literals]:
             continue
         if name in _NO_ROOM:
             continue
+        edge = _EDGE if _is_open(name, argument) else ""
+        run += edge
         if name == "BRANCH":
             # The parser pulls common beginnings out of branches; "time(out|d out)" is put together.
             ends = [_beginning(branch) for branch in argument[1]]
             found += [frozenset(_word(run + end) for end in ends)] if run else []
         found += [frozenset({_word(run)})]
         found += _inside(name, argument)
-        run = ""
+        run = edge
     found.append(frozenset({_word(run)}))
-    return [literals for literals in found if all(word.strip() for word in literals)]
+    return [literals for literals in found if all(literals)]
 
 
 def _flat(items: Iterable[Any]) -> Iterator[tuple[str, _Argument]]:
@@ -82,7 +169,9 @@ def _beginning(items: Iterable[Any]) -> str:
 
 
 def _letter(name: str, argument: _Argument) -> str:
-    """Return the letter that an item stands for, or nothing if it is not a single one."""
+    """Return the letter or edge that an item stands for, or nothing if it is not a single one."""
+    if name == "AT" and str(argument) == "AT_BOUNDARY":
+        return _EDGE
     if name == "LITERAL":
         return chr(argument).lower()
     if name == "IN" and all(str(kind) == "LITERAL" for kind, _ in argument):
@@ -91,7 +180,20 @@ def _letter(name: str, argument: _Argument) -> str:
     return ""
 
 
-def _inside(name: str, argument: _Argument) -> list[_Literals]:
+def _is_open(name: str, argument: _Argument) -> bool:
+    """Return whether an item matches something, and nothing that belongs to a word."""
+    if name in {"MAX_REPEAT", "MIN_REPEAT"} and argument[0] >= 1 and len(argument[2]) == 1:
+        inner, argument = argument[2][0]
+        name = str(inner)
+    return name == "IN" and all(
+        str(argument) in _OPEN_CATEGORIES
+        if str(kind) == "CATEGORY"
+        else str(kind) == "LITERAL" and not chr(argument).isalnum()
+        for kind, argument in argument
+    )
+
+
+def _inside(name: str, argument: _Argument) -> list[_Marked]:
     if name in {"MAX_REPEAT", "MIN_REPEAT"} and argument[0] >= 1:
         return _candidates(argument[2])
     if name == "BRANCH":
@@ -104,9 +206,11 @@ def _word(run: str) -> str:
     return _DIGITS.sub("", run)
 
 
-def _best(candidates: list[_Literals]) -> _Literals:
-    return max(candidates, key=_worth, default=frozenset())
+def _best(candidates: list[_Marked]) -> _Marked:
+    usable = [literals for literals in candidates if all(_part(m).worth for m in literals)]
+    return max(usable, key=_rarity, default=frozenset())
 
 
-def _worth(literals: _Literals) -> int:
-    return min(1 if word.strip(" =:_") in _COMMON else len(word) for word in literals)
+def _rarity(literals: _Marked) -> tuple[int, int]:
+    parts = [_part(marked) for marked in literals]
+    return min(part.worth for part in parts), min(len(part.letters) for part in parts)

@@ -1,66 +1,137 @@
-"""The screen: which rules are worth trying on a line, from the literals it holds.
+"""The screen: which rules are worth trying on a line, from the words it holds.
 
-All literals of all rules are searched for in one pass, by one expression in the shape of a prefix
-tree: at every place of the line only one branch can go on, so the time does not depend on how many
-literals there are.
+Every pattern needs certain literals, and every literal has a longest word. Lines of a log may never
+repeat, but the words they are made of do. So the screen remembers of each word what literals it can
+be a part of; of most words that is none, and a line of such words is done with one set operation.
+Words that are new are searched once, by one expression in the shape of a prefix tree: at every
+place only one branch can go on, so the time does not depend on how many literals there are.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from profiles.faults.rules import Pattern, Rule
 
 _END: Final = ""
+_NO_TEXT: Final = bytes([*b"0123456789", *range(128, 256)])
+"""Bytes that say nothing: numbers, and the blocks of progress bars."""
+_LOWER: Final = bytes(range(256)).lower()
+_LETTERS: Final = bytes(
+    byte if byte in b"abcdefghijklmnopqrstuvwxyz" else ord(" ") for byte in _LOWER
+)
+_DIGITS: Final = b"0123456789"
+_HEX: Final = b"abcdef"
+_MAX_HEX: Final = 6
+"""Longer words of these letters are what is left of a hash; there is no end to them."""
+_MAX_WORD: Final = 64
+_MAX_WORDS: Final = 32_768
+
+
+def shape_of(line: bytes) -> bytes:
+    """Return ``line`` without numbers: lines that differ in numbers alone have one shape."""
+    return line.translate(None, _NO_TEXT)
+
+
+def words_of(line: bytes) -> list[bytes]:
+    """Return the words of ``line``: lower-case letters, as if its digits were not there."""
+    return line.translate(_LETTERS, _DIGITS).split()
 
 
 class Screen:
-    """Finds the rules that a line could match. Keeps nothing about the lines."""
+    """Finds the rules that a line could match.
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        """Index ``rules``. Takes some milliseconds."""
+    What it remembers are words, at most some ten thousand; they may come from many logs.
+    """
+
+    def __init__(self, rules: Sequence[Rule], *, watchwords: Iterable[str] = ()) -> None:
+        """Index ``rules``. Takes some milliseconds.
+
+        Args:
+            rules: Those to choose from.
+            watchwords: Lower-case words whose lines are of interest without any rule.
+        """
         self._rules = rules
-        self._patterns_by_literal: dict[str, list[tuple[int, Pattern]]] = defaultdict(list)
         self._always: list[tuple[int, Pattern]] = []
+        self._patterns_by_text: dict[str, list[tuple[int, Pattern]]] = defaultdict(list)
+        self._texts_by_part: dict[str, set[str]] = defaultdict(set)
+        self._texts_by_whole: dict[str, set[str]] = defaultdict(set)
         for number, rule in enumerate(rules):
             for pattern in rule.patterns:
                 for literal in pattern.literals:
-                    self._patterns_by_literal[literal].append((number, pattern))
+                    self._patterns_by_text[literal.text].append((number, pattern))
+                    index = self._texts_by_whole if literal.part.is_whole else self._texts_by_part
+                    index[literal.part.letters].add(literal.text)
                 if not pattern.literals:
                     self._always.append((number, pattern))
-        literals = list(self._patterns_by_literal)
-        self._shorter = {
-            literal: [other for other in literals if literal.startswith(other)]
-            for literal in literals
-        }
-        # A look-ahead, because literals may overlap; of those that begin at one place it finds the
+        for watchword in watchwords:
+            self._texts_by_part.setdefault(watchword, set())
+        parts = list(self._texts_by_part)
+        self._shorter = {part: [p for p in parts if part.startswith(p)] for part in parts}
+        # A look-ahead, because parts may overlap; of those that begin at one place it finds the
         # longest, and the shorter ones are its beginnings.
-        self._search = re.compile(f"(?=({_expression(_tree(literals))}))") if literals else None
+        self._search = re.compile(f"(?=({_expression(_tree(parts))}))") if parts else None
+        self._idle: set[bytes] = set()
+        self._texts_by_word: dict[bytes, frozenset[str]] = {}
 
-    def rules_for(self, shape: str) -> tuple[Rule, ...]:
-        """Return the rules worth trying, each with those of its patterns that are.
+    def is_idle(self, line: bytes) -> bool:
+        """Whether ``line`` is made of words that were seen before and that no rule cares for."""
+        return self._idle.issuperset(words_of(line))
 
-        Args:
-            shape: The line in lower case and without its digits.
-        """
-        held: set[str] = set()
-        if self._search is not None:
-            held.update(found[1] for found in self._search.finditer(shape))
-        worth_trying = list(self._always)
-        for literal in {shorter for longest in held for shorter in self._shorter[longest]}:
-            worth_trying += self._patterns_by_literal[literal]
-        if not worth_trying:
+    def rules_for(self, line: bytes) -> tuple[Rule, ...]:
+        """Return the rules worth trying, each with those of its patterns that are."""
+        held = self._texts_in(words_of(line))
+        if not held and not self._always:
             return ()
-        chosen: dict[int, set[int]] = defaultdict(set)
-        for number, pattern in worth_trying:
-            chosen[number].add(id(pattern))
+        text = lowered(line)
+        chosen: dict[int, list[Pattern]] = defaultdict(list)
+        for number, pattern in self._always:
+            chosen[number].append(pattern)
+        for literal in held:
+            if literal in text:
+                for number, pattern in self._patterns_by_text[literal]:
+                    if pattern not in chosen[number] and pattern.can_match(text):
+                        chosen[number].append(pattern)
         return tuple(
-            replace(rule, patterns=tuple(p for p in rule.patterns if id(p) in chosen[number]))
-            for number, rule in enumerate(self._rules)
-            if number in chosen
+            Rule(self._rules[number].entry, tuple(chosen[number]), self._rules[number].unless)
+            for number in sorted(chosen)
+            if chosen[number]
         )
+
+    def _texts_in(self, words: Iterable[bytes]) -> set[str]:
+        """Return the literals of which a line of ``words`` may hold some, and learn the words."""
+        held: set[str] = set()
+        for word in set(words).difference(self._idle):
+            texts = self._texts_by_word.get(word)
+            held |= self._learn(word) if texts is None else texts
+        return held
+
+    def _learn(self, word: bytes) -> frozenset[str]:
+        parts = self._parts_of(word)
+        whole = self._texts_by_whole.get(word.decode("ascii"), set())
+        texts = frozenset().union(whole, *(self._texts_by_part[part] for part in parts))
+        if len(word) > _MAX_WORD or (len(word) > _MAX_HEX and not word.strip(_HEX)):
+            return texts
+        if len(self._idle) + len(self._texts_by_word) >= _MAX_WORDS:
+            self._idle.clear()
+            self._texts_by_word.clear()
+        if parts or whole:
+            self._texts_by_word[word] = texts
+        else:
+            self._idle.add(word)
+        return texts
+
+    def _parts_of(self, word: bytes) -> set[str]:
+        if self._search is None:
+            return set()
+        longest = {found[1] for found in self._search.finditer(word.decode("ascii"))}
+        return {part for found in longest for part in self._shorter[found]}
+
+
+def lowered(line: bytes) -> str:
+    """Return ``line`` in lower case and without its numbers."""
+    return line.translate(_LOWER, _NO_TEXT).decode("ascii")
 
 
 _Tree = Mapping[str, "_Tree"]

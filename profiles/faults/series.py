@@ -12,6 +12,8 @@ from typing import Final, Literal
 
 SeriesEvent = Literal["loss-not-finite", "loss-left-level", "iteration-overdue", "progress"]
 
+SERIES_WORDS: Final = ("loss", "norm", "iter", "step")
+"""One of these stands, in lower case, in every line that is read for its numbers."""
 _SPIKE_FACTOR: Final = 5.0
 """The taxonomy: loss or gradient norm at least 5 x its level, and staying there."""
 _OVERDUE_FACTOR: Final = 3.0

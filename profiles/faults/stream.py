@@ -103,8 +103,11 @@ class FindingStream:
             self._is_in_line = True
         self._take(self._matcher.read(self._num_lines, part))
 
-    def _take(self, signs: Iterable[Sign]) -> None:
+    def _take(self, signs: Iterable[Sign | int]) -> None:
         for sign in signs:
+            if isinstance(sign, int):
+                self._incident.extend(sign)
+                continue
             if self._incident.is_over(sign.line):
                 self._end_incident()
             self._incident.add(sign)
@@ -134,6 +137,12 @@ class _Incident:
             or line - self._first_line > _MAX_SPAN_LINES
             or self._num_trailing_progress >= _PROGRESS_THAT_ENDS
         )
+
+    def extend(self, line: int) -> None:
+        """Take in ``line``, which says what a line shortly before it said."""
+        if self._signs and not self.is_over(line):
+            self._last_line = line
+            self._num_trailing_progress = 0
 
     def add(self, sign: Sign) -> None:
         """Take a sign in; of an entry that repeats itself only the first ones."""

@@ -15,10 +15,13 @@ from profiles.faults.status import Status
 
 SOURCE: Final = "NVIDIA Xid catalogue, https://docs.nvidia.com/deploy/xid-errors/"
 
+XID_WORD: Final = "xid"
+"""What stands, in lower case, in every line that names a code."""
 _XID: Final = re.compile(
     r"\bXid\b(?:\s*\((?:PCI:)?[^)]*\))?\s*(?:error|code|event|errors)?\s*[:=]?\s*#?(\d{1,3})\b(?!\.\d)",
     re.IGNORECASE,
 )
+_NUMBERS: Final = re.compile(rb"xid(?: ?\([^)]*\))?\D{0,12}(\d{1,3})", re.IGNORECASE)
 _CAUSED_BY: Final = re.compile(r"caused by previous Xid (\d{1,3})", re.IGNORECASE)
 _NONFATAL: Final = re.compile(r"\bnon-?fatal\b", re.IGNORECASE)
 _OUT_OF_RANGE: Final = re.compile(r"Out Of Range Address", re.IGNORECASE)
@@ -30,6 +33,11 @@ _PRECEDENCES: Final = {
     Status.EXITED_ABNORMALLY: Precedence.CLEANUP,
     Status.NONE: Precedence.DETAIL,
 }
+
+
+def xid_numbers(line: bytes) -> bytes:
+    """Return the codes that ``line`` names, one behind the other: what its shape does not tell."""
+    return b",".join(_NUMBERS.findall(line))
 
 
 class XidCode(BaseModel):

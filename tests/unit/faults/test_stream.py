@@ -54,6 +54,30 @@ def test_a_fault_that_repeats_itself_without_end_keeps_memory_and_is_found() -> 
     assert stream.num_lines == 6_000
 
 
+def test_a_storm_ends_with_its_last_line() -> None:
+    storm = "".join(
+        f"n1:{number}: gloo: Connection closed by peer [10.0.0.1]:1\n" for number in range(500)
+    )
+    [finding] = _findings(f"start\n{storm}end\n".encode())
+    assert (finding.first_line, finding.last_line) == (2, 501)
+
+
+def test_a_code_that_differs_is_read_though_its_line_was_harmless_many_times() -> None:
+    log = "".join(f"task {number}: exited with code 0\n" for number in range(500))
+    [finding] = _findings(f"{log}task 7: exited with code 137\n".encode())
+    assert finding.verdict.status is Status.EXITED_ABNORMALLY
+
+
+def test_another_xid_is_read_in_a_storm_of_clean_ups() -> None:
+    storm = "".join(
+        f"[{number}.2] NVRM: Xid (PCI:0000:89:00): 45, pid={number}, Ch 1\n"
+        for number in range(500)
+    )
+    cause = "[600.2] NVRM: Xid (PCI:0000:89:00): 48, pid=5, Ch 1\n"
+    [finding] = _findings(f"{storm}{cause}{storm}".encode())
+    assert (finding.verdict.status, finding.verdict.line) == (Status.ECC_ERROR, 501)
+
+
 def test_a_healthy_log_has_no_findings() -> None:
     log = "".join(f"step {number} | loss 2.{number % 10} | 2.0 s\n" for number in range(3000))
     assert _findings(log.encode()) == []
