@@ -24,7 +24,7 @@ from controller.core.tasks import RankState, TaskState
 from controller.core.timers import HaltOverdue, SettleIncident
 from controller.core.turn import PlanRequest, Turn
 from nodeagent.protocol.ids import NodeId
-from profiles.faults.status import Severity, Status
+from profiles.faults.status import Severity
 
 
 def settle(turn: Turn, incident: Incident) -> None:
@@ -47,6 +47,21 @@ def name_cause(turn: Turn, task: TaskState) -> bool:
     if incident and incident.state is IncidentState.DETECTED:
         _try_to_name(turn, task, incident)
     return incident is None or incident.state is not IncidentState.DETECTED
+
+
+def name_symptoms(turn: Turn, task: TaskState) -> bool:
+    """Name the fault of a task that stalls after failed collectives: no cause will show any more.
+
+    Returns:
+        Whether there was one to name.
+    """
+    incident = incident_of(turn, task, task.generation)
+    is_undecided = incident is not None and incident.state is IncidentState.DETECTED
+    if incident is None or not is_undecided or _is_partly_out_of_sight(turn, task):
+        return False
+    diagnosis = diagnose(incident.evidence) or diagnose_symptoms(incident.evidence)
+    _cure(turn, task, incident, diagnosis)
+    return True
 
 
 def _try_to_name(turn: Turn, task: TaskState, incident: Incident) -> None:
@@ -213,7 +228,7 @@ def _why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | No
     """Return why no action is tried, in words for operators; None if one is."""
     if diagnosis.is_refusal:
         return "the task's settings are refused, and would be again: the task is held; mend them"
-    if diagnosis.status is Status.NAN_LOSS:
+    if diagnosis.root.kind == "numbers":
         return (
             "the loss is not finite, also when the iteration is run once more: nothing was"
             " updated, and the task is held; look at data and learning rate, then propose a plan"

@@ -165,6 +165,8 @@ def evidence_of(
 def _kind_of(raised: RankRaised) -> EvidenceKind:
     if raised.is_in_collective:
         return "collective"
+    if raised.exception_type in _STATUS_BY_EXCEPTION:
+        return "numbers"
     return "refusal" if raised.exception_type in _REFUSALS else "exception"
 
 

@@ -13,6 +13,7 @@ What is only slow is in ``controller.core.slowness``, what trains nonsense in
 from collections.abc import Iterable
 from typing import Final
 
+from controller.core.cures import name_symptoms
 from controller.core.evidence import Evidence
 from controller.core.hang import Hang, find_hang
 from controller.core.incidents import take_evidence
@@ -136,13 +137,25 @@ def take_look(turn: Turn, task: TaskState, inspected: RankInspected) -> None:
     if inspection is None or not task.is_active:
         return
     inspection.standings[inspected.global_rank] = inspected.standing
-    if inspection.standings.keys() >= task.living_ranks.keys():
+    if _is_complete(task, inspection):
         _conclude(turn, task, inspection)
+
+
+def _is_complete(task: TaskState, inspection: Inspection) -> bool:
+    """Whether all ranks that are not parked have been seen."""
+    awaited = {n for n, rank in task.living_ranks.items() if rank.position is None}
+    return inspection.standings.keys() >= awaited
 
 
 def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
     task.watch.inspection = None
+    # A rank whose collective failed has parked: it waits for the verdict, and hinders nobody.
+    parked = [number for number, rank in task.ranks.items() if rank.position is not None]
+    for number in parked:
+        inspection.standings.pop(number, None)
     hang = _judge(turn, task, inspection)
+    if parked and not (hang and hang.reasons) and name_symptoms(turn, task):
+        return
     if hang is None:
         turn.set_timer(
             IterationOverdue(task.spec.task, task.generation), task.watch.pace.average_s or 1.0
@@ -172,7 +185,7 @@ def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
         inspection.standings,
         task.layout,
         patience_s=patience_s,
-        is_complete=inspection.standings.keys() >= task.living_ranks.keys(),
+        is_complete=_is_complete(task, inspection),
     )
     if hang is None and task.spec.is_command and is_over:
         return Hang({}, "its program does not say where it stands")

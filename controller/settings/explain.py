@@ -34,9 +34,6 @@ def statuses() -> list[dict[str, str]]:
         if status is not Status.NONE
     ]
     rows.sort(key=lambda row: order.index(Severity(row["severity"])))
-    for row in rows:
-        if row["status"] == Status.NAN_LOSS.value:
-            row["action"] = "none: the operator is asked"
     return rows
 
 
@@ -73,7 +70,9 @@ def rules(policy: Policy) -> list[str]:
         ),
         (
             "A loss or gradient that is not finite commits nothing: the iteration is run once more; if it"
-            " is not finite again the task is held, and the operator is asked."
+            " is not finite again the task is held, and the operator is asked. One that jumps to"
+            f" {policy.spike_factor:g} times its level is committed already: the operator is told, and"
+            " training goes on."
         ),
         (
             f"A node out of contact is presumed training. It is lost when no peer node finds its SSH port,"

@@ -90,6 +90,8 @@ class KernelLogDetector:
         for line in lines:
             self._num_lines += 1
             for sign in self._matcher.read(self._num_lines, line):
+                if isinstance(sign, int):
+                    continue  # repeats the last one, and only in logs that are read as a whole
                 counts[sign.entry.id] += 1
                 is_kept = counts[sign.entry.id] <= _MAX_SIGNS_PER_ENTRY
                 if is_kept and sign.entry.precedence is not Precedence.PROGRESS:
