@@ -35,7 +35,7 @@ from nodeagent.streams import LineChannel, MessageChannel
 
 _LOG = logging.getLogger(__name__)
 
-HEARTBEAT_S: Final = 1.0
+HEARTBEAT_S: Final = 0.5
 MAX_OUTGOING: Final = 4096
 _FIRST_LINE_LIMIT_S: Final = 10.0
 _SLOW_READER_BYTES: Final = 256 * 1024

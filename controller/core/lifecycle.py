@@ -285,10 +285,10 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         and rank.worker.node == node
         and status.generation == task.generation
     )
-    if rank is not None and is_ours and rank.is_alive:
+    if task is not None and rank is not None and is_ours and rank.is_alive:
         rank.is_seen = True
         rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
-        rank.iteration = max(rank.iteration, status.iteration)
+        task.note_iteration(status.global_rank, status.iteration, turn.at)
         rank.busy_s, rank.busy_spread_s = status.busy_s, status.busy_spread_s
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
         return  # sent before the agent had its orders; a stop would hit those that go on

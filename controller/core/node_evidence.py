@@ -65,7 +65,7 @@ def _progress(turn: Turn, node: NodeState, task: TaskState) -> str | None:
     newest, name = task.newest_iteration, task.spec.task
     last = node.progress.setdefault(name, Progress(newest, node.lost_contact_at))
     if newest >= last.iteration + 2:
-        last = node.progress[name] = Progress(newest, turn.at)
+        last = node.progress[name] = Progress(newest, task.advanced_at)
     is_recent = turn.at - last.seen_at <= _patience_s(turn, task)
     if last.seen_at > node.lost_contact_at and is_recent:
         return f"{name} has reached iteration {last.iteration} since"

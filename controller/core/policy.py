@@ -67,9 +67,9 @@ class Policy:
     is_auto_heal: bool = False
     settle_s: float = 0.25
     symptom_patience_s: float = 6.0
-    judge_interval_s: float = 1.5
+    judge_interval_s: float = 1.0
     stall_factor: float = 3.0
-    stall_floor_s: float = 3.0
+    stall_floor_s: float = 1.5
     hang_floor_s: float = 0.5
     recovering_limit_s: float = 10.0
     long_limit_s: float = 10.0

@@ -61,8 +61,7 @@ def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None
     task.num_memory_uses = 0
     _measure_speed(task, commit)
     task.committed_at = turn.at
-    rank = task.ranks[commit.global_rank]
-    rank.iteration = max(rank.iteration, commit.iteration)
+    task.note_iteration(commit.global_rank, commit.iteration, turn.at)
     if task.phase is TaskPhase.STARTING:
         task.become(TaskPhase.RUNNING)
         turn.tell("good", "running", task.spec.task, f"trains on {len(task.ranks)} workers")

@@ -203,6 +203,8 @@ class TaskState:
     voted_iteration: int | None = None
     """Newest iteration that is known to be committed from its vote alone: nobody reported it."""
     committed_at: float | None = None
+    advanced_at: float = 0.0
+    """When a rank was first known to have finished an iteration that none had."""
     mean_iteration_s: float | None = None
     tokens_per_s: float | None = None
     reporter: int | None = None
@@ -242,6 +244,13 @@ class TaskState:
     def newest_iteration(self) -> int:
         """Newest iteration that any rank of this generation is known to have finished."""
         return max((rank.iteration for rank in self.ranks.values()), default=0)
+
+    def note_iteration(self, global_rank: int, iteration: int, at: float) -> None:
+        """Take in that a rank of this generation has finished an iteration."""
+        if iteration > self.newest_iteration:
+            self.advanced_at = at
+        rank = self.ranks[global_rank]
+        rank.iteration = max(rank.iteration, iteration)
 
     @property
     def is_active(self) -> bool:

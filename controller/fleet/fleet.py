@@ -18,7 +18,7 @@ from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.training import RankLaunch
 
-_PROBE_LIMIT_S: Final = 1.0
+_PROBE_LIMIT_S: Final = 0.8
 _EXPIRY_INTERVAL_S: Final = 1.0
 
 

@@ -60,7 +60,7 @@ from nodeagent.protocol.messages import (
 )
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
-_SILENCE_LIMIT_S: Final = 3.0
+_SILENCE_LIMIT_S: Final = 2.0
 _OWN_PAUSE_S: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
 _CONNECT_LIMIT_S: Final = 10.0

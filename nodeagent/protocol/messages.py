@@ -186,7 +186,7 @@ class Report(_Message):
 
 
 class Heartbeat(_Message):
-    """Sign of life, once per second: what runs now and how far it is."""
+    """Sign of life, twice per second: what runs now and how far it is."""
 
     kind: Literal["heartbeat"] = "heartbeat"
     wall_s: float

@@ -305,7 +305,7 @@ def test_silence_of_ranks_that_never_print_does_not_speak_against_a_node_out_of_
     for node in NODES:
         cluster.beat(node)
     cluster.post(ContactLost(printing, cluster.now, "the session ended"))
-    for _ in range(60):
+    for _ in range(70):
         cluster.fire(JudgeNode)
         cluster.beat(silent)
         cluster.post(PeerProbed(printing, silent, "answered"))
