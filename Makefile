@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help install dev demo test lint format measure overhead phases quiet compare clean
+.PHONY: help install dev demo test lint format measure overhead detection phases quiet compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -58,6 +58,9 @@ overhead: $(VENV)/.dev ## What faults and their absence cost; two hours (ARGS=--
 	@$(BIN)/python benchmarks/iterations.py $(ARGS)
 	@$(BIN)/python benchmarks/memory.py $(ARGS)
 	@$(BIN)/python benchmarks/checkpoints.py $(ARGS)
+
+detection: $(VENV)/.dev ## How long faults go unseen, 20 of each kind (ARGS=--write-docs)
+	@$(BIN)/python benchmarks/detection.py $(ARGS)
 
 compare: ## Compare recovery with the alternatives; hours (ARGS="--quick" for minutes)
 	@$(PYTHON) benchmarks/recovery.py $(ARGS)

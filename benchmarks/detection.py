@@ -1,0 +1,148 @@
+"""Measures how long faults go unseen, on the demo's cluster, and prints one JSON object.
+
+    python benchmarks/detection.py [--drills N] [--write-docs]
+
+Each kind of fault is drilled N times, one after the other, on a running cluster (four nodes behind SSH
+servers, two tasks, eight ranks); before each drill every task trains at its full size. Measured is the
+time from the order to break something to the first evidence that the controller takes in. For what strikes at
+the next micro-batch that includes the wait for it. The iterations of the demo last
+0.4 s at least (``iteration_floor_s``), and a hang is one that lasts three times the average.
+
+These are measurements of one machine at one time, not limits.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import statistics
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ending import end_on_sigterm
+from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+
+from controller.demo.matrix.options import chosen, cluster_options
+from controller.demo.matrix.run import MatrixRun
+from profiles.drills.drill import Drill
+
+_NAME: Final = "detection"
+_PAPER: Final = {
+    "kill-rank": "1.8 s",
+    "exception": "0.3 s",
+    "lose-node": "5.6 s",
+    "freeze-node": "5.6 s",
+    "stop-rank": "3 x an iteration",
+    "hang-collective": "3 x an iteration",
+}
+_MEANING: Final = {
+    "kill-rank": "process death (SIGKILL)",
+    "exception": "exception in a rank",
+    "lose-node": "lost node whose port refuses",
+    "freeze-node": "lost node that answers nothing",
+    "stop-rank": "hang: a stopped rank",
+    "hang-collective": "hang: a rank that does not enter the collective",
+}
+
+
+@dataclass
+class Samples:
+    """What was measured of one kind of drill, seconds."""
+
+    detection_s: list[float] = field(default_factory=list)
+    recovery_s: list[float] = field(default_factory=list)
+    num_unseen: int = 0
+    num_wrong: int = 0
+
+
+def main() -> int:
+    """Run the drills, print the figures, and return the exit code."""
+    end_on_sigterm()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--drills", type=int, default=20, metavar="N", help="of each (default 20)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="KIND", choices=list(_PAPER))
+    parser.add_argument("--write-docs", action="store_true", help=f"update {MEASUREMENTS.name}")
+    arguments = parser.parse_args()
+    drills = [
+        drill
+        for drill in chosen(arguments.only or list(_PAPER))
+        if drill.kind in (arguments.only or _PAPER)
+    ]
+    samples = asyncio.run(measure(drills, arguments.drills))
+    report = {
+        "machine": machine(),
+        "kinds": {kind: _figures(each) for kind, each in samples.items()},
+    }
+    json.dump(report, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+    if arguments.write_docs:
+        write_results(_NAME, report)
+        write_section(MEASUREMENTS, _NAME, _section(report))
+    return 0
+
+
+async def measure(drills: list[Drill], num: int) -> dict[str, Samples]:
+    """Run every drill ``num`` times, in turns, so that all meet the same machine."""
+    options = cluster_options(argparse.Namespace(sshd="auto"))
+    matrix = MatrixRun(options, math.inf, _say)
+    await matrix.run(drills * num)
+    samples = {drill.kind: Samples() for drill in drills}
+    for row in matrix.rows:
+        of_kind, seen = samples[row.drill.kind], row.seen
+        of_kind.num_wrong += not row.agrees
+        if seen.detection_s is None:
+            of_kind.num_unseen += 1
+            continue
+        of_kind.detection_s.append(seen.detection_s)
+        if seen.recovery_s is not None:
+            of_kind.recovery_s.append(seen.recovery_s)
+    return samples
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _figures(samples: Samples) -> dict[str, Any]:
+    found = sorted(samples.detection_s)
+    return {
+        "detection_s": [round(each, 3) for each in found],
+        "median_s": round(statistics.median(found), 3) if found else None,
+        "p90_s": round(found[int(0.9 * (len(found) - 1))], 3) if found else None,
+        "worst_s": round(found[-1], 3) if found else None,
+        "recovery_median_s": round(statistics.median(samples.recovery_s), 3)
+        if samples.recovery_s
+        else None,
+        "num": len(found) + samples.num_unseen,
+        "num_unseen": samples.num_unseen,
+        "num_wrong": samples.num_wrong,
+    }
+
+
+def _section(report: dict[str, Any]) -> str:
+    lines = [
+        machine_line(report["machine"]),
+        "",
+        f"    {command_line()}",
+        "",
+        "| fault | detected after: median | p90 | worst | the paper | recovered, median | unseen | named wrongly |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for kind, each in report["kinds"].items():
+        times = (
+            f"{each[name]:.2f} s" if each[name] is not None else "-"
+            for name in ("median_s", "p90_s", "worst_s")
+        )
+        median, p90, worst = times
+        recovered = each["recovery_median_s"]
+        lines.append(
+            f"| {_MEANING[kind]} | **{median}** | {p90} | {worst} | {_PAPER[kind]} |"
+            f" {f'{recovered:.2f} s' if recovered is not None else '-'} |"
+            f" {each['num_unseen']} of {each['num']} | {each['num_wrong']} of {each['num']} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
