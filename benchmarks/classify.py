@@ -1,9 +1,10 @@
 """Measures how fast ``unicron classify`` reads a log, beside a plain read of the same bytes.
 
-    python benchmarks/classify.py [--megabytes N] [--rounds K] [--seed S]
+    python benchmarks/classify.py [--kind KIND] [--megabytes N] [--rounds K] [--seed S]
 
-The log is made: mostly progress lines of several trainers and ranks, NCCL and launcher chatter, text
-of samples, progress bars, and a fault with its symptoms now and then. Figures:
+The log is made. ``training`` is mostly progress lines of several trainers and ranks, NCCL and launcher
+chatter, text of samples, progress bars, and a fault with its symptoms now and then; in ``prose`` no line
+is like another one; ``storm`` is nothing but lines of faults, their frames and symptoms. Figures:
 
 - ``mb_per_s``: findings of the whole log, one process, the best round;
 - ``plain_mb_per_s``: the same bytes read, decoded and split into lines, in the same round;
@@ -81,19 +82,30 @@ n{rank}:9120:9871 [1] misc/socket.cc:50 NCCL WARN socketProgress: Connection clo
 [rank{rank}]:   File "/w/model.py", line 140, in forward
 [rank{rank}]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered
 """
+_STORM: Final = (
+    "[rank{rank}]: RuntimeError: CUDA error: an illegal memory access was encountered\n",
+    "n{rank}:{step}:{num} [1] NCCL WARN socketProgress: Connection closed by remote peer n3<{num}>\n",
+    "frame #{rank}: c10::Error::Error() + 0x{num:x} (0x7f{num:x} in /opt/lib/libc10.so)\n",
+    '[rank{rank}]:   File "/opt/torch/nn/modules/module.py", line {step}, in _call_impl\n',
+    "[{step}.{num}] NVRM: Xid (PCI:0000:1b:00): 45, pid={num}, name=python3, Ch 00000012\n",
+    "[rank{rank}]:[E114 10:11:12.{num}] Watchdog caught collective operation timeout: WorkNCCL(\n",
+)
+_Lines = Callable[[int, random.Random], list[str]]
 
 
 def main() -> None:
     """Make a log, read it in both ways, and print what was measured."""
     end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--kind", choices=sorted(_LINES_BY_KIND), default="training")
     parser.add_argument("--megabytes", type=int, default=100, metavar="N", help="default 100")
     parser.add_argument("--rounds", type=int, default=3, metavar="K", help="default 3")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="default 1")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.log"
-        _write_log(path, arguments.megabytes * _MB, random.Random(arguments.seed))  # noqa: S311
+        source = random.Random(arguments.seed)  # noqa: S311
+        _write_log(path, arguments.megabytes * _MB, source, _LINES_BY_KIND[arguments.kind])
         report = _measure(path, arguments.rounds)
     json.dump({**machine(), "command": command_line(), **report}, sys.stdout, indent=1)
     sys.stdout.write("\n")
@@ -142,12 +154,30 @@ def _classify(path: Path) -> int:
     return found + len(stream.close())
 
 
-def _write_log(path: Path, num_bytes: int, source: random.Random) -> None:
+def _write_log(path: Path, num_bytes: int, source: random.Random, lines_of: _Lines) -> None:
     with path.open("w") as file:
         step = 0
         while file.tell() < num_bytes:
             step += 1
-            file.write("".join(_lines_of_step(step, source)))
+            file.write("".join(lines_of(step, source)))
+
+
+def _lines_of_prose(step: int, source: random.Random) -> list[str]:
+    words = " ".join(source.choice(_WORDS) for _ in range(12))
+    name, path = (_name(int(source.paretovariate(0.7))) for _ in range(2))
+    return [f"[{step}] {name} {words} /data/{path}/{source.getrandbits(20)}.bin\n"]
+
+
+def _name(number: int) -> str:
+    """Return a word that belongs to ``number``: few are common, and there is no end to rare ones."""
+    return "".join(random.Random(number).choices("abcdefghijklmnopqrstuvwxyz", k=8))  # noqa: S311
+
+
+def _lines_of_storm(step: int, source: random.Random) -> list[str]:
+    rank, num = source.randrange(512), source.getrandbits(30)
+    lines = [line.format(rank=rank, num=num, step=step) for line in _STORM]
+    source.shuffle(lines)
+    return lines
 
 
 def _lines_of_step(step: int, source: random.Random) -> list[str]:
@@ -172,6 +202,12 @@ def _lines_of_step(step: int, source: random.Random) -> list[str]:
         lines.append(_FAULT.format(rank=rank))
     return lines
 
+
+_LINES_BY_KIND: Final[dict[str, _Lines]] = {
+    "training": _lines_of_step,
+    "prose": _lines_of_prose,
+    "storm": _lines_of_storm,
+}
 
 if __name__ == "__main__":
     main()

@@ -69,6 +69,9 @@ class Matcher:
             shape = glance(line)
             if shape is IDLE or (shape is NUMBERS and not self._is_due(number)):
                 continue
+            if shape is not None and self._is_long and shape.is_skipped(number):
+                yield from self._skip(shape, number)
+                continue
             yield from self.read(number, line)
 
     def read(self, number: int, line: bytes) -> list[Sign | int]:
@@ -101,7 +104,7 @@ class Matcher:
         if shape is IDLE:
             return []
         if self._is_long and shape.is_skipped(number):
-            return [number] if shape.says_fault else []
+            return self._skip(shape, number)
         text = line.decode("utf-8", "replace")
         found: list[Sign | int] = []
         if shape.rules or shape.has_xid:
@@ -119,6 +122,12 @@ class Matcher:
                     Sign(entry, number, "") if event == "progress" else _sign(entry, number, text)
                 )
         return found
+
+    def _skip(self, shape: Shape, number: int) -> list[Sign | int]:
+        if not shape.says_fault:
+            return []
+        self._watchful_until = number + _WATCHFUL_LINES
+        return [number]
 
     def _is_due(self, number: int) -> bool:
         """Whether the finite numbers of a line are to be read."""

@@ -22,11 +22,12 @@ _LETTERS: Final = bytes(
     byte if byte in b"abcdefghijklmnopqrstuvwxyz" else ord(" ") for byte in _LOWER
 )
 _DIGITS: Final = b"0123456789"
-_HEX: Final = b"abcdef"
-_MAX_HEX: Final = 6
-"""Longer words of these letters are what is left of a hash; there is no end to them."""
+_HEX: Final = b"abcdefx"
+_MAX_HEX: Final = 4
+"""Longer words of these letters are what is left of a hash or an address."""
+_BEGINNING: Final = 3
 _MAX_WORD: Final = 64
-_MAX_WORDS: Final = 32_768
+_MAX_WORDS: Final = 16_384
 
 
 def shape_of(line: bytes) -> bytes:
@@ -72,12 +73,18 @@ class Screen:
         # A look-ahead, because parts may overlap; of those that begin at one place it finds the
         # longest, and the shorter ones are its beginnings.
         self._search = re.compile(f"(?=({_expression(_tree(parts))}))") if parts else None
+        # Most words hold no three letters that a part begins with, and this is told ten times faster.
+        self._beginnings = {tuple(part[:_BEGINNING].encode()) for part in parts}
+        self._can_sift = all(len(part) >= _BEGINNING for part in parts)
         self._idle: set[bytes] = set()
         self._texts_by_word: dict[bytes, frozenset[str]] = {}
 
     def is_idle(self, line: bytes) -> bool:
-        """Whether ``line`` is made of words that were seen before and that no rule cares for."""
-        return self._idle.issuperset(words_of(line))
+        """Whether ``line`` is made of words that no rule cares for."""
+        words = words_of(line)
+        return self._idle.issuperset(words) or all(
+            word in self._idle or self._texts_of(word) is None for word in words
+        )
 
     def rules_for(self, line: bytes) -> tuple[Rule, ...]:
         """Return the rules worth trying, each with those of its patterns that are."""
@@ -100,30 +107,39 @@ class Screen:
         )
 
     def _texts_in(self, words: Iterable[bytes]) -> set[str]:
-        """Return the literals of which a line of ``words`` may hold some, and learn the words."""
+        """Return the literals of which a line of ``words`` may hold some."""
         held: set[str] = set()
         for word in set(words).difference(self._idle):
-            texts = self._texts_by_word.get(word)
-            held |= self._learn(word) if texts is None else texts
+            held |= self._texts_of(word) or set()
         return held
 
-    def _learn(self, word: bytes) -> frozenset[str]:
+    def _texts_of(self, word: bytes) -> frozenset[str] | None:
+        """Return the literals that ``word`` may be a part of, None if nothing cares for it."""
+        texts = self._texts_by_word.get(word)
+        return self._learn(word) if texts is None else texts
+
+    def _learn(self, word: bytes) -> frozenset[str] | None:
         parts = self._parts_of(word)
         whole = self._texts_by_whole.get(word.decode("ascii"), set())
         texts = frozenset().union(whole, *(self._texts_by_part[part] for part in parts))
+        is_idle = not (parts or whole)
         if len(word) > _MAX_WORD or (len(word) > _MAX_HEX and not word.strip(_HEX)):
-            return texts
+            return None if is_idle else texts  # There is no end to such words.
         if len(self._idle) + len(self._texts_by_word) >= _MAX_WORDS:
             self._idle.clear()
             self._texts_by_word.clear()
-        if parts or whole:
-            self._texts_by_word[word] = texts
-        else:
+        if is_idle:
             self._idle.add(word)
+            return None
+        self._texts_by_word[word] = texts
         return texts
 
     def _parts_of(self, word: bytes) -> set[str]:
         if self._search is None:
+            return set()
+        if self._can_sift and self._beginnings.isdisjoint(
+            zip(word, word[1:], word[2:], strict=False)
+        ):
             return set()
         longest = {found[1] for found in self._search.finditer(word.decode("ascii"))}
         return {part for found in longest for part in self._shorter[found]}

@@ -13,7 +13,7 @@ from profiles.faults.screen import Screen, lowered, shape_of
 from profiles.faults.series import SERIES_WORDS
 from profiles.faults.xid import XID_WORD, xid_numbers
 
-_HEX_WORD: Final = re.compile(rb"\b(?!dead\b)[a-f]{4,}\b")
+_HEX_WORD: Final = re.compile(rb"\bx[a-f]+\b|\b(?!dead\b)[a-f]{4,}\b")
 """What is left of a hash or an address without its digits."""
 _MAX_SHAPES: Final = 8192
 _MAX_SHAPE_BYTES: Final = 1024
@@ -88,7 +88,7 @@ class ShapeBook:
         key = shape_of(line)
         known = self._shape_by_key.get(key)
         if known is not None:
-            return known if known is NUMBERS else None
+            return known if known is not _BY_XID else self._shape_by_key.get(_with_xids(key, line))
         if key in self._idle_keys:
             return IDLE
         if self._screen.is_idle(line):
