@@ -66,7 +66,7 @@ def _expect_iteration(turn: Turn, task: TaskState) -> None:
     """Set the timer for the running iteration, if there is one to come."""
     watch, spec = task.watch, task.spec
     is_last = spec.num_iterations is not None and task.iteration >= spec.num_iterations
-    is_first_of_all = task.phase is TaskPhase.STARTING and watch.pace.average_s is None
+    is_first_of_all = task.phase is TaskPhase.STARTING and task.iteration == 0
     if not task.is_active or is_last or is_first_of_all:
         return
     watch.iteration = max(task.newest_iteration, task.state_iteration)
@@ -154,8 +154,9 @@ def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
     assert task.layout is not None
     pace = task.watch.pace
     limit_s = pace.limit_s(turn.policy, is_long=task.spec.is_long(task.watch.iteration + 1))
-    is_over = turn.at - task.watch.moved_at >= turn.policy.slow_factor * limit_s
-    patience_s = 0.0 if is_over else pace.average_s or limit_s
+    patience_s = pace.average_s or limit_s
+    if pace.average_s and turn.at - task.watch.moved_at >= turn.policy.slow_factor * limit_s:
+        patience_s = 0.0
     return find_hang(
         inspection.standings,
         task.layout,
