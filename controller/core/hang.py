@@ -6,7 +6,7 @@ In order of weight:
    the collective that the others wait in.
 2. So is one that computes and has not begun anything new for as long as an iteration takes. One
    that has is slow, not hung, and its task is given more time.
-3. All wait: whoever waits in an earlier phase of the iteration, or in another collective than the
+3. All wait, and have for as long: whoever waits in an earlier phase of the iteration, or in another collective than the
    others, if that is the smaller part of them. A replica without pipeline stages goes in step,
    so inside one fewer finished micro-batches tell the same.
 4. All wait at the same place: nobody is to blame that can be seen. That is a lost message, or the
@@ -69,7 +69,8 @@ def find_hang(
     }
     if busy:
         return Hang(idle, _wait_of(waiting)) if idle else None
-    if not is_complete:
+    has_moved = any(one.idle_s is not None and one.idle_s < patience_s for one in waiting.values())
+    if has_moved or not is_complete:
         return None
     behind = _behind(waiting, layout)
     others = {n: one for n, one in waiting.items() if n not in behind}

@@ -71,7 +71,7 @@ def _expect_iteration(turn: Turn, task: TaskState) -> None:
     """Set the timer for the running iteration, if there is one to come."""
     watch, spec = task.watch, task.spec
     is_last = spec.num_iterations is not None and task.iteration >= spec.num_iterations
-    is_first_of_all = task.phase is TaskPhase.STARTING and watch.pace.average_s is None
+    is_first_of_all = task.phase is TaskPhase.STARTING and task.iteration == 0
     # How long a command loads before its first iteration is not known from those before.
     is_loading = spec.is_command and watch.committed_at is None
     if not task.is_active or is_last or is_first_of_all or is_loading:
@@ -180,7 +180,7 @@ def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
     pace = task.watch.pace
     limit_s = _limit_s(turn, task)
     is_over = turn.at - task.watch.moved_at >= turn.policy.slow_factor * limit_s
-    patience_s = 0.0 if is_over else pace.average_s or limit_s
+    patience_s = 0.0 if is_over and pace.average_s else pace.average_s or limit_s
     hang = find_hang(
         inspection.standings,
         task.layout,

@@ -203,13 +203,22 @@ class World:
             case SetTimer():
                 self._set_timer(instruction)
             case Announce():
-                self.announcements.append((self.now, instruction))
+                self._hear(instruction)
             case AnswerRequest():
                 self.answers.append(instruction)
             case CarryOutDrill():
                 self.drills.append(instruction)
             case DropRendezvous():
                 pass
+
+    def _hear(self, announcement: Announce) -> None:
+        """Keep it; whoever is named as the culprit of a stall does not go on."""
+        self.announcements.append((self.now, announcement))
+        if announcement.kind == "stall":
+            culprits = str(dict(announcement.facts)["culprits"])
+            for number in filter(None, culprits.split(", ")):
+                _, rank = self.rank(announcement.source, int(number))
+                rank.is_faulty = True
 
     def _set_timer(self, instruction: SetTimer) -> None:
         timer = instruction.timer
@@ -667,10 +676,12 @@ class World:
         for node, peer in peers[:1]:
             self.after(2.0, partial(self._fail_collective, node, peer, rank.generation))
 
-    def lose_message(self, task: str) -> None:
-        """Have all ranks of a task wait in a collective that never ends."""
-        _, rank = self.rank(task, 0)
-        run = self.runs[rank.task, rank.generation]
+    def lose_message(self, task: str, global_rank: int = 0) -> None:
+        """Have all ranks of a task wait in a collective that never ends, if they are in any."""
+        _, rank = self.rank(task, global_rank)
+        run = self.runs.get((rank.task, rank.generation))
+        if run is None or not run.is_formed or run.is_stalled:
+            return
         run.stall(self.now, self.random, [])
         for each in run.ranks.values():
             each.phase = "reduce"

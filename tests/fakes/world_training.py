@@ -67,7 +67,7 @@ class FakeRank:
     """It waits for the controller, whether it was halted or has raised an exception."""
     is_done: bool = False
     is_faulty: bool = False
-    """It raised an exception of its own."""
+    """It raised an exception of its own, or was found to be what others wait for."""
     has_told: bool = False
     """The controller knows where it has parked."""
 

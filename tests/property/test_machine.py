@@ -36,6 +36,7 @@ fault = st.one_of(
     st.tuples(st.just("hang"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("xid"), st.sampled_from(NODES), st.just(0)),
     st.tuples(st.just("flap"), st.sampled_from(NODES), st.just(0)),
+    st.tuples(st.just("stall"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("lose"), st.sampled_from(NODES), st.booleans()),
     st.tuples(st.just("cut"), st.sampled_from(NODES), st.floats(0.1, 9.0)),
     st.tuples(st.just("agent"), st.sampled_from(NODES), st.just(0)),
@@ -61,13 +62,14 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "xid": lambda: world.find(target, XID),
         "flap": lambda: world.find(target, FLAP),
         "hang": lambda: world.hang_rank(target, int(detail)),
+        "stall": lambda: world.lose_message(target, int(detail)),
         "lose": lambda: world.lose_node(target, is_silent=bool(detail)),
         "cut": lambda: world.cut(target, detail),
         "agent": lambda: world.kill_agent(target),
         "blackout": lambda: black_out(world, detail),
         "restore": lambda: world.restore_node(target),
     }
-    if kind in {"kill", "raise", "reset", "ecc", "hang"}:
+    if kind in {"kill", "raise", "reset", "ecc", "hang", "stall"}:
         if any(
             (rank.task, rank.global_rank) == (target, int(detail))
             for node in world.nodes.values()

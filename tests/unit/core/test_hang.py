@@ -93,6 +93,13 @@ def test_where_all_wait_in_one_place_it_is_the_collective() -> None:
     assert hang == Hang({}, "4 rank(s) wait in _wait")
 
 
+def test_rank_that_has_moved_lately_shows_that_those_who_wait_go_on() -> None:
+    fresh = waits().model_copy(update={"idle_s": 0.1})
+    assert culprits(waits(), waits(), fresh, waits()) is None
+    assert culprits(waits("vote"), waits("vote"), fresh, waits("vote")) is None
+    assert culprits(silent("stopped"), fresh, waits(), waits()) == {0}
+
+
 def test_inside_a_replica_the_rank_with_fewer_micro_batches_is_the_culprit() -> None:
     behind = waits("accumulate", "all_reduce in _reduce", num=2)
     ahead = waits("accumulate", "all_reduce in _reduce", num=3)
