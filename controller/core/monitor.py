@@ -154,8 +154,8 @@ def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
     assert task.layout is not None
     pace = task.watch.pace
     limit_s = pace.limit_s(turn.policy, is_long=task.spec.is_long(task.watch.iteration + 1))
-    patience_s = pace.average_s or limit_s
-    if pace.average_s and turn.at - task.watch.moved_at >= turn.policy.slow_factor * limit_s:
+    patience_s = (pace.is_known and pace.average_s) or limit_s
+    if pace.is_known and turn.at - task.watch.moved_at >= turn.policy.slow_factor * limit_s:
         patience_s = 0.0
     return find_hang(
         inspection.standings,

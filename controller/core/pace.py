@@ -12,8 +12,10 @@ What is not plain is left out of it:
   task's ``long_intervals`` save a checkpoint, or evaluate. They have a median of their own.
 
 When only the number of replicas changes, the average is scaled by the micro-batches per replica: the
-slowest replica decides, so it is the largest number. What is scaled counts until the new layout has
-taught better, and nothing is called late by it. Another tp or pp begins afresh.
+slowest replica decides, so it is the largest number. No task scales quite like that, least of all one
+that grows. So until the new layout has an average of its own, nothing is called late, and limits are
+those of a recovering iteration: twice as long, and never below ``recovering_limit_s``. Another tp or pp
+begins afresh.
 
 Late is more than 1.1 x the average, a hang more than 3 x (paper, section 4.1), but not before
 ``hang_floor_s`` over it: a process may be put aside for that long by nothing but its machine.
@@ -48,7 +50,12 @@ class Pace:
     @property
     def average_s(self) -> float | None:
         """The average; None until enough plain iterations were seen."""
-        return median(self.plain) if len(self.plain) >= _NUM_KNOWN else self.scaled_s
+        return median(self.plain) if self.is_known else self.scaled_s
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the average is one of iterations in the present layout."""
+        return len(self.plain) >= _NUM_KNOWN
 
     @property
     def is_warm(self) -> bool:
@@ -81,7 +88,7 @@ class Pace:
         if average_s is None:
             return max(policy.recovering_limit_s, policy.stall_factor * self.first_s)
         limit_s = max(policy.stall_factor * average_s, average_s + policy.hang_floor_s)
-        if not self.is_warm:
+        if not (self.is_warm and self.is_known):
             return max(policy.recovering_limit_s, 2 * limit_s)
         if is_long:
             known_s = policy.stall_factor * median(self.long) if self.long else 0.0
