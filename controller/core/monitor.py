@@ -180,7 +180,9 @@ def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
     pace = task.watch.pace
     limit_s = _limit_s(turn, task)
     is_over = turn.at - task.watch.moved_at >= turn.policy.slow_factor * limit_s
-    patience_s = 0.0 if is_over and pace.average_s else pace.average_s or limit_s
+    patience_s = (pace.is_known and pace.average_s) or limit_s
+    if pace.is_known and is_over:
+        patience_s = 0.0
     hang = find_hang(
         inspection.standings,
         task.layout,

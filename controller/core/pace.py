@@ -12,9 +12,10 @@ What is not plain is left out of it:
   task's ``long_intervals`` save a checkpoint, or evaluate. They have a median of their own.
 
 When only the number of replicas changes, the average is scaled by the micro-batches per replica: the
-slowest replica decides, so it is the largest number. What is scaled counts until the new layout has
-taught better, and nothing is called late by it, nor a hang before the iterations of the old layout
-would be: not all of an iteration shrinks with its micro-batches. Another tp or pp begins afresh.
+slowest replica decides, so it is the largest number. No task scales quite like that, least of all one
+that grows. So until the new layout has an average of its own, nothing is called late, and limits are
+those of a recovering iteration: twice as long, and never below ``recovering_limit_s``. Another tp or pp
+begins afresh.
 
 A stall that was called a hang doubles the limit until the task has shown ``_NUM_KNOWN`` plain
 iterations in one generation. So a limit that is too short for what the task does now mends itself,
@@ -47,8 +48,6 @@ class Pace:
     """The average of another layout, scaled to this one."""
     first_s: float = 0.0
     """The first iteration of the generation, which holds more than an iteration."""
-    unscaled_s: float = 0.0
-    """The average before it was scaled, while nothing better is known."""
     backoff: float = 1.0
     """By how much the limits are longer since the newest hang."""
     num_plain: int = 0
@@ -61,7 +60,12 @@ class Pace:
     @property
     def average_s(self) -> float | None:
         """The average; None until enough plain iterations were seen."""
-        return median(self.plain) if len(self.plain) >= _NUM_KNOWN else self.scaled_s
+        return median(self.plain) if self.is_known else self.scaled_s
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the average is one of iterations in the present layout."""
+        return len(self.plain) >= _NUM_KNOWN
 
     @property
     def is_warm(self) -> bool:
@@ -72,10 +76,9 @@ class Pace:
         """Begin a generation, whose iterations take ``scale`` times as long; None if who knows."""
         average_s = self.average_s
         if scale is None or average_s is None:
-            self.plain, self.long, self.scaled_s, self.unscaled_s = [], [], None, 0.0
+            self.plain, self.long, self.scaled_s = [], [], None
         elif scale != 1.0:
             self.plain, self.scaled_s = [], average_s * scale
-            self.unscaled_s = max(average_s, self.unscaled_s)
             self.long = [duration_s * scale for duration_s in self.long]
         self.first_s, self.best_s, self.num_commits, self.num_plain = 0.0, None, 0, 0
 
@@ -99,7 +102,7 @@ class Pace:
     def _note_plain(self, *, is_long: bool) -> None:
         self.num_plain += not is_long
         if self.num_plain >= _NUM_KNOWN:
-            self.unscaled_s, self.backoff = 0.0, 1.0
+            self.backoff = 1.0
 
     def limit_s(self, policy: Policy, *, is_long: bool) -> float:
         """Return how long the running iteration may take before its ranks are looked at."""
@@ -109,9 +112,8 @@ class Pace:
         average_s = self.average_s
         if average_s is None:
             return max(policy.recovering_limit_s, policy.stall_factor * self.first_s)
-        average_s = max(average_s, self.unscaled_s)
         limit_s = max(policy.stall_factor * average_s, average_s + policy.hang_floor_s)
-        if not self.is_warm:
+        if not (self.is_warm and self.is_known):
             return max(policy.recovering_limit_s, 2 * limit_s)
         if is_long:
             known_s = policy.stall_factor * median(self.long) if self.long else 0.0

@@ -71,11 +71,20 @@ def test_another_number_of_replicas_scales_what_is_known() -> None:
     assert pace.average_s == 2.0
     pace.add(9.0, is_long=False)
     pace.add(9.0, is_long=False)
-    assert pace.limit_s(POLICY, is_long=False) == 6.0
-    assert pace.limit_s(POLICY, is_long=True) == 24.0
+    assert pace.limit_s(POLICY, is_long=False) == 12.0
     for _ in range(3):
         pace.add(1.5, is_long=False)
     assert pace.average_s == 1.5
+    assert pace.limit_s(POLICY, is_long=False) == 4.5
+    assert pace.limit_s(POLICY, is_long=True) == 24.0
+
+
+def test_task_that_grows_and_does_not_get_faster_is_no_hang() -> None:
+    pace = pace_of([1.0] * 20)
+    pace.begin(0.25)
+    for _ in range(10):
+        assert pace.limit_s(POLICY, is_long=False) > 1.0
+        pace.add(1.0, is_long=False)
 
 
 def test_the_same_number_of_replicas_keeps_it_and_another_model_layout_forgets_it() -> None:

@@ -62,7 +62,9 @@ def test_a_task_that_stays_slower_is_called_cured_and_slower() -> None:
     assert world.machine.state.tasks[A].iteration > 60
 
 
-@pytest.mark.parametrize(("scale", "limit_s"), [(0.25, 3.0), (1.0, 3.0), (2.0, 6.0)])
+@pytest.mark.parametrize(
+    ("scale", "limit_s"), [(0.25, POLICY.recovering_limit_s), (1.0, 3.0), (2.0, 12.0)]
+)
 def test_what_fewer_micro_batches_promise_does_not_shorten_the_limit(
     scale: float, limit_s: float
 ) -> None:
