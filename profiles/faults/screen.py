@@ -92,18 +92,19 @@ class Screen:
         if not held and not self._always:
             return ()
         text = lowered(line)
-        chosen: dict[int, list[Pattern]] = defaultdict(list)
+        chosen: dict[int, set[Pattern]] = defaultdict(set)
         for number, pattern in self._always:
-            chosen[number].append(pattern)
+            chosen[number].add(pattern)
         for literal in held:
             if literal in text:
                 for number, pattern in self._patterns_by_text[literal]:
-                    if pattern not in chosen[number] and pattern.can_match(text):
-                        chosen[number].append(pattern)
+                    if pattern.can_match(text):
+                        chosen[number].add(pattern)
+        # In the order of the catalogue: of the patterns of a rule the first that matches counts.
         return tuple(
-            Rule(self._rules[number].entry, tuple(chosen[number]), self._rules[number].unless)
+            Rule(rule.entry, tuple(p for p in rule.patterns if p in chosen[number]), rule.unless)
             for number in sorted(chosen)
-            if chosen[number]
+            for rule in (self._rules[number],)
         )
 
     def _texts_in(self, words: Iterable[bytes]) -> set[str]:

@@ -163,7 +163,7 @@ def _without_transients(signs: list[Sign]) -> list[Sign]:
         for sign in signs
         if sign.line >= last_start
         or not (
-            (sign.entry.precedence in _TRANSIENT and "Error: " not in sign.text)
+            (sign.entry.precedence in _TRANSIENT and ("Error: " not in sign.text or not has_end))
             or (sign.entry.id in _SURVIVABLE and not has_end)
         )
     ]

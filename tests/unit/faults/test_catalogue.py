@@ -133,6 +133,17 @@ def test_the_screen_lets_through_what_a_plain_search_finds() -> None:
         assert found <= passed
 
 
+def test_the_patterns_of_a_rule_keep_their_order() -> None:
+    catalogue = default_catalogue()
+    line = (
+        b"link mlx5_4/1 subnet_prefix fe80:0000 lid 911 sm_lid 4 state DOWN physical_state POLLING"
+    )
+    [rule] = [r for r in catalogue.screen.rules_for(line) if r.entry.id == "port-state"]
+    expressions = [pattern.expression.pattern for pattern in rule.patterns]
+    assert len(expressions) > 1
+    assert expressions == [p for p in catalogue.entries["port-state"].patterns if p in expressions]
+
+
 def test_precedences_before_the_vetoes_name_faults_and_the_others_do_not() -> None:
     assert Precedence.HARDWARE.rank < Precedence.SOFTWARE.rank < Precedence.RESET.rank
     assert Precedence.CLEANUP.is_ranked
