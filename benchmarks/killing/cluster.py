@@ -18,6 +18,7 @@ _START_LIMIT_S: Final = 120.0
 _END_LIMIT_S: Final = 30.0
 _NUM_NODES: Final = 2
 _TASK: Final = "gpt"
+_SETTINGS: Final = "[policy]\nrestarts = 1000000  # no node is isolated for the kills\n"
 
 
 class SessionOverError(Exception):
@@ -46,11 +47,13 @@ class Cluster:
         self._intervals: list[float] = []
         self._tasks = directory / "tasks.toml"
         self._tasks.write_text(_task(layout, num_layers, hidden_size, seq_length))
+        self._settings = directory / "settings.toml"
+        self._settings.write_text(_SETTINGS)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         words = ["demo", "--headless", "--auto-heal", "--tasks", str(self._tasks)]
-        words += ["--nodes", str(_NUM_NODES)]
+        words += ["--settings", str(self._settings), "--nodes", str(_NUM_NODES)]
         words += ["--workers-per-node", str(-(-self.num_ranks // _NUM_NODES))]
         words += ["--iterations", str(10**6), "--event-log", str(self._log)]
         with (self._directory / "log.txt").open("wb") as log:
