@@ -421,7 +421,10 @@ class World:
                 state_s=0.01, unsupported=self.unsupported.get(run.task, ()),
             )  # fmt: skip
             self.observe(self._node_of(rank), joined)
-        self._begin_iteration(run)
+        if run.committed >= self.num_iterations:
+            self._finish(run, "finished")  # the last iteration was committed by its vote
+        else:
+            self._begin_iteration(run)
 
     def _node_of(self, rank: FakeRank) -> FakeNode:
         return next(node for node in self.nodes.values() if node.ranks.get(rank.pid) is rank)
