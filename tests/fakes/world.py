@@ -422,8 +422,8 @@ class World:
                 state_s=0.01, unsupported=self.unsupported.get(run.task, ()),
             )  # fmt: skip
             self.observe(self._node_of(rank), joined)
-        if all(rank.iteration >= self.num_iterations for rank in run.ranks.values()):
-            self._finish(run, "finished")
+        if run.committed >= self.num_iterations:
+            self._finish(run, "finished")  # the last iteration was committed by its vote
         else:
             self._begin_iteration(run)
 
