@@ -16,8 +16,6 @@ _LOG = logging.getLogger(__name__)
 
 MAX_WAITING: Final = 200
 """Findings kept while the disk is full; beyond that the oldest go."""
-_EVENTS: Final[frozenset[FindingSign]] = frozenset({"message", "gpu_ecc", "link_changed"})
-"""Signs of what happened; all others are of what holds."""
 
 
 class FindingStore:
@@ -35,7 +33,7 @@ class FindingStore:
         _LOG.warning("%s: %s %s: %s", finding.probe, finding.sign, finding.subject, finding.text)
         if finding.is_over:
             self._holding.pop((finding.sign, finding.subject), None)
-        elif finding.sign not in _EVENTS:
+        elif not finding.is_event and finding.sign != "link_changed":
             self._holding[finding.sign, finding.subject] = finding
         self._store(finding)
 

@@ -231,7 +231,8 @@ class RankHub:
                 case RankPulse() if hello is not None:
                     self._owner.pulse(hello.pid if rank is None else rank.pid, message)
                 case RankStands() if hello is not None:
-                    answer = self._answers.get((hello.pid, message.number))
+                    asked = hello.pid if rank is None else rank.pid
+                    answer = self._answers.get((asked, message.number))
                     if answer is not None and not answer.done():
                         answer.set_result(message.standing)
                 case RankReport() | RankPulse() | RankStands():
@@ -249,6 +250,9 @@ class RankHub:
         if control is None or control.channel is not channel:
             control = self._control[hello.pid] = _Control(channel)
         rank = await self._owner.greet(hello)
+        if rank is not None and rank.pid != hello.pid:
+            # A program that a script has started speaks for the script's process, which is the rank.
+            self._control[rank.pid] = self._control.pop(hello.pid)
         if rank is not None and not rank.is_foreign:
             self._repeat(control, _key_of(hello), rank)
         return rank

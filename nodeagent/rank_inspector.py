@@ -9,7 +9,6 @@ what is not known when the time is over stays unknown.
 
 import asyncio
 import contextlib
-import linecache
 import logging
 import shutil
 import signal
@@ -119,6 +118,8 @@ class RankInspector:
         if rank.pidfd is None or _is_opaque(rank) or not catches(rank.pid, DUMP_SIGNAL):
             return None  # it would be ended by the signal, or means something else by it
         path = self._files.stack(rank.born)
+        if not path.exists():
+            return None  # the signal means something else to this program
         begin = _size(path)
         send(rank.pidfd, DUMP_SIGNAL)
         seen, num_bytes = None, begin
@@ -127,7 +128,7 @@ class RankInspector:
                 while seen is None or _size(path) > num_bytes:
                     num_bytes = _size(path)
                     threads = parse_dump(_read(path, begin))
-                    seen = standing_of(threads, "faulthandler", linecache.getline) or seen
+                    seen = standing_of(threads, "faulthandler", _no_line) or seen
                     await asyncio.sleep(_POLL_S)
         return seen
 
@@ -146,7 +147,12 @@ class RankInspector:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
         threads = parse_py_spy(output.decode("utf-8", "replace"))
-        return standing_of(threads, "py-spy", linecache.getline)
+        return standing_of(threads, "py-spy", _no_line)
+
+
+def _no_line(_file: str, _line: int) -> str:
+    """The source is not read here: it may lie on a file system that hangs, as the rank does."""
+    return ""
 
 
 def _is_opaque(rank: RankProcess) -> bool:

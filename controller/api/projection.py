@@ -79,7 +79,6 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
         findings=[
             f"{finding.probe}: {finding.text.strip().partition(chr(10))[0]}"
             for finding in node.findings.values()
-            if finding.sign != "message"
         ],
         agent_pid=node.agent_pid,
         agent_rss_bytes=node.rss_bytes,

@@ -137,7 +137,7 @@ class IncidentView(View):
     action: str
     state: IncidentState
     evidence: list[str] = []
-    """What was seen, in the order of its arrival: the cause among its symptoms."""
+    """What was seen, in the order of its arrival, the first eight: the cause among its symptoms."""
     reason: str = ""
     is_drill: bool = False
     """Somebody broke it on purpose; it does not speak against the node."""

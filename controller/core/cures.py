@@ -11,7 +11,7 @@ isolates the node and asks for a plan. Recoveries that bring no iteration end in
 and so do at once what no action would cure: settings that are refused, a loss that is not finite.
 """
 
-from controller.core.evidence import Evidence
+from controller.core.evidence import HARDWARE, Evidence
 from controller.core.faults import Diagnosis, diagnose, diagnose_symptoms
 from controller.core.handling import Action, Case, Cure, Handling, Occurrence, choose
 from controller.core.incidents import incident_of, open_incident, take_evidence
@@ -19,7 +19,7 @@ from controller.core.isolation import isolate
 from controller.core.lifecycle import stop
 from controller.core.parking import awaited_ranks, halt, halt_limit_s
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.state import ClusterState, Incident
+from controller.core.state import ClusterState, Incident, NodeState
 from controller.core.tasks import RankState, TaskState
 from controller.core.timers import HaltOverdue, SettleIncident
 from controller.core.turn import PlanRequest, Turn
@@ -96,7 +96,11 @@ def take_hangs(turn: Turn, task: TaskState) -> None:
     incident = incident_of(turn, task, task.generation)
     diagnosis = diagnose(incident.evidence) if incident else None
     if incident and diagnosis and incident.action == "reattempt" and incident.is_open:
+        root = diagnosis.root.global_rank
+        culprit = task.ranks.get(root) if root is not None else None
+        handle(turn, incident, diagnosis, culprit, None)  # for the record of its node
         name_fault(turn, incident, diagnosis, Handling("restart"))
+        task.last_cure = Cure("restart", culprit.worker if culprit else None)
 
 
 def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: Handling) -> None:
@@ -112,6 +116,7 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
     incident.fault_at = min(root.observed_at, incident.detected_at)
     incident.action = action
     incident.decided_at = turn.at
+    incident.is_drill = is_drill(turn.state, incident, root.node)
     where = f" on {root.node}" if root.node else ""
     turn.tell(
         "error", "incident", incident.name,
@@ -122,7 +127,47 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
     )  # fmt: skip
 
 
+def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
+    """Broken hardware shows in an incident that is named already: the node goes out of service."""
+    assert evidence.node is not None, "hardware is somewhere"
+    node = turn.state.nodes[evidence.node]
+    if incident.state is IncidentState.DETECTED and incident.task is not None:
+        return  # it is named in a moment, by this evidence among the rest
+    if node.isolated:
+        note_broken(turn, node, evidence)
+        return
+    _condemn(turn, incident, Diagnosis(evidence.status, evidence, evidence.summary))
+
+
+def note_broken(turn: Turn, node: NodeState, evidence: Evidence) -> None:
+    """The hardware of a node that is out of service already is broken: that is why, from now on."""
+    node.isolated = f"isolated: {evidence.summary}"
+    _forget_suspicion(turn, node.spec.node)
+
+
+def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
+    """Isolate the node whose hardware is broken, whatever else is done about the incident."""
+    assert diagnosis.root.node is not None, "hardware is somewhere"
+    handling = handle(turn, incident, diagnosis, None, None)
+    name_fault(turn, incident, diagnosis, handling)
+    if incident.state is not IncidentState.DECIDED:
+        incident.become(IncidentState.DECIDED)
+    _forget_suspicion(turn, diagnosis.root.node)
+    isolate(turn, turn.state.nodes[diagnosis.root.node], incident, diagnosis.reason)
+
+
+def _forget_suspicion(turn: Turn, name: NodeId) -> None:
+    """What is known about the node is more than a suspicion now."""
+    for task in turn.state.tasks.values():
+        if name in task.suspects:
+            task.suspects.remove(name)
+
+
 def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
+    if diagnosis.status in HARDWARE and diagnosis.root.node is not None:
+        task.num_recoveries += 1
+        _condemn(turn, incident, diagnosis)
+        return
     is_over = incident.covers.get(task.spec.task) != task.generation
     if is_over or not (task.can_regroup or task.phase is TaskPhase.STOPPING):
         name_fault(turn, incident, diagnosis, Handling("restart"))  # a plan ended this generation
@@ -134,22 +179,25 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
         _hold_task(turn, task, incident, diagnosis, reason)
         return
     root = diagnosis.root
+    if task.suspects and diagnosis.is_local and root.node not in {None, *task.suspects}:
+        _exonerate(turn, task)
     is_known = diagnosis.is_local and root.global_rank is not None
     rank = task.ranks.get(root.global_rank) if is_known and root.global_rank is not None else None
     handling = handle(turn, incident, diagnosis, rank, task.last_cure)
-    task.last_cure = Cure(handling.action, rank.worker if rank else None)
+    worker = rank.worker if rank else None
+    task.last_cure = Cure(handling.action, worker)
     if handling.action == "reconfigure":
         assert root.node is not None, "only a node can be isolated"
         name_fault(turn, incident, diagnosis, handling)
         incident.become(IncidentState.DECIDED)
-        _exonerate(turn, task)
-        if diagnosis.severity is not Severity.SEV1:
-            task.suspects.append(root.node)
+        task.suspects.append(root.node)
         isolate(turn, turn.state.nodes[root.node], incident, handling.why or diagnosis.reason)
         return
-    if handling.action == "restart" and rank is not None:
-        rank.is_broken = True
+    if handling.action == "restart":
+        # Where nobody in particular is to blame, whoever told of the fault gets a new process.
+        (rank or task.ranks[root.global_rank or 0]).is_broken = True
     handling = Handling(_possible(task, handling.action), handling.why)
+    task.last_cure = Cure(handling.action, worker)
     name_fault(turn, incident, diagnosis, handling)
     incident.act(turn.at)
     if task.can_regroup:
@@ -183,7 +231,7 @@ def handle(
     root, state = diagnosis.root, turn.state
     node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
     worker = rank.worker if rank else None
-    incident.is_drill = is_drill(state, incident, root.node)
+    was_staged = is_drill(state, incident, root.node)
     case = Case(
         diagnosis=diagnosis,
         at=turn.at,
@@ -191,11 +239,11 @@ def handle(
         node=node.spec.node if node else None,
         last=last,
         record=node.record if node else (),
-        is_drill=incident.is_drill,
+        is_drill=was_staged,
         is_last_node=node is not None and _is_last(state, node.spec.node),
     )
     handling = choose(case, turn.policy)
-    if node is not None and (not incident.is_drill or turn.policy.counts_drills):
+    if node is not None and (not was_staged or turn.policy.counts_drills):
         longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
         node.record = [each for each in node.record if turn.at - each.at <= longest_s]
         node.record.append(Occurrence(turn.at, diagnosis.status, worker))
@@ -257,6 +305,7 @@ def _exonerate(turn: Turn, task: TaskState) -> None:
     for name in task.suspects:
         node = turn.state.nodes[name]
         node.isolated = ""
+        node.record.clear()
         turn.tell(
             "info", "uncordon", name,
             f"back in service: the fault of {task.spec.task} came back on another node",

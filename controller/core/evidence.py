@@ -175,6 +175,8 @@ def _named(raised: RankRaised) -> Status:
     if own := _STATUS_BY_EXCEPTION.get(raised.exception_type):
         return own
     status = classify_excerpt(f"{raised.exception_type}: {raised.message}").status
+    if status is Status.LOST_CONNECTION:
+        return Status.OTHER_NETWORK_ERROR  # a rank can't know that a node is gone
     if status in {Status.NONE, Status.OTHER_SOFTWARE_ERROR}:
         inner = classify_excerpt(raised.traceback).status
         if inner not in _ECHOES:

@@ -1,7 +1,7 @@
 """From evidence to a named fault: the root cause among its symptoms.
 
 What names broken hardware comes first, whatever programs say; then the earliest conclusive evidence
-names the fault. An exit that follows an exception of the same rank belongs to the exception.
+names the fault, and of a connection only if there is nothing else. An exit that follows an exception of the same rank belongs to the exception.
 Symptoms alone are named only when no cause has shown for long enough.
 
 Statuses and severities are those of the paper's table 1, with its extensions in ``profiles.faults``.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.core.evidence import HARDWARE, Evidence, EvidenceKind
+from controller.core.evidence import HARDWARE, NETWORK, Evidence, EvidenceKind
 from profiles.faults.catalogue import default_catalogue
 from profiles.faults.status import Severity, Status
 
@@ -70,7 +70,7 @@ def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
     conclusive = [item for item in evidence if item.is_conclusive]
     if not conclusive:
         return None
-    root = min(conclusive, key=lambda item: (item.status not in HARDWARE, item.observed_at))
+    root = min(conclusive, key=_weight)
     if root.status not in HARDWARE and root.kind == "exit":
         own = (
             item
@@ -81,6 +81,14 @@ def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
     num_symptoms = len(evidence) - 1
     symptoms = f"; {num_symptoms} symptom(s) elsewhere" if num_symptoms else ""
     return Diagnosis(root.status, root, root.summary + symptoms)
+
+
+def _weight(item: Evidence) -> tuple[bool, bool, float]:
+    """What names hardware weighs most, what names a connection least; then the earliest counts.
+
+    A process that dies may close its connections before its end is seen.
+    """
+    return item.status not in HARDWARE, item.status in NETWORK, item.observed_at
 
 
 def diagnose_symptoms(evidence: Sequence[Evidence]) -> Diagnosis:

@@ -13,7 +13,7 @@ incident on its node is part of that incident, and makes it worse where it names
 from collections.abc import Mapping
 from typing import Final
 
-from controller.core.cures import handle, name_fault
+from controller.core.cures import handle, name_fault, note_broken, take_hardware
 from controller.core.events import Observed
 from controller.core.evidence import HARDWARE, NETWORK, Evidence
 from controller.core.faults import Diagnosis
@@ -41,21 +41,22 @@ _STATUS_BY_SIGN: Final[Mapping[FindingSign, Status]] = {
     "gpu_nvlink": Status.NVLINK_ERROR,
     "disk_full": Status.DISK_FULL,
 }
-"""What is measured and names a fault by itself. Heat, throttling, little memory, a clock that is
-off, and links without traffic are told to operators and count for nothing alone."""
+"""What is measured and names a fault by itself. Heat, throttling, replays on a link, little memory and
+links without traffic are told to operators and count for nothing alone."""
 
 
 def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
     """Take in what a probe of a node has found, or finds no longer."""
     node = turn.state.nodes[event.node]
     key = (finding.sign, finding.subject)
+    was_open = key in node.findings
     if finding.is_over:
         node.findings.pop(key, None)
-    else:
+    elif not finding.is_event and finding.sign != "message":
         node.findings[key] = finding
-    status = _status(turn, node, finding)
+    status = _status(turn, node, finding, was_open=was_open)
     _tell(turn, node, finding, status)
-    if finding.is_over or status is Status.NONE:
+    if status is Status.NONE:
         return
     evidence = Evidence(
         kind="finding",
@@ -77,9 +78,10 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
         _count_network_fault(turn, node, evidence)
 
 
-def _status(turn: Turn, node: NodeState, finding: NodeFinding) -> Status:
+def _status(turn: Turn, node: NodeState, finding: NodeFinding, *, was_open: bool) -> Status:
     if finding.is_over:
-        return Status.NONE
+        has_flapped = finding.sign == "link_changed" and was_open
+        return Status.LINK_FLAPPING if has_flapped else Status.NONE
     if finding.sign == "message":
         return _status_of_words(turn, node, finding.text)
     if finding.sign == "link_changed":
@@ -120,24 +122,19 @@ def _first_line(finding: NodeFinding) -> str:
 
 def _take_hardware(turn: Turn, node: NodeState, known: Incident | None, evidence: Evidence) -> None:
     """Broken hardware: the node goes out of service, in the incident that it explains, or a new one."""
-    if known is not None:
+    if known is not None and known.is_open:
         attach(turn, known, evidence)
-        if known.state is IncidentState.DETECTED and known.task is not None:
-            return  # it is named in a moment, by this evidence among the rest
-    if node.isolated:
-        return
-    if known is None or not known.is_open:
-        known = open_incident(turn, None, evidence)
-    diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
-    handling = handle(turn, known, diagnosis, None, None)
-    name_fault(turn, known, diagnosis, handling)
-    if known.state is not IncidentState.DECIDED:
-        known.become(IncidentState.DECIDED)  # also what was being cured as something less
-    isolate(turn, node, known, diagnosis.reason)
+        take_hardware(turn, known, evidence)
+    elif node.isolated:
+        note_broken(turn, node, evidence)
+    else:
+        take_hardware(turn, open_incident(turn, None, evidence), evidence)
 
 
 def _count_network_fault(turn: Turn, node: NodeState, evidence: Evidence) -> None:
     """A fault of the network that no task has suffered from yet: counted, too many isolate."""
+    if node.isolated:
+        return
     incident = open_incident(turn, None, evidence)
     diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
     handling = handle(turn, incident, diagnosis, None, None)

@@ -3,10 +3,11 @@
 The paper's three actions: SEV3 is tried again in place (*reattempt*), SEV2 gets its process anew
 (*restart*), SEV1 takes the node out and divides what is left (*reconfigure*). A cure that was followed
 by the same fault, before an iteration was committed, did not help: the next stronger one follows.
-What keeps coming back at one place over a longer time is handled as SEV1 too, see ``Record``.
+What keeps coming back at one place over a longer time is handled as SEV1 too: every node has a record
+of its faults (``Occurrence``).
 
 Faults of a drill are cured like any other, but do not speak against the node. Pure functions: what
-they decide is carried out in ``controller.core.incidents``.
+they decide is carried out in ``controller.core.cures``.
 """
 
 from collections.abc import Sequence
@@ -107,15 +108,16 @@ class Handling:
 
 def choose(case: Case, policy: Policy) -> Handling:
     """Return what is done about a fault."""
-    handling = _escalated(case)
+    is_hardware = case.diagnosis.severity is Severity.SEV1
+    handling = Handling("reconfigure") if is_hardware else _escalated(case)
     if handling.action != "reconfigure":
         repeats = None if case.is_drill and not policy.counts_drills else _repeats(case, policy)
         if repeats and case.node is not None:
             handling = Handling("reconfigure", repeats)
-    if handling.action != "reconfigure" or case.diagnosis.severity is Severity.SEV1:
-        return handling
-    if case.node is None:
+    if handling.action == "reconfigure" and case.node is None:
         return Handling("restart", "no node is to blame, so none is isolated")
+    if handling.action != "reconfigure" or is_hardware:
+        return handling
     if case.is_last_node:
         return Handling("restart", f"{handling.why}, but no other node is in service")
     return handling

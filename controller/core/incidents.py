@@ -5,6 +5,8 @@ an older one to the incident that ended it. The task is parked at the first conc
 cause is named, and cured, in ``controller.core.cures``.
 """
 
+from typing import Final
+
 from controller.core.evidence import Evidence
 from controller.core.parking import halt
 from controller.core.phases import TaskPhase
@@ -14,8 +16,8 @@ from controller.core.timers import SettleIncident
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, NodeId
 
-MAX_EVIDENCE = 200
-"""Pieces that an incident keeps; a storm says nothing new."""
+MAX_SYMPTOMS: Final = 200
+"""Pieces after which an incident takes no more symptoms: a storm says nothing new."""
 
 
 def open_incident(turn: Turn, task: TaskState | None, evidence: Evidence) -> Incident:
@@ -62,7 +64,7 @@ def take_late(turn: Turn, task: TaskState, generation: Generation, evidence: Evi
 
 def attach(turn: Turn, incident: Incident, evidence: Evidence) -> None:
     """Add a piece of evidence to an incident, open or closed."""
-    if len(incident.evidence) >= MAX_EVIDENCE:
+    if len(incident.evidence) >= MAX_SYMPTOMS and not evidence.is_conclusive:
         return
     incident.evidence.append(evidence)
     late = "" if incident.is_open else ", late"

@@ -13,7 +13,7 @@ def check_invariants(state: ClusterState) -> None:
     """Raise if the state breaks a promise.
 
     Raises:
-        InvariantViolationError: Two tasks hold a worker, a rank lives or is to live on a lost node, a task
+        InvariantViolationError: Two tasks hold a worker, a rank lives on a lost node or is to live on one that is lost or isolated, a task
             without ranks has some, a generation takes up training from ranks that it does not have,
             or more than one plan is pending or under way.
     """

@@ -7,7 +7,7 @@ them one, and go on meanwhile with the whole replicas that they have elsewhere.
 
 from controller.core.lifecycle import lose_rank, stop
 from controller.core.parking import halt
-from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state import Incident, NodeState
 from controller.core.tasks import TaskState
 from controller.core.turn import PlanRequest, Turn
@@ -59,6 +59,16 @@ def strand(turn: Turn, task: TaskState, node: NodeState, incident: Incident) -> 
     stop(turn, task, is_graceful=False, intent=task.intent if is_decided else "run", note=note)
 
 
+def _absorb(turn: Turn, incident: Incident, victims: list[TaskState]) -> None:
+    """What was noticed about the tasks of the node, and not named yet, is a part of its incident."""
+    for other in list(turn.state.incidents):
+        is_undecided = other.state is IncidentState.DETECTED and other is not incident
+        if is_undecided and any(task.spec.task in other.covers for task in victims):
+            incident.evidence += other.evidence
+            incident.task = incident.task or other.task
+            turn.state.incidents.remove(other)
+
+
 def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> None:
     """Take a node that is in contact out of service, and ask for a plan.
 
@@ -74,6 +84,7 @@ def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> Non
         incident=incident.name,
     )  # fmt: skip
     victims = withdraw(turn, node)
+    _absorb(turn, incident, victims)
     incident.covers |= {task.spec.task: task.generation for task in victims}
     for task in victims:
         strand(turn, task, node, incident)

@@ -34,6 +34,8 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
     before, old_agent = node.condition, node.agent_id
     if before is not NodeCondition.HEALTHY:
         node.become(NodeCondition.HEALTHY)
+    if old_agent != event.agent_id:
+        node.findings.clear()  # what its predecessor told, nobody will take back
     node.agent_id, node.agent_pid, node.heard_at = event.agent_id, event.agent_pid, turn.at
     node.answers.clear()
     text = f"agent attached (pid {event.agent_pid})"

@@ -6,12 +6,13 @@ ended is free.
 
 from typing import Final, assert_never
 
+from controller.core.cures import take_hardware
 from controller.core.divergence import note_figures
 from controller.core.events import Observed
-from controller.core.evidence import Evidence, evidence_of
+from controller.core.evidence import HARDWARE, Evidence, evidence_of
 from controller.core.faults import severity_of
 from controller.core.findings import take_finding
-from controller.core.incidents import take_evidence, take_late
+from controller.core.incidents import incident_of, take_evidence, take_late
 from controller.core.lifecycle import lose_rank
 from controller.core.monitor import note_commit, note_joined, take_look
 from controller.core.nodes import judge_nodes_of
@@ -144,6 +145,9 @@ def _evidence(
 def _take_fault(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     if task.can_regroup or task.phase is TaskPhase.STOPPING:
         take_evidence(turn, task, evidence)
+        incident = incident_of(turn, task, task.generation)
+        if incident and evidence.status in HARDWARE:
+            take_hardware(turn, incident, evidence)
         judge_nodes_of(turn, task)
 
 

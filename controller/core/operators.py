@@ -92,6 +92,8 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
     node.isolated = ""
     node.record.clear()
     node.messages.clear()
+    for task in turn.state.tasks.values():
+        task.suspects = [name for name in task.suspects if name != event.node]
     turn.tell(
         "good", "uncordon", event.node, f"{event.actor} takes it back into service",
         is_forced=event.is_forced,
@@ -107,7 +109,6 @@ def _failed_checks(node: NodeState) -> list[str]:
     failed += [
         f"{finding.probe} still finds {finding.text.strip().partition(chr(10))[0]}"
         for finding in node.findings.values()
-        if finding.sign != "message"
     ]
     return failed
 

@@ -35,6 +35,7 @@ _WINDOW: Final = 32
 _NUM_KNOWN: Final = 3
 """Plain iterations of a layout that make an average."""
 _NUM_WARM_UP: Final = 2
+_MAX_BACKOFF: Final = 8.0
 _NUM_SPREADS: Final = 2.0
 
 
@@ -84,7 +85,7 @@ class Pace:
 
     def note_hang(self) -> None:
         """The running iteration was called a hang: be slower to say so again."""
-        self.backoff *= 2.0
+        self.backoff = min(2.0 * self.backoff, _MAX_BACKOFF)
 
     def add(self, duration_s: float, *, is_long: bool) -> None:
         """Take in an iteration of the generation, in their order."""

@@ -23,7 +23,7 @@ class NodeCondition(StrEnum):
     UNREACHABLE = "unreachable"
     """Out of contact, presumed training: losing sight of a node is not losing the node."""
     LOST = "lost"
-    """Evidence says that it is gone. Isolated: it holds no worker of any task."""
+    """Evidence says that it is gone: it holds no worker of any task."""
 
 
 class TaskPhase(StrEnum):

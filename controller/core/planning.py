@@ -25,7 +25,7 @@ from controller.core.problem import (
     planned_tasks,
     size_before,
 )
-from controller.core.resolution import hold
+from controller.core.resolution import hold, is_handed_over
 from controller.core.state import Plan, TaskChange
 from controller.core.tasks import Intent, Target, TaskState
 from controller.core.turn import Turn
@@ -113,6 +113,7 @@ def _open_incidents_of(turn: Turn, changes: dict[TaskId, TaskChange]) -> set[str
         incident.name
         for incident in turn.state.incidents
         if incident.is_open
+        and not is_handed_over(incident)
         and (incident.action == "reconfigure" or incident.state is IncidentState.HELD)
         and all(
             name in changes or turn.state.tasks[name].phase is TaskPhase.FINISHED
@@ -256,7 +257,7 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
     if not change.moves:
         return
     task.target, task.interim = change.target, None
-    if not turn.policy.is_auto_heal:
+    if not turn.policy.is_auto_heal or task.phase is TaskPhase.HELD:
         task.num_recoveries = 0  # an operator has looked at it
         task.last_cure = None
     if change.target and task.can_regroup:

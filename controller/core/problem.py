@@ -56,9 +56,15 @@ def planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
         task
         for task in turn.state.tasks.values()
         if task.phase is not TaskPhase.FINISHED
-        and (includes_held or task.phase is not TaskPhase.HELD)
+        and (includes_held or not _is_the_operators(task))
         and not (task.can_regroup and task.target and _is_out_of_sight(turn, task))
     ]
+
+
+def _is_the_operators(task: TaskState) -> bool:
+    """Whether it is held, or will be once its ranks are gone."""
+    is_going = task.phase is TaskPhase.STOPPING and task.intent == "hold"
+    return task.phase is TaskPhase.HELD or is_going
 
 
 def _is_out_of_sight(turn: Turn, task: TaskState) -> bool:

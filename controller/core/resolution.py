@@ -49,7 +49,10 @@ def close_cured_incidents(turn: Turn) -> None:
     """Resolve every named fault whose tasks train again in a newer generation, or have ended."""
     for incident in turn.state.incidents:
         is_undecided = incident.state is IncidentState.DETECTED
-        if is_undecided or not incident.is_open or _is_handed_over(incident):
+        if is_undecided or not incident.is_open:
+            continue
+        if is_handed_over(incident):
+            _close_with_its_task(turn, incident)
             continue
         _note_recovery(turn, incident)
         tasks = [turn.state.tasks[name] for name in incident.covers]
@@ -63,11 +66,18 @@ def close_cured_incidents(turn: Turn) -> None:
 def end_handed_over(turn: Turn, task: TaskState, text: str) -> None:
     """Resolve what was handed over about the task while it trained on: it is over by itself."""
     for incident in turn.state.incidents:
-        if incident.task == task.spec.task and _is_handed_over(incident):
+        if incident.task == task.spec.task and is_handed_over(incident):
             _resolve(turn, incident, text)
 
 
-def _is_handed_over(incident: Incident) -> bool:
+def _close_with_its_task(turn: Turn, incident: Incident) -> None:
+    task = turn.state.tasks[incident.task] if incident.task else None
+    if task and task.phase in {TaskPhase.FINISHED, TaskPhase.STOPPED}:
+        _resolve(turn, incident, f"{task.spec.task} {_CURES[task.phase]}")
+
+
+def is_handed_over(incident: Incident) -> bool:
+    """Whether an operator was told of it while its task trained on."""
     return incident.state is IncidentState.HELD and not incident.covers
 
 

@@ -74,7 +74,7 @@ class NodeState:
     record: list[Occurrence] = field(default_factory=list)
     """Its faults, while they count; those of drills only if policy counts them."""
     findings: dict[tuple[str, str], NodeFinding] = field(default_factory=dict)
-    """What its probes have found and not taken back, by sign and subject."""
+    """What its probes find now, by sign and subject; what has happened and is past is not in it."""
     messages: list[Message] = field(default_factory=list)
     """The newest words of its kernel and tools: some faults take several to be understood."""
 

@@ -145,10 +145,11 @@ class LocalCluster:
         """Stop every process of ``node``, or its SSH server with its sessions alone."""
         found = self._find(node).node
         server, host_pid = self._servers.get(found), self.host_pid(found)
-        if only_server and server is not None:
-            send_signal(server, signal.SIGSTOP)
-            for session in find_sessions(server.pid):
-                send_signal(session, signal.SIGSTOP)
+        if only_server:
+            if server is not None:
+                send_signal(server, signal.SIGSTOP)
+                for session in find_sessions(server.pid):
+                    send_signal(session, signal.SIGSTOP)
         elif host_pid is not None:
             stop_all(host_pid)
 

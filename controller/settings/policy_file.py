@@ -14,7 +14,8 @@ from controller.core.policy import Policy
 from controller.core.transitions import Step
 
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Policy)}
-_AT_LEAST_ONE: Final = frozenset({"network_alerts", "restarts", "gpu_faults"})
+_MAY_BE_ZERO: Final = frozenset({"max_recoveries"})
+_ABOVE_ONE: Final = frozenset({"stall_factor", "slow_factor", "late_factor", "spike_factor"})
 _STEPS: Final = get_args(Step)
 
 
@@ -63,11 +64,14 @@ def _checked(path: Path, key: str, value: object) -> Any:  # noqa: ANN401 - of t
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SettingsError(f"{place}: {value!r} must be a number")
     if isinstance(default, int):
-        least = 1 if key in _AT_LEAST_ONE else 0
+        least = 0 if key in _MAY_BE_ZERO else 1
         if not isinstance(value, int) or value < least:
             raise SettingsError(f"{place}: {value!r} must be a whole number of {least} or more")
         return value
-    return _positive(place, value)
+    number = _positive(place, value)
+    if key in _ABOVE_ONE and number <= 1:
+        raise SettingsError(f"{place}: {value!r} must be above 1")
+    return number
 
 
 def _checked_steps(place: str, value: object) -> dict[str, float]:

@@ -89,10 +89,10 @@ def _events(before: GpuReading, now: GpuReading) -> Iterator[NodeFinding]:
     """Yield what happened between two readings."""
     if (num_new := _rise(before.num_uncorrectable, now.num_uncorrectable)) > 0:
         text = f"{num_new} new uncorrectable memory errors, {now.num_uncorrectable} in all"
-        yield _finding(now, "gpu_ecc", text, num_new)
+        yield _event(_finding(now, "gpu_ecc", text, num_new))
     if (num_new := _rise(before.num_link_errors, now.num_link_errors)) > 0:
         text = f"{num_new} new replays and recoveries of NVLinks"
-        yield _finding(now, "gpu_nvlink", text, num_new)
+        yield _event(_finding(now, "gpu_link_errors", text, num_new))
 
 
 def _remaps(now: GpuReading) -> Iterator[NodeFinding]:
@@ -126,6 +126,10 @@ def _finding(
         value=value,
         limit=limit,
     )
+
+
+def _event(finding: NodeFinding) -> NodeFinding:
+    return finding.model_copy(update={"is_event": True})
 
 
 def _rise(before: int | None, now: int | None) -> int:

@@ -47,7 +47,7 @@ class KernelLogDetector:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._matcher = Matcher(catalogue, is_long=True)
+        self._matcher = Matcher(catalogue)  # every line counts: no samples
         self._num_lines = 0
         self._recent: deque[tuple[float, Sign]] = deque(maxlen=_MAX_SIGNS)
         self._reported_at: dict[tuple[str, str], float] = {}
@@ -90,8 +90,7 @@ class KernelLogDetector:
         for line in lines:
             self._num_lines += 1
             for sign in self._matcher.read(self._num_lines, line):
-                if isinstance(sign, int):
-                    continue  # repeats the last one, and only in logs that are read as a whole
+                assert not isinstance(sign, int), "only samples leave lines out"
                 counts[sign.entry.id] += 1
                 is_kept = counts[sign.entry.id] <= _MAX_SIGNS_PER_ENTRY
                 if is_kept and sign.entry.precedence is not Precedence.PROGRESS:

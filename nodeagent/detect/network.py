@@ -109,7 +109,9 @@ def _change(before: LinkReading, now: LinkReading | None) -> NodeFinding | None:
     state = "up" if now.is_up else "down"
     times = "once" if num_changes == 1 else f"{num_changes} times"
     text = f"{now.name}: the link changed {times}, it is {state} now"
-    return _changed(now.name, text, num_changes, is_over=now.is_up and not before.is_up)
+    finding = _changed(now.name, text, num_changes, is_over=now.is_up and not before.is_up)
+    # Up before and after: it was down in between, and is not any more.
+    return finding.model_copy(update={"is_event": now.is_up and before.is_up})
 
 
 def _changed(name: str, text: str, num_changes: int, *, is_over: bool) -> NodeFinding:

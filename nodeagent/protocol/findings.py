@@ -15,7 +15,8 @@ FindingSign = Literal[
     "gpu_lost",  # the driver does not know the GPU any more
     "gpu_ecc",  # new uncorrectable memory errors
     "gpu_row_remap",  # a row remap is pending or has failed
-    "gpu_nvlink",  # a link that was active is not, or counts errors
+    "gpu_nvlink",  # a link that was active is not
+    "gpu_link_errors",  # replays and recoveries of links: data that had to be sent again
     "gpu_hot",  # at or above the temperature at which it slows down
     "gpu_throttled",  # the clock is held down by temperature or power
     "disk_full",
@@ -37,6 +38,7 @@ class NodeFinding(BaseModel):
         value: What was measured, if it is a number; in the unit that ``text`` names.
         limit: What it was compared with.
         is_over: It was reported before, and is back to normal.
+        is_event: It has happened, and does not last: nobody says that it is over.
         num_dropped: Findings of this probe that were not reported since the last one, to keep a storm
             of messages small.
     """
@@ -51,4 +53,5 @@ class NodeFinding(BaseModel):
     value: float | None = None
     limit: float | None = None
     is_over: bool = False
+    is_event: bool = False
     num_dropped: int = 0

@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final, NoReturn
 
 import torch
@@ -136,9 +135,13 @@ def _strike(fault: RankFault, micro_batch: int) -> None:
         case "segfault":
             ctypes.string_at(0)
         case "write_full":
-            # Unbuffered: it is the write that fails, not the closing.
-            with Path("/dev/full").open("wb", buffering=0) as file:
-                file.write(b"checkpoint")
+            descriptor = os.open(
+                "/dev/full", os.O_WRONLY
+            )  # which must not be made where it is missing
+            try:
+                os.write(descriptor, b"checkpoint")
+            finally:
+                os.close(descriptor)
         case _:
             _raise(fault.status, micro_batch)
 

@@ -67,9 +67,22 @@ def test_an_exit_after_an_exception_of_the_same_rank_belongs_to_the_exception() 
 
 
 def test_the_earliest_of_two_conclusive_traces_is_the_root() -> None:
-    diagnosis = diagnose([exited(3, 2.0, signal=6), raised(1, 1.0, is_in_collective=False)])
+    diagnosis = diagnose(
+        [exited(3, 2.0, signal=6), raised(1, 1.0, is_in_collective=False, message="bad batch")]
+    )
     assert diagnosis is not None
     assert diagnosis.root.global_rank == 1
+
+
+def test_a_reset_connection_is_not_the_root_beside_a_death() -> None:
+    diagnosis = diagnose([raised(0, 0.9, is_in_collective=False), exited(2, 1.0, signal=9)])
+    assert diagnosis is not None
+    assert (diagnosis.status, diagnosis.root.global_rank) == ("exited_abnormally", 2)
+
+
+def test_a_rank_can_not_know_that_a_node_is_gone() -> None:
+    words = "connectFullMesh failed with error: No route to host: Host is unreachable"
+    assert raised(0, 1.0, is_in_collective=True, message=words).status == "other_network_error"
 
 
 def test_an_unknown_signal_and_an_unknown_status_are_said_plainly() -> None:

@@ -120,3 +120,8 @@ def test_the_last_node_is_isolated_for_broken_hardware_alone() -> None:
 def test_without_a_node_to_blame_nothing_is_isolated() -> None:
     fault = replace(case(Status.NCCL_TIMEOUT), node=None, worker=None, last=Cure("restart", None))
     assert choose(fault, POLICY).action == "restart"
+
+
+def test_broken_hardware_is_isolated_whatever_was_done_before() -> None:
+    for last in (Cure("reconfigure", None), Cure("restart", GPU)):
+        assert choose(replace(case(Status.ECC_ERROR), last=last), POLICY).action == "reconfigure"

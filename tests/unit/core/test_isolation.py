@@ -4,6 +4,7 @@ import pytest
 
 from controller.core.events import DrillRequested, Observed, PlanApproved, UncordonRequested
 from controller.core.handling import Action
+from controller.core.incidents import MAX_SYMPTOMS
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state import Incident, NodeState
 from controller.core.tasks import TaskState
@@ -164,11 +165,12 @@ def test_a_fault_that_follows_its_rank_to_another_node_exonerates_the_first() ->
     world = running_world()
     actions: list[str] = [strike_again(world) for _ in range(3)]
     assert actions == ["restart", "reconfigure", "restart"]
-    assert is_isolated(world)
     actions.append(strike_again(world))
     assert actions[-1] == "none"
     assert task(world).phase in {TaskPhase.HELD, TaskPhase.STOPPING}
     assert not is_isolated(world), "the fault came back elsewhere"
+    world.run(world.now + 20.0)
+    assert task(world).phase is TaskPhase.HELD, "no plan starts what the operator is to decide"
 
 
 def test_a_loss_that_is_not_finite_goes_to_the_operator_at_once() -> None:
@@ -236,3 +238,88 @@ def test_what_arrives_late_about_a_closed_incident_belongs_to_it() -> None:
     assert len(world.machine.state.incidents) == 1
     assert len(newest(world).evidence) == num_pieces + 1
     assert settled(world)
+
+
+ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
+
+
+def test_hardware_that_a_rank_names_after_the_incident_was_named_isolates_all_the_same() -> None:
+    world = running_world()
+    world.hang_rank("gpt-a", 2)
+    world.kill_rank("gpt-a", 1)
+    incidents = world.machine.state.incidents
+    world.run_until(lambda: bool(incidents) and incidents[0].state is IncidentState.ACTING)
+    world.raise_in_rank("gpt-a", 2, *ECC)
+    world.run_until(lambda: bool(node(world, "n2").isolated))
+    world.run_until(lambda: settled(world))
+    assert summary(world)[:3] == ("ecc_error", "SEV1", "reconfigure")
+
+
+def test_a_storm_of_symptoms_does_not_drown_the_cause() -> None:
+    world = running_world()
+    generation = task(world).generation
+
+    def say(message: str, *, is_in_collective: bool) -> None:
+        raised = RankRaised(
+            task=A, generation=generation, global_rank=2, exception_type="RuntimeError",
+            message=message, traceback="", is_in_collective=is_in_collective, iteration=1,
+        )  # fmt: skip
+        world.post(Observed(NodeId("n2"), 1, world.now, raised))
+
+    for _ in range(MAX_SYMPTOMS + 5):
+        say("Connection closed by peer", is_in_collective=True)
+    say(ECC[1], is_in_collective=False)
+    world.run_until(lambda: bool(node(world, "n2").isolated))
+
+
+def test_broken_hardware_keeps_a_node_out_that_was_isolated_on_suspicion() -> None:
+    world = running_world()
+    assert [strike_again(world) for _ in range(2)] == ["restart", "reconfigure"]
+    lost = NodeFinding(probe="gpu", sign="gpu_lost", subject="GPU 0", text="GPU is lost")
+    world.find("n1", lost)
+    strike_again(world)
+    assert "GPU is lost" in node(world).isolated
+
+
+def test_a_fault_that_nobody_is_to_blame_for_gets_new_processes_when_trying_again_fails() -> None:
+    world = running_world()
+    before = {rank.pid for rank in task(world).ranks.values()}
+    for attempt in range(2):
+        world.rank("gpt-a", 0)[1].is_faulty = (
+            attempt == 1
+        )  # the world sees that no other is replaced
+        world.fail_collective("gpt-a", 0)
+        world.run_until(lambda: bool(world.machine.state.incidents))
+        world.run_until(lambda: newest(world).state is not IncidentState.DETECTED)
+        generation = task(world).generation
+        world.run_until(lambda: task(world).generation > generation)  # noqa: B023
+        world.run_until(lambda: all(rank.is_seen for rank in task(world).ranks.values()))
+    assert newest(world).action == "restart"
+    after = {rank.pid for rank in task(world).ranks.values()}
+    assert len(after - before) == 1
+
+
+def test_a_link_that_was_down_for_longer_than_a_look_is_counted_when_it_is_back() -> None:
+    world = running_world()
+    down = FLAP.model_copy(update={"value": 1.0})
+    world.find("n1", down)
+    assert not world.machine.state.incidents
+    world.find("n1", down.model_copy(update={"is_over": True}))
+    assert summary(world)[0] == "link_flapping"
+    world.run(world.now + 60.0)
+    for _ in range(3):
+        world.find("n1", FLAP)
+        world.run(world.now + 20.0)
+    assert len(world.machine.state.incidents) == 2, "an isolated node is not isolated again"
+
+
+def test_an_event_is_not_held_against_a_node_for_ever() -> None:
+    world = running_world()
+    ecc = NodeFinding(
+        probe="gpu", sign="gpu_ecc", subject="GPU 1", text="1 new error", value=1, is_event=True
+    )
+    world.find("n1", ecc)
+    world.run_until(lambda: settled(world))
+    assert is_isolated(world)
+    world.post(UncordonRequested("r", "op", N1))
+    assert world.answers[-1].code == "ok"

@@ -46,7 +46,7 @@ def test_gpu_that_offers_nothing_gives_no_finding() -> None:
         (replace(HEALTHY, num_uncorrectable=4), "gpu_ecc", 2),
         (replace(HEALTHY, is_remap_pending=True), "gpu_row_remap", None),
         (replace(HEALTHY, is_link_active={0: True, 1: False, 2: False}), "gpu_nvlink", 1),
-        (replace(HEALTHY, num_link_errors=9), "gpu_nvlink", 4),
+        (replace(HEALTHY, num_link_errors=9), "gpu_link_errors", 4),
         (GpuReading(3, HEALTHY.bus, is_lost=True), "gpu_lost", None),
     ],
 )
