@@ -50,7 +50,8 @@ class NvmlGpus:
         """
         self._load = load or _load
         self._nvml: Any = None
-        self._devices: list[tuple[int, str, object]] = []
+        self._devices: list[tuple[int, str, object | None]] = []
+        """Index, address and handle; no handle where the driver says that the GPU is lost."""
         self._state = "not looked for yet"
 
     @property
@@ -74,18 +75,23 @@ class NvmlGpus:
             self._state = f"{len(self._devices)} GPUs"
         return [self._reading(index, bus, device) for index, bus, device in self._devices]
 
-    def _find_devices(self) -> list[tuple[int, str, object]]:
+    def _find_devices(self) -> list[tuple[int, str, object | None]]:
+        self._nvml.nvmlInit()
+        return [self._find(index) for index in range(self._nvml.nvmlDeviceGetCount())]
+
+    def _find(self, index: int) -> tuple[int, str, object | None]:
         nvml = self._nvml
-        nvml.nvmlInit()
-        devices = []
-        for index in range(nvml.nvmlDeviceGetCount()):
+        try:
             device = nvml.nvmlDeviceGetHandleByIndex(index)
             bus = nvml.nvmlDeviceGetPciInfo(device).busId
-            devices.append((index, bus.decode() if isinstance(bus, bytes) else str(bus), device))
-        return devices
+        except nvml.NVMLError_GpuIsLost:
+            return index, "address not known", None
+        return index, bus.decode() if isinstance(bus, bytes) else str(bus), device
 
-    def _reading(self, index: int, bus: str, device: object) -> GpuReading:
+    def _reading(self, index: int, bus: str, device: object | None) -> GpuReading:
         nvml = self._nvml
+        if device is None:
+            return GpuReading(index=index, bus=bus, is_lost=True)
         try:
             remap = self._offered(nvml.nvmlDeviceGetRemappedRows, device)
             links = self._links(device)

@@ -51,6 +51,7 @@ class KernelLog:
         self._openings = openings or (KernelMessages, Journal, _open_syslog)
         self._source: LogSource | None = self._file
         self._retry_at_s = 0.0
+        self._next = 0
         self._problem = ""
 
     @property
@@ -74,9 +75,11 @@ class KernelLog:
             self._note_problem(str(error))
             if self._file is None:
                 self._source.close()
-                self._source, self._retry_at_s = None, now_s + RETRY_S
+                # The next place, and from the first one again when all have failed.
+                self._next = (self._next + 1) % len(self._openings)
+                self._source, self._retry_at_s = None, now_s + (0.0 if self._next else RETRY_S)
             return []
-        if self._problem:
+        if self._problem and lines:
             _LOG.info("kernel log: follows %s now", self._source.name)
             self._problem = ""
         return lines
@@ -88,11 +91,13 @@ class KernelLog:
 
     def _open(self, now_s: float) -> LogSource | None:
         problems = []
-        for opening in self._openings:
+        for number in range(self._next, len(self._openings)):
+            self._next = number
             try:
-                return opening()
+                return self._openings[number]()
             except OSError as error:
                 problems.append(str(error))
+        self._next = 0
         self._note_problem("; ".join(problems))
         self._retry_at_s = now_s + RETRY_S
         return None

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-Probe = Literal["kernel log", "gpu", "disk", "memory", "clock", "network"]
+Probe = Literal["kernel log", "gpu", "disk", "memory", "network"]
 
 FindingSign = Literal[
     "message",  # words of the kernel or a tool, in ``text``: the catalogue of faults says what
@@ -21,7 +21,6 @@ FindingSign = Literal[
     "gpu_throttled",  # the clock is held down by temperature or power
     "disk_full",
     "memory_pressure",
-    "clock_offset",  # the node's clock against the controller's
     "link_changed",  # a network link went down, or up
     "no_traffic",  # a link that carried training traffic carries none
 ]

@@ -27,7 +27,7 @@ def raised(
     *,
     is_in_collective: bool,
 ) -> RankRaised:
-    """Return the report about ``error``. Long texts keep their end, where the cause stands.
+    """Return the report about ``error``. A long traceback keeps its end, where the cause stands.
 
     Args:
         error: The exception.
@@ -37,17 +37,23 @@ def raised(
         is_in_collective: Whether it may be the echo of a peer's end.
     """
     task, generation, global_rank = rank
+    text = "".join(traceback.format_exception(error))
     return RankRaised(
         task=task,
         generation=generation,
         global_rank=global_rank,
         exception_type=type(error).__name__,
-        message=str(error)[:_MAX_MESSAGE_CHARS],
-        traceback="".join(traceback.format_exception(error))[-_MAX_TRACEBACK_CHARS:],
+        message=_sendable(str(error)[:_MAX_MESSAGE_CHARS]),
+        traceback=_sendable(text[-_MAX_TRACEBACK_CHARS:]),
         is_in_collective=is_in_collective,
         iteration=iteration,
         position=position,
     )
+
+
+def _sendable(text: str) -> str:
+    """Return ``text`` without lone surrogates, which file names may bring and JSON can't carry."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def is_of_collective(error: BaseException) -> bool:

@@ -56,18 +56,18 @@ def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: flo
     rows, duration_s = matrix.rows, matrix.duration_s
     run_kinds = {row.drill.kind for row in rows}
     not_run = [drill for drill in drills if drill.kind not in run_kinds]
+    was_cut_short = any(not drill.obstacle for drill in not_run)
     if arguments.json:
         _print_json(report(rows, not_run, duration_s))
     else:
         sys.stdout.write(summary(rows, not_run, duration_s))
     try:
-        if arguments.write_docs is not None:
+        if arguments.write_docs is not None and not (was_cut_short or arguments.only or code):
             date = time.strftime("%Y-%m-%d", time.gmtime())
             write_section(arguments.write_docs, section(rows, DRILLS, duration_s, date))
     except (PageError, OSError) as error:
         return _fail(1, error)
-    was_cut_short = any(not drill.obstacle for drill in not_run)
-    return code or int(was_cut_short or not all(row.agrees for row in rows))
+    return code or int(was_cut_short or not rows or not all(row.agrees for row in rows))
 
 
 def _run(matrix: MatrixRun, drills: Sequence[Drill]) -> int:

@@ -24,7 +24,7 @@ examples
   unicron drill matrix --json --minutes 15            one JSON object; no drill is begun after that
 
 exit codes of the matrix
-  0  every drill was run and every row agrees
+  0  every drill that can be run was run, and every row agrees
   1  a row disagrees, a drill was not run in time, or a cluster did not come up
   2  wrong options
 """
@@ -62,7 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="SSH server of the nodes (default auto)",
     )
     run.add_argument(
-        "--write-docs", type=Path, metavar="FILE", help="put the table into this page too"
+        "--write-docs",
+        type=Path,
+        metavar="FILE",
+        help="put the table into this page too, if every drill was run",
     )
 
 
