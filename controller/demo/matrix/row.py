@@ -182,8 +182,12 @@ def seen_without_incident(
     notice = next(iter(right or told), None)
     ending = stalled or "unharmed"
     if notice is None:
-        is_right = drill.expected.culprit == "none"
-        return Seen("none", "none", "", "none", "", is_culprit_right=is_right, ending=ending)
+        other = next(iter(notices), None)
+        is_right = drill.expected.culprit == "none" and other is None
+        named = (
+            f"{other.kind}: {_culprit(other.task, other.node, other.global_rank)}" if other else ""
+        )
+        return Seen("none", "none", "", "none", named, is_culprit_right=is_right, ending=ending)
     return Seen(
         status=notice.kind,
         severity="none",
