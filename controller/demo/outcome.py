@@ -28,6 +28,7 @@ def _node(node: NodeView) -> dict[str, JsonValue]:
     return {
         "node": node.node,
         "condition": node.condition.value,
+        "isolated": node.isolated,
         "agent_rss_bytes": node.agent_rss_bytes,
     }
 
@@ -71,8 +72,12 @@ def _incident(incident: IncidentView) -> dict[str, JsonValue]:
         "action": incident.action,
         "state": incident.state.value,
         "reason": incident.reason,
+        "evidence": list(incident.evidence),
+        "is_drill": incident.is_drill,
         "fault_at": incident.fault_at,
         "detected_at": incident.detected_at,
+        "decided_at": incident.decided_at,
+        "acting_at": incident.acting_at,
         "resolved_at": incident.resolved_at,
         "recovery_s": incident.recovery_s,
         "recomputed_micro_batches": incident.recomputed_micro_batches,
