@@ -1,7 +1,8 @@
 """Follows the kernel log: lines to who asks about killed processes, faults into findings.
 
-The catalogue of faults is loaded in the background, while the agent already serves; lines that come
-meanwhile wait. A poll costs some microseconds where nothing was written.
+The catalogue of faults is loaded when the first line comes, beside the agent's work, since that takes
+most of a second of processor time; lines that come meanwhile wait. A poll costs some microseconds where
+nothing was written.
 """
 
 import asyncio
@@ -34,11 +35,12 @@ class KernelWatch:
         self._report = report
         self._kills: MemoryKills | None = None
         self._waiting: deque[bytes] = deque(maxlen=_MAX_WAITING)
+        self._is_useless = False
 
     @property
     def state(self) -> str:
         """Where lines come from, in words for an operator."""
-        return self._log.state
+        return "the catalogue of faults can't be used" if self._is_useless else self._log.state
 
     def tell(self, kills: MemoryKills) -> None:
         """Hand every line to ``kills`` as soon as it is read."""
@@ -54,30 +56,40 @@ class KernelWatch:
 
     async def run(self) -> None:
         """Follow the log for good."""
-        self.read()
-        _LOG.info("kernel log: %s, every %g s", self.state, POLL_S)
-        catalogue = await Blocking[Catalogue | None]("catalogue of faults").call(
-            _load, _LOAD_LIMIT_S
-        )
-        if catalogue is None:
-            _LOG.error("kernel log: nothing is reported, the catalogue of faults can't be used")
-            return
-        detector = KernelLogDetector(catalogue)
+        detector: KernelLogDetector | None = None
         try:
+            self.read()
+            _LOG.info("kernel log: %s, every %g s", self.state, POLL_S)
             while True:
                 self.read()
-                lines = list(self._waiting)
-                self._waiting.clear()
-                for finding in detector.take(lines, self._clock.monotonic_s()):
-                    self._report(finding)
+                if self._waiting and detector is None:
+                    detector = await self._load_detector()
+                    if self._is_useless:
+                        return
+                if self._waiting and detector is not None:
+                    lines = list(self._waiting)
+                    self._waiting.clear()
+                    for finding in detector.take(lines, self._clock.monotonic_s()):
+                        self._report(finding)
                 await asyncio.sleep(POLL_S)
         finally:
             self._log.close()
+
+    async def _load_detector(self) -> KernelLogDetector | None:
+        """Return what judges lines; None where it can't be had now, and lines wait."""
+        loading = Blocking[Catalogue | None]("catalogue of faults")
+        try:
+            catalogue = await loading.call(_load, _LOAD_LIMIT_S)
+        except TimeoutError:
+            _LOG.error("kernel log: the catalogue of faults takes long to load, trying again")
+            return None
+        self._is_useless = catalogue is None
+        return None if catalogue is None else KernelLogDetector(catalogue)
 
 
 def _load() -> Catalogue | None:
     try:
         return default_catalogue()
     except CatalogueError as error:
-        _LOG.error("%s", error)
+        _LOG.error("kernel log: nothing is reported: %s", error)
         return None
