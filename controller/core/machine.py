@@ -66,6 +66,7 @@ from controller.core.timers import (
     Timer,
 )
 from controller.core.turn import Turn
+from profiles.faults.excerpt import classify_excerpt
 
 
 class Machine:
@@ -90,6 +91,9 @@ class Machine:
             tasks={task.task: _new_task(task) for task in tasks},
         )
         self._num_events = 0
+        classify_excerpt(
+            ""
+        )  # reads the catalogue of faults now: the first fault must not wait for it
         self._place_at_start()
 
     def _place_at_start(self) -> None:
