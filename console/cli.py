@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from console.client.source import Source
 
 EXIT_USAGE: Final = 2
+LEAVE_LIMIT_S: Final = 5.0
+"""How long the console may take to leave after a signal, before it is ended without ceremony."""
 
 DESCRIPTION: Final = """\
 The operations console of Unicron: watch the cluster, approve or reject plans, run drills.
@@ -146,7 +149,7 @@ def _run_demo(demo_argv: Sequence[str], *, is_ascii: bool) -> int:
         started_at = clock()
         try:
             source = DemoSource(child, clock)
-            code = _run_app(source, owns_demo=True, is_ascii=is_ascii)
+            code = _run_app(source, owns_demo=True, is_ascii=is_ascii, clean_up=child.end)
             if code != 0 and child.exit_code is not None:
                 sys.stderr.write(f"{child.failure()}\n")
                 return code
@@ -180,7 +183,13 @@ def _say(text: str) -> None:
         pass
 
 
-def _run_app(source: "Source", *, owns_demo: bool, is_ascii: bool) -> int:
+def _run_app(
+    source: "Source",
+    *,
+    owns_demo: bool,
+    is_ascii: bool,
+    clean_up: Callable[[], object] = lambda: None,
+) -> int:
     from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
     from console.desk import Session  # noqa: PLC0415
     from console.viewmodel.glyphs import ASCII, UNICODE  # noqa: PLC0415
@@ -192,8 +201,21 @@ def _run_app(source: "Source", *, owns_demo: bool, is_ascii: bool) -> int:
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
+
+        def leave(number: int, _: object) -> None:
+            loop.call_soon_threadsafe(app.exit, 128 + number, 128 + number)
+            last_resort = threading.Timer(LEAVE_LIMIT_S, give_up, (number,))
+            last_resort.daemon = True
+            last_resort.start()
+
+        def give_up(number: int) -> None:
+            # The terminal is gone and what was to be drawn blocks the loop: it never hears of it.
+            clean_up()
+            os._exit(128 + number)
+
+        # Not the loop's own handlers: they would wait for it.
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            loop.add_signal_handler(number, app.exit, 128 + number, 128 + number)
+            signal.signal(number, leave)
         await app.run_async()
 
     asyncio.run(run())
