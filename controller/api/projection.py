@@ -76,10 +76,7 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
         condition=node.condition,
         note=node.note,
         isolated=node.isolated,
-        findings=[
-            f"{finding.probe}: {finding.text.strip().partition(chr(10))[0]}"
-            for finding in node.findings.values()
-        ],
+        findings=[f"{finding.probe}: {finding.first_line}" for finding in node.findings.values()],
         agent_pid=node.agent_pid,
         agent_rss_bytes=node.rss_bytes,
         heartbeat_at=node.heard_at,

@@ -112,6 +112,9 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
     incident.method, incident.reason = diagnosis.method, diagnosis.reason
     if handling.why:
         incident.reason += f"; {handling.why}"
+    if root.node is not None:
+        found = turn.state.nodes[root.node].findings.values()
+        incident.reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in found)
     incident.node, incident.global_rank = root.node, root.global_rank
     incident.fault_at = min(root.observed_at, incident.detected_at)
     incident.action = action

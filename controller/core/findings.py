@@ -65,7 +65,7 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
         node=event.node,
         task=None,
         global_rank=None,
-        summary=f"{event.node}, {finding.probe}: {_first_line(finding)}",
+        summary=f"{event.node}, {finding.probe}: {finding.first_line}",
         named=status,
         detail=finding.text,
     )
@@ -110,14 +110,10 @@ def _tell(turn: Turn, node: NodeState, finding: NodeFinding, status: Status) -> 
     turn.tell(
         "info" if finding.is_over else "warning" if is_alarming else "trace",
         "finding", node.spec.node,
-        f"{what}: {'back to normal: ' if finding.is_over else ''}{_first_line(finding)}{more}",
+        f"{what}: {'back to normal: ' if finding.is_over else ''}{finding.first_line}{more}",
         probe=finding.probe, sign=finding.sign, subject=finding.subject, value=finding.value,
         status=status.value, is_over=finding.is_over,
     )  # fmt: skip
-
-
-def _first_line(finding: NodeFinding) -> str:
-    return finding.text.strip().partition("\n")[0][:300]
 
 
 def _take_hardware(turn: Turn, node: NodeState, known: Incident | None, evidence: Evidence) -> None:

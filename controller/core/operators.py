@@ -107,8 +107,7 @@ def _failed_checks(node: NodeState) -> list[str]:
     if node.condition is not NodeCondition.HEALTHY:
         failed.append(f"it is {node.condition}")
     failed += [
-        f"{finding.probe} still finds {finding.text.strip().partition(chr(10))[0]}"
-        for finding in node.findings.values()
+        f"{finding.probe} still finds {finding.first_line}" for finding in node.findings.values()
     ]
     return failed
 

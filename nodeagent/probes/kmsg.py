@@ -4,9 +4,12 @@ Needs root or a machine that lets everybody read (``kernel.dmesg_restrict``). Re
 in the form of ``dmesg``, with seconds since boot in front. Never blocks.
 """
 
+import logging
 import os
 from pathlib import Path
 from typing import Final
+
+_LOG = logging.getLogger(__name__)
 
 KMSG: Final = Path("/dev/kmsg")
 _RECORD_BYTES: Final = 16 * 1024
@@ -24,7 +27,6 @@ class KernelMessages:
             OSError: It is not there, or may not be read.
         """
         self.name = str(path)
-        self.num_overwritten = 0
         self._device = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         os.lseek(self._device, 0, os.SEEK_END)
 
@@ -41,7 +43,7 @@ class KernelMessages:
             except BlockingIOError:
                 break
             except BrokenPipeError:  # the kernel was faster; the next read finds the oldest left
-                self.num_overwritten += 1
+                _LOG.warning("%s: records were overwritten before they were read", self.name)
                 continue
             if not record:
                 break

@@ -6,12 +6,15 @@ getting shorter, or by new bytes where the last ones read had stood (copied and 
 here blocks or waits; a file that can't be read is tried again at the next call.
 """
 
+import logging
 import os
 import stat
 from pathlib import Path
 from typing import Final
 
 from nodeagent.detect.log_lines import LogLines
+
+_LOG = logging.getLogger(__name__)
 
 MAX_READ_BYTES: Final = 128 * 1024
 """What one call reads at most, so that a storm does not hold up the agent."""
@@ -32,7 +35,6 @@ class LogFile:
         self._file = -1
         self._lines = LogLines()
         self._trace = b""
-        self.num_skipped_bytes = 0
         self._offset = 0
         self._identity: _Identity | None = None
         try:
@@ -104,7 +106,8 @@ class LogFile:
             lines = self._lines.flush()
             self._offset, self._trace = 0, b""
         if size - self._offset > MAX_BEHIND_BYTES:
-            self.num_skipped_bytes += size - MAX_READ_BYTES - self._offset
+            num_skipped = size - MAX_READ_BYTES - self._offset
+            _LOG.warning("%s: too far behind, %d bytes are skipped", self._path, num_skipped)
             self._offset = size - MAX_READ_BYTES
             lines += self._lines.flush()
         data = os.pread(self._file, MAX_READ_BYTES, self._offset)

@@ -54,3 +54,8 @@ class NodeFinding(BaseModel):
     is_over: bool = False
     is_event: bool = False
     num_dropped: int = 0
+
+    @property
+    def first_line(self) -> str:
+        """What it says, in one line."""
+        return self.text.strip().partition("\n")[0][:300]

@@ -323,3 +323,62 @@ def test_an_event_is_not_held_against_a_node_for_ever() -> None:
     assert is_isolated(world)
     world.post(UncordonRequested("r", "op", N1))
     assert world.answers[-1].code == "ok"
+
+
+def test_a_plan_that_comes_while_a_held_task_still_stops_leaves_it_alone() -> None:
+    world = running_world()
+    world.raise_in_rank("gpt-a", 1, "NonFiniteLossError", "iteration 9: loss or gradient, twice")
+    world.run_until(lambda: task(world).intent == "hold")
+    assert task(world).phase is TaskPhase.STOPPING
+    world.find("n4", words(FALLEN))
+    world.run(world.now + 20.0)
+    assert is_isolated_node(world, "n4")
+    assert task(world).phase is TaskPhase.HELD
+
+
+def is_isolated_node(world: World, name: str) -> bool:
+    return bool(node(world, name).isolated)
+
+
+def test_what_was_noticed_before_the_hardware_showed_is_the_same_incident() -> None:
+    world = running_world()
+    world.fail_collective("gpt-a", 0)
+    world.run_until(lambda: bool(world.machine.state.incidents))
+    assert newest(world).state is IncidentState.DETECTED
+    world.find("n2", words(FALLEN))
+    assert [each.status for each in world.machine.state.incidents] == ["gpu_driver_error"]
+    assert len(newest(world).evidence) == 2
+
+
+def test_a_new_agent_starts_with_a_clean_slate_of_findings() -> None:
+    world = running_world()
+    full = NodeFinding(probe="disk", sign="disk_full", subject="/data", text="99 % full")
+    world.find("n1", full)
+    assert node(world).findings
+    world.kill_agent("n1")
+    world.run(world.now + 5.0)
+    assert not node(world).findings
+
+
+def test_what_the_probes_find_is_named_beside_a_fault_of_the_node() -> None:
+    world = running_world()
+    world.find(
+        "n1", NodeFinding(probe="disk", sign="disk_full", subject="/d", text="/d: 99 % full")
+    )
+    world.kill_rank("gpt-a", 1)
+    world.run_until(lambda: settled(world))
+    assert "meanwhile disk: /d: 99 % full" in newest(world).reason
+
+
+def test_a_spike_is_not_closed_by_a_plan_but_with_its_task() -> None:
+    world = World(demo_machine(num_nodes=4), num_iterations=60)
+    world.run(20.0)
+    world.loss_factor = 8.0
+    world.run(30.0)
+    spikes = [each for each in world.machine.state.incidents if each.status == "nan_loss"]
+    assert spikes
+    world.lose_node("n4")
+    world.run(50.0)
+    assert {each.state for each in spikes} == {IncidentState.HELD}
+    world.run(200.0)
+    assert {each.state for each in spikes} == {IncidentState.RESOLVED}
