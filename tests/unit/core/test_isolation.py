@@ -2,7 +2,13 @@
 
 import pytest
 
-from controller.core.events import DrillRequested, Observed, PlanApproved, UncordonRequested
+from controller.core.events import (
+    DrillRequested,
+    Observed,
+    PlanApproved,
+    PlanRequested,
+    UncordonRequested,
+)
 from controller.core.handling import Action
 from controller.core.incidents import MAX_SYMPTOMS
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
@@ -382,3 +388,42 @@ def test_a_spike_is_not_closed_by_a_plan_but_with_its_task() -> None:
     assert {each.state for each in spikes} == {IncidentState.HELD}
     world.run(200.0)
     assert {each.state for each in spikes} == {IncidentState.RESOLVED}
+
+
+def held_world() -> World:
+    world = running_world()
+    for _ in range(world.machine.policy.max_recoveries + 1):
+        strike_again(world)
+    world.run_until(lambda: task(world).phase is TaskPhase.HELD)
+    return world
+
+
+def test_a_task_that_an_operator_tries_again_has_all_its_recoveries() -> None:
+    world = held_world()
+    world.post(PlanRequested("r", "op"))
+    world.run_until(lambda: task(world).phase is TaskPhase.STARTING)
+    assert task(world).num_recoveries == 0
+
+
+def test_hardware_isolates_also_where_recoveries_have_come_to_their_end() -> None:
+    world = running_world()
+    for _ in range(world.machine.policy.max_recoveries):
+        strike_again(world)
+    _, rank = world.rank("gpt-a", 0)
+    name = world.rank("gpt-a", 0)[0].name
+    assert not rank.is_parked
+    world.raise_in_rank("gpt-a", 0, *ECC)
+    world.run_until(lambda: is_isolated_node(world, name))
+
+
+def test_failed_collectives_are_named_when_the_task_stalls_and_the_parked_rank_is_no_culprit() -> (
+    None
+):
+    world = World(demo_machine(num_nodes=4), num_iterations=10**6)
+    world.run(12.0)
+    world.fail_collective("gpt-a", 0)
+    world.run_until(lambda: settled(world))
+    incident = newest(world)
+    assert summary(world)[:3] == ("connection_refused_or_reset", "SEV3", "reattempt")
+    assert incident.decided_at is not None
+    assert incident.decided_at - incident.detected_at < world.machine.policy.symptom_patience_s - 1
