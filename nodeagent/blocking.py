@@ -6,9 +6,12 @@ neither must the agent's end: the threads of asyncio's own pool are waited for, 
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+_LOG = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
@@ -16,8 +19,7 @@ ResultT = TypeVar("ResultT")
 class Blocking(Generic[ResultT]):
     """A kind of work that is done again and again, never twice at a time.
 
-    The work handles its own errors; one that escapes it is printed by ``threading`` and its answer
-    is None.
+    The work handles its own errors; one that escapes it is logged and its answer is None.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,9 +51,10 @@ class Blocking(Generic[ResultT]):
         result: ResultT | None = None
         try:
             result = work()
-        finally:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the agent has ended
-                loop.call_soon_threadsafe(self._finish, answer, result)
+        except Exception:  # noqa: BLE001 - whatever it is, the caller must not wait for ever
+            _LOG.exception("%s failed", self._name)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the agent has ended
+            loop.call_soon_threadsafe(self._finish, answer, result)
 
     def _finish(self, answer: "asyncio.Future[ResultT | None]", result: ResultT | None) -> None:
         self._running = None

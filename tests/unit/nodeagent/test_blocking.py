@@ -31,11 +31,13 @@ async def test_work_that_hangs_is_not_begun_again_and_its_answer_still_comes() -
     assert len(begun) == 1
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_work_that_fails_has_no_answer() -> None:
+async def test_work_that_fails_is_logged_and_has_no_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def work() -> int:
         raise ValueError("a bug")
 
     blocking: Blocking[int] = Blocking("test")
     assert await blocking.call(work, 5.0) is None
+    assert "ValueError: a bug" in caplog.text
     assert await blocking.call(lambda: 1, 5.0) == 1
