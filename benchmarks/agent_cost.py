@@ -23,6 +23,8 @@ Figures, seconds unless said otherwise, clock of rank 0:
 - ``iteration``, ``reference_iteration``: means, on and off;
 - ``mean_ratio``: the mean on over the mean off, so that iterations in which a probe looks count, with a 95 %
   confidence interval (bootstrap over rounds and pairs); ``ratio``: median over pairs of neighbouring blocks;
+- ``waited``, ``reference_waited``: share of the time that the ranks' training threads, taken together, were ready to
+  run and had no core, by the scheduler's own count: what on exceeds off by was taken from training;
 - ``processor_s_per_hour``: processor time by process, read over an uninterrupted stretch at the beginning of each
   round. However the scheduler deals it out, training can't lose more to a process than it takes.
 
@@ -58,8 +60,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     for name, kind, default, text in (
         ("rounds", int, 4, "of fresh processes"),
-        ("pairs", int, 60, "of blocks, per round"),
-        ("block", float, 4.0, "seconds of a block, about; an iteration at least"),
+        ("pairs", int, 120, "of blocks, per round"),
+        ("block", float, 2.0, "seconds of a block, about; an iteration at least"),
         ("steady", float, 60.0, "seconds at the beginning of a round, for the processor time"),
     ):
         parser.add_argument(
@@ -105,6 +107,8 @@ def _measure(tokens: int, arguments: argparse.Namespace) -> dict[str, Any]:
         "reference_iteration": round(statistics.fmean(times_off), 5),
         "mean_ratio": asdict(ratio_of_means(pairs)),
         "ratio": asdict(ratio_of_pairs(pairs)),
+        "waited": statistics.fmean(one.waited[0] for one in rounds),
+        "reference_waited": statistics.fmean(one.waited[1] for one in rounds),
         "processor_s_per_hour": {
             part: round(statistics.fmean(one.per_hour[part] for one in rounds), 2)
             for part in _PARTS
@@ -117,7 +121,8 @@ def _row(case: dict[str, Any]) -> str:
     return (
         f"| {case['num_tokens']} | {1000 * case['reference_iteration']:.1f}"
         f" | {1000 * case['iteration']:.1f} | {Ratio(**case['mean_ratio']).percent_to(2)}"
-        f" | {Ratio(**case['ratio']).percent_to(2)} | {case['num_iterations']} |"
+        f" | {Ratio(**case['ratio']).percent_to(2)}"
+        f" | {100 * (case['waited'] - case['reference_waited']):+.2f} % | {case['num_iterations']} |"
     )
 
 
@@ -128,8 +133,8 @@ def _section(report: dict[str, Any]) -> str:
 
     {report["command"]}
 
-| tokens per rank and iteration | off, ms | on, ms | ratio of means (95 %) | of neighbouring blocks, median | iterations of each |
-|---|---|---|---|---|---|
+| tokens per rank and iteration | off, ms | on, ms | ratio of means (95 %) | of neighbouring blocks, median | more waiting for a core | iterations of each |
+|---|---|---|---|---|---|---|
 {rows}
 
 At {report["cases"][-1]["num_tokens"]} tokens, over {report["steady_s"]:g} s without interruption; the agent holds

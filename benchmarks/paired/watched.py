@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,14 +56,32 @@ class Round:
 
     Attributes:
         pairs: Iteration times, watched ones first.
+        waited: Share of the time that the ranks' training threads, taken together, were ready to run
+            and had no core: in the blocks that are watched, and in the others.
         per_hour: Processor time by part, seconds per hour: ``agent``, ``ssh_server``, ``link`` (what
             rank 0 takes to talk to the agent) and ``controller_end``.
         agent_rss_mb: The agent's resident memory at the end.
     """
 
     pairs: list[Pair]
+    waited: tuple[float, float]
     per_hour: dict[str, float]
     agent_rss_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What the ranks say of a block.
+
+    Attributes:
+        times: How long each iteration took, seconds.
+        waited_s: How long the ranks' training threads, taken together, were ready to run without a core.
+        link_cpu_s: Processor time that rank 0 has taken so far to talk to its agent.
+    """
+
+    times: list[float]
+    waited_s: float
+    link_cpu_s: float
 
 
 class Ranks:
@@ -72,15 +90,11 @@ class Ranks:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self.link_cpu_s = 0.0
 
-    async def run(self, num_iterations: int, *, is_watched: bool) -> list[float]:
-        """Train and return how long each iteration took, seconds."""
+    async def run(self, num_iterations: int, *, is_watched: bool) -> Block:
+        """Train and return how that went."""
         self._order(num_iterations, is_watched=is_watched)
-        answer = json.loads(await self._reader.readline())
-        self.link_cpu_s = answer["link_cpu_s"]
-        times: list[float] = answer["times"]
-        return times
+        return Block(**json.loads(await self._reader.readline()))
 
     def end(self) -> None:
         """Have the ranks end."""
@@ -108,12 +122,21 @@ async def run_round(make_spec: Callable[[str], TrainingSpec], stretch: Stretch) 
             attached(_address(cluster.nodes[0])) as session,
             _training(make_spec(directory), Path(directory), session) as ranks,
         ):
-            usual_s = min(await ranks.run(_NUM_WARM_UP, is_watched=True))
-            processes = _Processes(cluster, session, ranks)
-            per_hour = await processes.read_during(max(1, round(stretch.steady_s / usual_s)))
+            usual_s = min((await ranks.run(_NUM_WARM_UP, is_watched=True)).times)
+            processes = _Processes(cluster, session)
+            num_steady = max(1, round(stretch.steady_s / usual_s))
+            per_hour = await processes.read_during(ranks, num_steady)
             size = max(1, round(stretch.block_s / usual_s))
             pairs = await _take_turns(session.agent_pid, ranks, size, stretch.num_pairs)
-            return Round(pairs, per_hour, rss_bytes(session.agent_pid) / 1e6)
+            return Round(
+                pairs=[Pair(on.times, off.times) for on, off in pairs],
+                waited=(
+                    share_waited(on for on, _ in pairs),
+                    share_waited(off for _, off in pairs),
+                ),
+                per_hour=per_hour,
+                agent_rss_mb=rss_bytes(session.agent_pid) / 1e6,
+            )
 
 
 @asynccontextmanager
@@ -140,43 +163,52 @@ async def _training(spec: TrainingSpec, directory: Path, session: Session) -> As
         ranks.end()
 
 
-async def _take_turns(agent_pid: int, ranks: Ranks, size: int, num_pairs: int) -> list[Pair]:
-    """Run pairs of blocks, whose order within a pair changes from pair to pair."""
+async def _take_turns(
+    agent_pid: int, ranks: Ranks, size: int, num_pairs: int
+) -> list[tuple[Block, Block]]:
+    """Run pairs of blocks, watched ones first; which is run first changes from pair to pair."""
     pairs = []
     for number in range(num_pairs):
-        times: dict[bool, list[float]] = {}
+        blocks: dict[bool, Block] = {}
         for is_on in (True, False) if number % 2 else (False, True):
             os.kill(agent_pid, signal.SIGCONT if is_on else signal.SIGSTOP)
-            times[is_on] = await ranks.run(size, is_watched=is_on)
-        pairs.append(Pair(times[True], times[False]))
+            blocks[is_on] = await ranks.run(size, is_watched=is_on)
+        pairs.append((blocks[True], blocks[False]))
     os.kill(agent_pid, signal.SIGCONT)
     return pairs
+
+
+def share_waited(blocks: Iterable[Block]) -> float:
+    """Return how long training threads were ready to run without a core, as a share of the time."""
+    waited_s, took_s = 0.0, 0.0
+    for block in blocks:
+        waited_s, took_s = waited_s + block.waited_s, took_s + sum(block.times)
+    return waited_s / took_s
 
 
 class _Processes:
     """The processes whose processor time is read."""
 
-    def __init__(self, cluster: LocalCluster, session: Session, ranks: Ranks) -> None:
+    def __init__(self, cluster: LocalCluster, session: Session) -> None:
         self._agent = session.agent_pid
-        self._ranks = ranks
         self._servers = [
             pid for pid in cluster.pids(cluster.nodes[0]) if _name_of(pid).startswith("sshd")
         ]
 
-    async def read_during(self, num_iterations: int) -> dict[str, float]:
+    async def read_during(self, ranks: Ranks, num_iterations: int) -> dict[str, float]:
         """Train without interruption; return what each part took meanwhile, seconds per hour."""
+        linked_s = (await ranks.run(1, is_watched=True)).link_cpu_s
         before, began = self._read(), time.perf_counter()
-        await self._ranks.run(num_iterations, is_watched=True)
+        block = await ranks.run(num_iterations, is_watched=True)
         took_s = time.perf_counter() - began
-        return {
-            part: 3600 * (seconds - before[part]) / took_s for part, seconds in self._read().items()
-        }
+        taken = {part: seconds - before[part] for part, seconds in self._read().items()}
+        taken["link"] = block.link_cpu_s - linked_s
+        return {part: 3600 * seconds / took_s for part, seconds in taken.items()}
 
     def _read(self) -> dict[str, float]:
         return {
             "agent": _cpu_s(self._agent),
             "ssh_server": sum(map(_cpu_s, self._servers)),
-            "link": self._ranks.link_cpu_s,
             "controller_end": time.process_time(),
         }
 

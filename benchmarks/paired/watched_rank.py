@@ -4,8 +4,9 @@
 
 Plain Megatron's loop as a command in the manner of torchrun, with the two lines of ``attach()``. Rank 0
 takes orders from the socket ORDERS, a JSON object per line, and answers each with the times of its
-iterations. In a block that is not watched the rank says nothing to its agent. The processor time of
-the thread that talks to the agent is told with each answer.
+iterations. In a block that is not watched the rank says nothing to its agent. Told with each answer are
+how long the ranks' training threads were ready to run and had no core, and the processor time of the thread that
+talks to the agent.
 """
 
 import gc
@@ -27,6 +28,8 @@ from paired.ranks import Seat, agree, take_seat
 from profiles.layout import Layout
 
 _LINK_THREAD: Final = "control link"
+_SCHEDULED: Final = Path(f"/proc/self/task/{os.getpid()}/schedstat")
+"""Of the main thread: nanoseconds on a core, nanoseconds ready to run without one, and turns."""
 
 
 def main() -> None:
@@ -47,9 +50,12 @@ def main() -> None:
         num_iterations, is_watched = _agree_on(order, seat)
         if not num_iterations:
             return
+        before_s = _waited_s()
         times = _run_block(loop, monitor if is_watched else None, num_iterations)
+        waited_s = seat.place.sum_over_all([_waited_s() - before_s])[0]
         if rank == 0:
-            lines.write(json.dumps({"times": times, "link_cpu_s": _link_cpu_s()}) + "\n")
+            answer = {"times": times, "waited_s": waited_s, "link_cpu_s": _link_cpu_s()}
+            lines.write(json.dumps(answer) + "\n")
             lines.flush()
 
 
@@ -72,6 +78,11 @@ def _run_block(loop: PlainMegatron, monitor: Monitor | None, num_iterations: int
             monitor.iteration(loop.iteration, loss=loop.newest_loss)
         times.append(time.perf_counter() - began)
     return times
+
+
+def _waited_s() -> float:
+    """Return how long the main thread has waited for a core so far, seconds."""
+    return int(_SCHEDULED.read_text().split()[1]) / 1e9
 
 
 def _link_cpu_s() -> float:

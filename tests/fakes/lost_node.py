@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from peers.nodes import lose_own_node, on_node
@@ -24,14 +25,16 @@ def main() -> None:
     match part:
         case "launcher":
             if os.fork():
+                _say_ready(directory)
                 os.wait()
             else:
-                time.sleep(600)
+                _sleep(directory)
         case "daemon":
             if os.fork() == 0:
                 os.setsid()
-                time.sleep(600)
+                _sleep(directory)
         case "breaker":
+            _say_ready(directory)
             while not (directory / "kind").exists():
                 time.sleep(0.01)
             kind = (directory / "kind").read_text()
@@ -40,23 +43,34 @@ def main() -> None:
             _lose(directory, kind)
 
 
+def _sleep(directory: Path) -> None:
+    _say_ready(directory)
+    time.sleep(600)
+
+
+def _say_ready(directory: Path) -> None:
+    (directory / f"ready-{os.getpid()}").touch()
+
+
 def _lose(directory: Path, kind: str) -> None:
     adopt_orphans()
     with Herd(directory / "log") as herd:
         for node, part in ((0, "launcher"), (1, "launcher"), (1, "daemon"), (1, "breaker")):
             environment = {**os.environ, **on_node(str(directory), node)}
             herd.start([*_PROGRAM, str(directory), part], environment)
-        # Who daemonises leaves one process of two.
-        _wait_for({"0": "RR", "1": "RRRR"})
+        _wait_for(6, lambda: len(list(directory.glob("ready-*"))))
+        # Who daemonised has left one process of two.
+        _wait_for({"0": "RR", "1": "RRRR"}, _states)
         (directory / "kind.tmp").write_text(kind)
         (directory / "kind.tmp").rename(directory / "kind")
-        _wait_for({"0": "RR", "1": "TTTT"} if kind == "lost-node" else {"0": "RR"})
+        lost = {"0": "RR", "1": "TTTT"} if kind == "lost-node" else {"0": "RR"}
+        _wait_for(lost, _states)
     sys.stdout.write(json.dumps(descendants(os.getpid())))
 
 
-def _wait_for(wanted: dict[str, str]) -> None:
+def _wait_for(wanted: object, look: Callable[[], object]) -> None:
     until = time.monotonic() + 20  # noqa: TID251 - real processes take real time
-    while (seen := _states()) != wanted:
+    while (seen := look()) != wanted:
         assert time.monotonic() < until, seen  # noqa: TID251 - the same
         time.sleep(0.01)
 

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from benchmarks.pages import ROOT
+from pages import ROOT
 
 
 @pytest.mark.parametrize("kind", ["lost-node", "killed-node"])

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from pages import ROOT
 from peers.eventlog import EventLogReader
 from peers.measurement import measure
 from peers.plan import Fault, Workload
@@ -13,8 +14,6 @@ from peers.report import tables
 from peers.results import read_results
 from peers.scenarios import SCENARIOS, scenarios
 from peers.variants import VARIANTS
-
-from benchmarks.pages import ROOT
 
 LOST = Fault(3, 2, 1, "lost-node")
 
