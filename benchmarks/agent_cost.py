@@ -26,9 +26,10 @@ Figures, seconds unless said otherwise, clock of rank 0:
 - ``mean_ratio``: the mean on over the mean off, so that iterations in which a probe looks count, with a 95 %
   confidence interval (bootstrap over rounds and pairs); ``ratio``: median over pairs of neighbouring blocks;
 - ``waited``, ``reference_waited``: share of the time that the ranks' training threads, taken together, were ready to
-  run and had no core, by the scheduler's own count: what on exceeds off by was taken from training;
+  run and had no core, by the scheduler's own count: what on exceeds off by was taken from training, if nothing
+  else runs on the machine;
 - ``processor_s_per_hour``: processor time by process, read over an uninterrupted stretch at the beginning of each
-  round. However the scheduler deals it out, training can't lose more to a process than it takes.
+  round. What a process takes bounds what training loses to it, but for what it does to caches.
 
 These are measurements of one machine at one time, not limits.
 """

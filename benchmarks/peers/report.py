@@ -164,9 +164,10 @@ def _failures(results: Results) -> str:
     for (name, scenario), runs in seen.items():
         lines = [line for line in runs[0]["log_tail"].splitlines() if line.strip()][-6:]
         quoted = "\n".join(f"    {line[:200]}" for line in lines)
+        last_words = f"The last it said:\n\n{quoted}" if lines else "It said nothing."
         parts.append(
             f"{name}, {scenario}, {len(runs)} run{'s' if len(runs) > 1 else ''}:"
-            f" {runs[0]['reason']}. The last it said:\n\n{quoted}"
+            f" {runs[0]['reason']}. {last_words}"
         )
     return "\n\n".join(parts)
 
