@@ -12,7 +12,7 @@ command with the two lines of ``attach()``. Blocks of iterations take turns in t
 
 What came due while the agent was stopped is done at the beginning of the next block and counts, so there is
 more of it per second than usual: the ratio is an upper bound in that. The kernel log is the machine's own; the
-first line that it gets has the agent load the catalogue of faults, half a second of a core, once. So nothing else should
+first line that it gets has the agent load the catalogue of faults, 0.7 s of a core, once. So nothing else should
 run on the machine, and nothing write to that log. In both blocks ranks are
 pinned to a core each: the worst case, where a node with a core to spare pays less.
 
