@@ -17,6 +17,7 @@ from controller.core.events import (
     Event,
     HaltCarriedOut,
     HeartbeatReceived,
+    LossDecided,
     NodeAttached,
     Observed,
     PeerProbed,
@@ -164,6 +165,7 @@ class Machine:
                 | PlanRejected()
                 | PlanRequested()
                 | UncordonRequested()
+                | LossDecided()
                 | DrillRequested()
             ):
                 take_request(turn, body)

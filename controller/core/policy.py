@@ -37,6 +37,10 @@ class Policy:
             tells whether its ranks live.
         unreachable_limit_s: A node whose SSH port answers but whose agent can't be reached, while
             its tasks suffer, is lost after this.
+        uncorroborated_limit_s: A node is lost after this, or the operator asked, where nobody can
+            tell whether its tasks train: they live there alone, and no peer finds it gone.
+        asks_before_loss: Whether the operator is asked about such a node also under auto-heal;
+            without auto-heal, and while no other node is in contact, that is always so.
         vanished_after_s: A rank that its node does not list any more is gone after this, if no
             exit was reported.
         start_limit_s: A generation must commit its first iteration within this.
@@ -83,6 +87,8 @@ class Policy:
     spike_iterations: int = 2
     refusal_grace_s: float = 10.0
     unreachable_limit_s: float = 60.0
+    uncorroborated_limit_s: float = 300.0
+    asks_before_loss: bool = False
     vanished_after_s: float = 4.0
     start_limit_s: float = 120.0
     command_settle_s: float = 30.0

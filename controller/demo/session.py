@@ -16,6 +16,7 @@ from controller.clock import SystemClock
 from controller.core.events import (
     DrillRequested,
     EventBody,
+    LossDecided,
     PlanApproved,
     PlanRejected,
     PlanRequested,
@@ -226,6 +227,7 @@ def _event_of(
     | wire.RejectPlan
     | wire.RequestPlan
     | wire.UncordonNode
+    | wire.DecideLoss
     | wire.RunDrill,
 ) -> EventBody:
     match command:
@@ -240,6 +242,10 @@ def _event_of(
         case wire.UncordonNode():
             return UncordonRequested(
                 command.request_id, command.actor, NodeId(command.node), command.is_forced
+            )
+        case wire.DecideLoss():
+            return LossDecided(
+                command.request_id, command.actor, NodeId(command.node), command.is_lost
             )
         case wire.RunDrill():
             return DrillRequested(
