@@ -25,7 +25,8 @@ class Policy:
             overdue, which hold the recovery; the very first one has ``start_limit_s``.
         long_limit_s: What an iteration may take longer that saves a checkpoint or evaluates, until
             one has been seen.
-        slow_factor: Ranks that still begin new micro-batches hang after this multiple of the limit.
+        slow_factor: Ranks that still begin new micro-batches, or keep a generation from forming, hang
+            after this multiple of the limit.
         answer_limit_s: How long a rank of a stalled task may take to say where it stands.
         inspection_limit_s: How long all looks at such ranks may take together, per node.
         late_factor: Iterations are late, and a rank a straggler, above this multiple of what is usual.
@@ -43,6 +44,8 @@ class Policy:
             without auto-heal, and while no other node is in contact, that is always so.
         vanished_after_s: A rank that its node does not list any more is gone after this, if no
             exit was reported.
+        look_interval_s: While a generation forms, or ends, its ranks are looked at this often, and one
+            that is stopped is replaced.
         start_limit_s: A generation must commit its first iteration within this.
         command_settle_s: A command that has never printed an iteration counts as running after this.
         command_proof_s: And is taken to make progress after this.
@@ -90,6 +93,7 @@ class Policy:
     uncorroborated_limit_s: float = 300.0
     asks_before_loss: bool = False
     vanished_after_s: float = 4.0
+    look_interval_s: float = 5.0
     start_limit_s: float = 120.0
     command_settle_s: float = 30.0
     command_proof_s: float = 600.0

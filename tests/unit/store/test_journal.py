@@ -34,6 +34,7 @@ from controller.core.timers import (
     InspectionOverdue,
     IterationOverdue,
     JudgeNode,
+    LookDue,
     PrepareOverdue,
     SettleIncident,
     StartOverdue,
@@ -125,6 +126,7 @@ TIMERS: list[Timer] = [
     PrepareOverdue(A, G2),
     CommandLives(A, G2),
     IterationOverdue(A, G2),
+    LookDue(A, G2),
     InspectionOverdue(A, G2),
 ]
 BODIES: list[EventBody] = [
