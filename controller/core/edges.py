@@ -161,7 +161,7 @@ def _end_left_over(turn: Turn, task: TaskState, inspection: Inspection, hang: Ha
         incident.act(turn.at)
     for number in hang.reasons:
         rank = task.ranks[number]
-        rank.done = rank.done or "finished"
+        rank.done, rank.is_broken = rank.done or "finished", True
         node, only = rank.worker.node, (number,)
         turn.emit(
             StopRanks(

@@ -129,7 +129,8 @@ def _take_exit(turn: Turn, task: TaskState, event: Observed, exited: RankExited)
     rank = task.ranks[exited.global_rank]
     if not rank.is_alive:
         return
-    is_clean = rank.done is not None and exited.exit_code == 0
+    # One that was done and broken was left over, and ended for that.
+    is_clean = rank.done is not None and (exited.exit_code == 0 or rank.is_broken)
     if not exited.is_expected and not is_clean:
         rank.is_broken = True
         _take_fault(turn, task, _evidence(turn, event, exited))

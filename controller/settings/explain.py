@@ -89,6 +89,13 @@ def rules(policy: Policy) -> list[str]:
             "Where nobody can tell, because a task lives there alone and no peer finds the node gone, it is"
             f" lost after {policy.uncorroborated_limit_s:g} s. {unseen}"
         ),
+        (
+            f"While a generation forms, or ends, its ranks are looked at every {policy.look_interval_s:g} s: one"
+            f" that is stopped hangs. One that keeps others waiting hangs after {policy.slow_factor:g} x"
+            f" {policy.stall_factor:g} times what such a transition of the task took before,"
+            f" {policy.start_limit_s:g} s where there was none, and {policy.stop_limit_s:g} s after another has"
+            " left."
+        ),
         "An isolated node comes back by `unicron uncordon` once its checks pass.",
     ]
 

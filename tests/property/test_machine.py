@@ -148,6 +148,29 @@ def test_promises_hold_and_nothing_is_left_undone(
             assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    faults=st.lists(st.tuples(pause, fault), max_size=6),
+)
+def test_every_task_ends_whatever_hits_it_on_the_way(
+    seed: int, faults: list[tuple[float, tuple[str, str, float]]]
+) -> None:
+    policy = Policy(is_auto_heal=True, uncorroborated_limit_s=4.0)
+    machine = demo_machine(num_nodes=5, policy=policy, num_iterations=9)
+    world = World(machine, seed=seed, num_iterations=9)
+    world.run(4.0)
+    for pause_s, (kind, target, detail) in faults:
+        world.run(world.now + pause_s)
+        strike(world, kind, target, detail)
+    world.run(world.now + 150.0)
+    for task in machine.state.tasks.values():
+        if task.phase is TaskPhase.WAITING:
+            assert not any(node.is_in_service for node in machine.state.nodes.values())
+        elif task.phase is not TaskPhase.FINISHED:
+            assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
+
+
 verdict = st.tuples(st.sampled_from(["lost", "wait"]), st.sampled_from(NODES), st.just(0.0))
 decision = verdict | st.tuples(
     st.sampled_from(["approve", "reject", "request"]), st.just("n1"), st.just(0.0)

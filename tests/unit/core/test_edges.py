@@ -142,6 +142,7 @@ def test_rank_stopped_when_all_is_saved_is_ended_and_the_task_has_finished() -> 
     hang = incident(world)
     assert (hang.global_rank, hang.action) == (2, "none")
     assert "the others are done" in hang.reason
+    assert [item.kind for item in hang.evidence] == ["hang"]
     world.run(world.now + 1.0)
     assert hang.state is IncidentState.RESOLVED
     assert task(world).generation == 1
