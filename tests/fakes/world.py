@@ -10,6 +10,7 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypedDict
@@ -136,6 +137,8 @@ class World:
         """Deaf ones that compute for ever; the others are stopped by a signal."""
         self.lingering: set[int] = set()
         """Deaf ones that have done all that they were to do, and do not exit."""
+        self.can_probe = True
+        """Whether peers can look at each other's SSH ports."""
         self.iteration_s = ITERATION_S
         self.loss_factor = 1.0
         """What losses and gradient norms are multiplied by."""
@@ -221,8 +224,9 @@ class World:
         if announcement.kind == "stall":
             culprits = str(dict(announcement.facts)["culprits"])
             for number in filter(None, culprits.split(", ")):
-                _, rank = self.rank(announcement.source, int(number))
-                rank.is_faulty = True
+                with suppress(LookupError):  # it may have no process at all
+                    _, rank = self.rank(announcement.source, int(number))
+                    rank.is_faulty = True
 
     def _set_timer(self, instruction: SetTimer) -> None:
         timer = instruction.timer
@@ -284,7 +288,7 @@ class World:
             node.held.append(body)
 
     def _probe(self, target: NodeId, peer: NodeId) -> None:
-        if self.nodes[peer].is_up and self.nodes[peer].is_visible:
+        if self.can_probe and self.nodes[peer].is_up and self.nodes[peer].is_visible:
             node = self.nodes[target]
             down: ProbeOutcome = "silent" if node.is_silent else "refused"
             self.post(PeerProbed(target, peer, "answered" if node.is_up else down))

@@ -5,7 +5,7 @@ from controller.core.phases import IncidentState, TaskPhase
 from controller.core.policy import Policy
 from controller.core.state import Incident
 from controller.core.tasks import TaskState
-from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
@@ -102,10 +102,13 @@ def test_rank_lost_in_its_code_is_named_by_what_such_formings_have_taken_before(
     forming(world, 3)
     lost_at = world.now
     lose_in_code(world, 2)
+    world.run_until(lambda: any(line.kind == "stall" for _, line in world.announcements))
+    backoff = task(world).watch.pace.backoff
     trained(world, 16)
     hang = incident(world)
     assert hang.global_rank == 2
     assert "load (program.py:7)" in hang.reason
+    assert backoff == 2.0, "a limit that is too short mends itself"
     limit_s = POLICY.slow_factor * POLICY.recovering_limit_s
     assert limit_s - 1.0 <= hung_s(world, lost_at) <= limit_s + LOOK_S
 
@@ -119,6 +122,37 @@ def test_first_forming_may_take_as_long_as_a_start_and_then_names_who_is_missing
     trained(world, 4)
     assert incident(world).global_rank == 2
     assert task(world).generation == 2
+
+
+def test_rank_lost_in_the_very_first_iteration_is_named_when_the_start_is_over() -> None:
+    world = cluster()
+    world.run_until(lambda: bool(task(world).ranks))
+    world.run_until(lambda: all(rank.joined for rank in task(world).ranks.values()))
+    lose_in_code(world, 2)
+    world.lose_message("gpt-a")
+    trained(world, 4)
+    assert incident(world).global_rank == 2
+    assert hung_s(world, 0.0) >= POLICY.start_limit_s
+
+
+def test_ranks_that_never_come_up_are_named_when_the_start_is_over() -> None:
+    world = cluster()
+    world.nodes[NodeId("n2")].stopped[A] = Generation(1)
+    trained(world, 4)
+    assert incident(world).global_rank in {2, 3}
+    assert "has not come up" in incident(world).reason
+
+
+def test_start_in_which_all_compute_to_its_end_names_nobody() -> None:
+    world = cluster()
+    world.run_until(lambda: bool(task(world).ranks))
+    world.run_until(lambda: all(rank.is_seen for rank in task(world).ranks.values()))
+    for number in range(4):
+        lose_in_code(world, number)
+    world.run_until(lambda: any(each.covers.get(A) for each in world.machine.state.incidents))
+    [overdue] = world.machine.state.incidents
+    assert [item.kind for item in overdue.evidence] == ["overdue"]
+    assert "within 120 s" in overdue.evidence[0].summary
 
 
 def test_rank_stopped_before_the_last_checkpoint_is_replaced_and_the_task_ends() -> None:
@@ -167,7 +201,7 @@ def test_rank_stopped_in_a_graceful_stop_is_named_before_the_stop_is_overdue() -
     trained(world, 7)
     world.lose_node("n2")
     approve_next(world)
-    trained(world, 12)
+    trained(world, 20)
     world.restore_node("n2")
     approve_next(world)
     world.run_until(lambda: task(world).phase is TaskPhase.STOPPING)

@@ -64,6 +64,15 @@ def test_operator_is_asked_once_after_the_grace_and_training_is_left_alone() -> 
     assert task(world).generation == 1
 
 
+def test_question_stands_while_peers_try_in_vain_to_look() -> None:
+    world = training()
+    world.can_probe = False
+    hide(world, *NODES_OF_A)
+    world.run(world.now + 2 * LIMIT_S)
+    assert questions(world) == ["n1", "n2"]
+    assert "its peer nodes could not look at it" in node(world, "n1").note
+
+
 def test_node_that_comes_back_withdraws_the_question_and_is_readopted() -> None:
     world = training()
     pids = {rank.pid for rank in task(world).ranks.values()}
