@@ -132,6 +132,7 @@ def test_rank_lost_in_the_very_first_iteration_is_named_when_the_start_is_over()
     world.lose_message("gpt-a")
     trained(world, 4)
     assert incident(world).global_rank == 2
+    assert "load (program.py:7)" in incident(world).reason
     assert hung_s(world, 0.0) >= POLICY.start_limit_s
 
 
