@@ -7,8 +7,9 @@ is named at once: it can't reach the next step, which the others wait in. How lo
 only from what it took before:
 
 - a generation forms within ``stall_factor`` x what such transitions of the task took to start, form
-  and get the state, at least ``recovering_limit_s``, and who keeps the others waiting for ``slow_factor`` x that
-  hangs; where the task has not gone through such a transition, after ``start_limit_s``;
+  and get the state, at least ``recovering_limit_s``; a process that goes on in it and keeps the others
+  waiting for ``slow_factor`` x that hangs. A new process may have to be loaded from nothing: it has
+  ``start_limit_s``, and so has every rank where the task has not gone through such a transition;
 - a rank that lives ``stop_limit_s`` after another one has left hangs.
 
 A culprit is replaced, as in a hang. One that is left over when others are done already has nothing
@@ -85,7 +86,8 @@ def conclude_edge(turn: Turn, task: TaskState, inspection: Inspection) -> None:
         inspection.standings,
         arrived=_arrived(task, inspection.stage),
         missing=[n for n, rank in task.living_ranks.items() if is_forming and not rank.is_seen],
-        is_over=inspection.is_over,
+        is_over=inspection.is_over
+        and (inspection.is_last or not _is_process_on_its_way(task, inspection)),
     )
     if hang is None:
         if inspection.is_last:
@@ -119,6 +121,18 @@ def _arrived(task: TaskState, stage: Stage) -> list[int]:
     return joined if len(joined) < len(task.ranks) else []
 
 
+def _is_process_on_its_way(task: TaskState, inspection: Inspection) -> bool:
+    """Whether a new process of a generation that forms has not come to wait for the others yet."""
+    if inspection.stage == "ending":
+        return False
+    seen = inspection.standings
+    waiting = {number for number, standing in seen.items() if standing.where == "collective"}
+    return any(
+        rank.continues is None and not rank.joined and number not in waiting
+        for number, rank in task.living_ranks.items()
+    )
+
+
 def _is_over(turn: Turn, task: TaskState, stage: Stage) -> bool:
     """Whether a generation takes longer to form, or to end, than it should."""
     policy, watch = turn.policy, task.watch
@@ -147,6 +161,8 @@ def _lateness(turn: Turn, task: TaskState) -> str:
 
 def _end_left_over(turn: Turn, task: TaskState, inspection: Inspection, hang: Hang) -> None:
     """End ranks that others have left behind; nothing of theirs is missing."""
+    left = hang.reasons or dict.fromkeys(task.living_ranks, "lives on though it is done")
+    hang = Hang(left, hang.summary)
     tell_stall(turn, task, inspection, hang, "the generation has not ended")
     for evidence in hang_evidence(turn, task, inspection, hang, "the generation has not ended"):
         incident = incident_of(turn, task, task.generation)

@@ -89,7 +89,8 @@ def hang_evidence(
     name = task.spec.task
     for number, reason in sorted(hang.reasons.items()):
         standing = inspection.standings.get(number)
-        idle_s = standing.idle_s if standing else None
+        # Outside of iterations a rank begins nothing that it would count.
+        idle_s = standing.idle_s if standing and inspection.stage == "iteration" else None
         yield Evidence(
             kind="hang",
             at=turn.at,

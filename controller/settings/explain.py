@@ -93,8 +93,8 @@ def rules(policy: Policy) -> list[str]:
             f"While a generation forms, or ends, its ranks are looked at every {policy.look_interval_s:g} s: one"
             f" that is stopped hangs. One that keeps others waiting hangs after {policy.slow_factor:g} x"
             f" {policy.stall_factor:g} times what such a transition of the task took before,"
-            f" {policy.start_limit_s:g} s where there was none, and {policy.stop_limit_s:g} s after another has"
-            " left."
+            f" {policy.start_limit_s:g} s where there was none or a new process is on its way, and"
+            f" {policy.stop_limit_s:g} s after another has left."
         ),
         "An isolated node comes back by `unicron uncordon` once its checks pass.",
     ]

@@ -137,6 +137,8 @@ class World:
         """Deaf ones that compute for ever; the others are stopped by a signal."""
         self.lingering: set[int] = set()
         """Deaf ones that have done all that they were to do, and do not exit."""
+        self.lost_at_exit: set[int] = set()
+        """Lingering ones that have said so."""
         self.can_probe = True
         """Whether peers can look at each other's SSH ports."""
         self.iteration_s = ITERATION_S
@@ -499,6 +501,8 @@ class World:
             return  # nobody leaves before all is saved
         for node, rank in self._ranks(run.task, run.generation):
             rank.is_done = True
+            if rank.pid in self.lingering and rank.pid in self.lost_at_exit:
+                self.observe(node, RankDone(**_who(rank), iteration=rank.iteration, reason=reason))
             if rank.pid in self.lingering:
                 continue
             self.observe(node, RankDone(**_who(rank), iteration=rank.iteration, reason=reason))

@@ -1,5 +1,7 @@
 """Hangs outside of iterations: while a generation forms, and while it ends."""
 
+import pytest
+
 from controller.core.events import PlanApproved
 from controller.core.phases import IncidentState, TaskPhase
 from controller.core.policy import Policy
@@ -113,6 +115,21 @@ def test_rank_lost_in_its_code_is_named_by_what_such_formings_have_taken_before(
     assert limit_s - 1.0 <= hung_s(world, lost_at) <= limit_s + LOOK_S
 
 
+def test_new_process_that_loads_for_long_is_left_alone_until_the_start_is_over() -> None:
+    world = cluster()
+    trained(world, 7)
+    world.kill_rank("gpt-a", 1)
+    trained(world, 12)
+    world.kill_rank("gpt-a", 2)
+    world.run_until(lambda: task(world).generation == 3)
+    begun_at = world.now
+    forming(world, 3)
+    lose_in_code(world, 2)
+    trained(world, 16)
+    assert incident(world).global_rank == 2
+    assert hung_s(world, begun_at) >= POLICY.start_limit_s
+
+
 def test_first_forming_may_take_as_long_as_a_start_and_then_names_who_is_missing() -> None:
     world = cluster()
     forming(world, 1)
@@ -184,12 +201,15 @@ def test_rank_stopped_when_all_is_saved_is_ended_and_the_task_has_finished() -> 
     assert not any(rank.task == A for node in world.nodes.values() for rank in node.ranks.values())
 
 
-def test_rank_that_does_not_leave_is_ended_after_the_limit_of_a_stop() -> None:
+@pytest.mark.parametrize("has_told", [False, True])
+def test_rank_that_does_not_leave_is_ended_after_the_limit_of_a_stop(*, has_told: bool) -> None:
     world = cluster(num_iterations=12)
     trained(world, 11)
     pid = world.deafen("gpt-a", 2)
     world.lingering.add(pid)
     world.lost_in_code.add(pid)
+    if has_told:
+        world.lost_at_exit.add(pid)
     done_at = world.now + world.iteration_s
     world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
     assert POLICY.stop_limit_s <= hung_s(world, done_at) <= POLICY.stop_limit_s + LOOK_S
