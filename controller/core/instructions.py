@@ -161,11 +161,12 @@ class AnswerRequest:
 
 @dataclass(frozen=True, slots=True)
 class CarryOutDrill:
-    """Break the named thing. Everything a drill needs is filled in."""
+    """Break the named thing, the controller itself where no node is named. Everything a drill needs
+    is filled in."""
 
     cause: int
     drill: str
-    node: NodeId
+    node: NodeId | None = None
     task: TaskId | None = None
     generation: Generation | None = None
     global_rank: int | None = None

@@ -13,6 +13,7 @@ from controller.core.cures import settle, take_hangs
 from controller.core.events import (
     CommandFailed,
     ContactLost,
+    ControllerStarted,
     DrillRequested,
     Event,
     HaltCarriedOut,
@@ -50,6 +51,7 @@ from controller.core.policy import Policy
 from controller.core.preparation import drop_useless_spares, end_preparation
 from controller.core.resolution import close_cured_incidents
 from controller.core.state import ClusterState, NodeSpec, NodeState
+from controller.core.succession import take_over
 from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
@@ -139,6 +141,8 @@ class Machine:
     def _dispatch(self, turn: Turn, event: Event) -> None:
         body = event.body
         match body:
+            case ControllerStarted():
+                take_over(turn, body)
             case NodeAttached():
                 attach_node(turn, body)
             case ContactLost():

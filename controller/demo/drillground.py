@@ -69,6 +69,7 @@ class LocalDrillGround:
         nodes: Breaks nodes.
         agent_pid: Returns the process of a node's agent, if it has one.
         rank_pid: Returns the process of a rank, if it has one.
+        kill_controller: Drops the controller; the next one takes over.
         say: Takes a line about a drill that can't be carried out.
     """
 
@@ -78,12 +79,14 @@ class LocalDrillGround:
         nodes: NodeBreaker,
         agent_pid: Callable[[NodeId], int | None],
         rank_pid: Callable[[TaskId, int], int | None],
+        kill_controller: Callable[[], None],
         say: Callable[[str], None],
     ) -> None:
         self._ranks = ranks
         self._nodes = nodes
         self._agent_pid = agent_pid
         self._rank_pid = rank_pid
+        self._kill_controller = kill_controller
         self._say = say
         self._queue: asyncio.Queue[CarryOutDrill] = asyncio.Queue()
 
@@ -103,14 +106,16 @@ class LocalDrillGround:
             self._say(f"drill {order.drill} can't be run here")
             return
         try:
-            if drill.target == "rank":
-                await self._break_rank(drill, order)
+            if order.node is None:
+                self._kill_controller()
+            elif drill.target == "rank":
+                await self._break_rank(drill, order, order.node)
             else:
                 await self._break_node(drill, order.node)
         except (DemoError, OSError) as error:
             self._say(f"drill {drill.kind} on {order.node} failed: {error}")
 
-    async def _break_rank(self, drill: Drill, order: CarryOutDrill) -> None:
+    async def _break_rank(self, drill: Drill, order: CarryOutDrill, node: NodeId) -> None:
         assert order.task is not None
         assert order.generation is not None
         assert order.global_rank is not None
@@ -125,12 +130,10 @@ class LocalDrillGround:
                 self._say(f"drill {drill.kind}: rank {order.global_rank} has no process")
                 return
             name = _name_of(pid)
-            self._nodes.log_kernel(order.node, words.format(pid=pid, name=name))
+            self._nodes.log_kernel(node, words.format(pid=pid, name=name))
             if drill.family == "memory-kill" and await kill_for_memory(pid):
                 return
-        self._ranks.inject(
-            order.node, order.task, order.generation, order.global_rank, fault_of(drill)
-        )
+        self._ranks.inject(node, order.task, order.generation, order.global_rank, fault_of(drill))
 
     async def _break_node(self, drill: Drill, node: NodeId) -> None:
         match drill.family:

@@ -178,10 +178,10 @@ DRILLS: Final[tuple[Drill, ...]] = (
         "node", _OUT_OF_SIGHT,
     ),
     Drill(
-        "kill-controller", "Kill the controller", "The controller is killed and started again.",
+        "kill-controller", "Kill the controller",
+        "The controller is dropped without a goodbye: core, timers, sessions and rendezvous tables. After"
+        " a second the next one takes over from the journal. The demo's own process lives on.",
         "controller", _UNSEEN,
-        obstacle="the journal rebuilds what the controller knew, but timers, rendezvous and sessions are"
-        " not taken up from it yet, and the demo's nodes end with their controller",
     ),
 )  # fmt: skip
 
