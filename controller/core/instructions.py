@@ -161,8 +161,7 @@ class AnswerRequest:
 
 @dataclass(frozen=True, slots=True)
 class CarryOutDrill:
-    """Break the named thing, the controller itself where no node is named. Everything a drill needs
-    is filled in."""
+    """Break the named thing; where no node is named, the controller. Nothing is left to be chosen."""
 
     cause: int
     drill: str

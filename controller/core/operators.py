@@ -164,6 +164,10 @@ def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
         return task
     if target == "node":
         return _on_node(turn, event, task.placement[-1].node)
+    return _on_rank(turn, event, task)
+
+
+def _on_rank(turn: Turn, event: DrillRequested, task: TaskState) -> CarryOutDrill | str:
     default = 1 if len(task.ranks) > 1 else 0
     number = event.global_rank if event.global_rank is not None else default
     rank = task.ranks.get(number)

@@ -1,11 +1,11 @@
 """What the demo's controller is made for: its nodes, and the tasks of the profiles."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from controller.controller import Charter
 from controller.core.tasks import TaskSpec
-from controller.demo.cluster import LocalCluster
 from controller.demo.localnode import LocalNode
 from controller.demo.options import DemoOptions
 from controller.fleet.address import NodeAddress
@@ -15,11 +15,11 @@ from nodeagent.protocol.training import TrainingSpec
 from profiles.tasks import TaskProfile
 
 
-def charter_of(options: DemoOptions, cluster: LocalCluster) -> Charter:
-    """Return the charter of a demo over ``cluster``; checkpoints lie in the cluster's directory."""
-    checkpoints = cluster.root / "checkpoints"
+def charter_of(options: DemoOptions, nodes: Sequence[LocalNode], root: Path) -> Charter:
+    """Return the charter of a demo over ``nodes``; its checkpoints lie below ``root``."""
+    checkpoints = root / "checkpoints"
     return Charter(
-        addresses=[_address(node, cluster.kernel_log(node)) for node in cluster.nodes],
+        addresses=[address_of(node) for node in nodes],
         tasks=[_task_spec(profile, options.num_iterations) for profile in options.profiles],
         programs={
             TaskId(profile.name): _program(profile, options, checkpoints)
@@ -29,7 +29,8 @@ def charter_of(options: DemoOptions, cluster: LocalCluster) -> Charter:
     )
 
 
-def _address(node: LocalNode, kernel_log: Path) -> NodeAddress:
+def address_of(node: LocalNode) -> NodeAddress:
+    """Return how the controller reaches ``node``."""
     return NodeAddress(
         node=node.node,
         host=node.host,
@@ -40,7 +41,7 @@ def _address(node: LocalNode, kernel_log: Path) -> NodeAddress:
         state_dir=str(node.state_dir),
         python=sys.executable,
         num_workers=node.num_workers,
-        kernel_log=str(kernel_log),
+        kernel_log=str(node.kernel_log),
     )
 
 

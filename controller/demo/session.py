@@ -52,7 +52,7 @@ class Session:
         self._is_closing = False
         self._socket = options.serve or cluster.root / "api.sock"
         self._event_log = EventLog(options.event_log) if options.event_log else None
-        self._charter = charter_of(options, cluster)
+        self._charter = charter_of(options, cluster.nodes, cluster.root)
         self._journal = cluster.root / "journal.jsonl"
         self._server = ApiServer("demo", self.view, self._take_command)
         self._schedule = DrillSchedule(options.drills, self.post)
