@@ -29,7 +29,7 @@ def take_over(turn: Turn, event: ControllerStarted) -> None:
         if node.condition is NodeCondition.UNREACHABLE:
             turn.set_timer(JudgeNode(name), turn.policy.judge_interval_s)
     turn.tell(
-        "warning", "controller_started", "controller",
+        "warning", "takeover", "controller",
         f"has taken over (term {event.term}): the nodes are asked what lives there",
         term=event.term,
     )  # fmt: skip

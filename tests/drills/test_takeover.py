@@ -118,7 +118,7 @@ async def test_training_goes_on_without_a_controller_and_faults_wait_for_the_nex
     run.kill()
     await asyncio.sleep(1.0)
     run.start()
-    await run.until("controller_started", lambda event: event["term"] == 2)
+    await run.until("takeover", lambda event: event["term"] == 2)
     await run.reach(8)
     assert len(run.told("rank_started")) == 2, "nobody was started again"
     assert not run.told("incident")

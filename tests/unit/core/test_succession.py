@@ -48,7 +48,7 @@ def test_training_does_not_notice(world: World) -> None:
     assert state.tasks[A].iteration > iteration + 30, "what was committed meanwhile counts"
     assert not state.incidents
     assert all(node.condition is NodeCondition.HEALTHY for node in state.nodes.values())
-    assert len(told(world, "controller_started")) == 1
+    assert len(told(world, "takeover")) == 1
 
 
 def test_the_first_controller_of_a_run_has_nothing_to_take_over() -> None:
