@@ -166,6 +166,16 @@ class UncordonRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class LossDecided:
+    """An operator says whether a node out of contact is lost, or is to be waited for."""
+
+    request_id: str
+    actor: str
+    node: NodeId
+    is_lost: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DrillRequested:
     """Someone asked to break something on purpose; fields left None are chosen by the core."""
 
@@ -192,6 +202,7 @@ EventBody = (
     | PlanRejected
     | PlanRequested
     | UncordonRequested
+    | LossDecided
     | DrillRequested
 )
 

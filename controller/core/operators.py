@@ -1,4 +1,4 @@
-"""Requests of operators: approve, reject, ask for a plan, run a drill.
+"""Requests of operators: decide on a plan, ask for one, judge a node, run a drill.
 
 Each request is answered exactly once. What can't be done is refused with a code for programs and a
 sentence for people, and changes nothing.
@@ -8,12 +8,15 @@ from typing import Final, assert_never
 
 from controller.core.events import (
     DrillRequested,
+    LossDecided,
     PlanApproved,
     PlanRejected,
     PlanRequested,
     UncordonRequested,
 )
 from controller.core.instructions import AnswerRequest, CarryOutDrill
+from controller.core.node_evidence import gather
+from controller.core.nodes import declare_lost, wait_for
 from controller.core.phases import NodeCondition, PlanState, TaskPhase
 from controller.core.planning import approve, propose, reconsider, reject
 from controller.core.state import Drill, NodeState, Plan
@@ -25,7 +28,9 @@ from profiles.drills.catalogue import DRILL_BY_KIND
 _MAX_DRILLS: Final = 50
 
 
-Request = PlanApproved | PlanRejected | PlanRequested | UncordonRequested | DrillRequested
+Request = (
+    PlanApproved | PlanRejected | PlanRequested | UncordonRequested | LossDecided | DrillRequested
+)
 
 
 def take_request(turn: Turn, request: Request) -> None:
@@ -39,6 +44,8 @@ def take_request(turn: Turn, request: Request) -> None:
             request_plan(turn, request)
         case UncordonRequested():
             uncordon(turn, request)
+        case LossDecided():
+            decide_loss(turn, request)
         case DrillRequested():
             request_drill(turn, request)
         case _:
@@ -77,10 +84,8 @@ def request_plan(turn: Turn, event: PlanRequested) -> None:
 
 def uncordon(turn: Turn, event: UncordonRequested) -> None:
     """Take an isolated node back into service, if its checks pass: contact, and no open finding."""
-    node = turn.state.nodes.get(event.node)
+    node = _node_of(turn, event)
     if node is None:
-        text = f"there is no node {event.node}: {', '.join(turn.state.nodes)} exist"
-        _refuse(turn, event.request_id, "unknown", text)
         return
     if not node.isolated:
         _refuse(turn, event.request_id, "nothing", f"{event.node} is not isolated")
@@ -100,6 +105,32 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
     )  # fmt: skip
     _answer(turn, event.request_id, f"{event.node} is back in service")
     reconsider(turn, trigger=event.node, seen=f"{event.node} is back in service")
+
+
+def decide_loss(turn: Turn, event: LossDecided) -> None:
+    """Give a node up that is out of contact, or wait for it; one whose tasks advance is not lost."""
+    node = _node_of(turn, event)
+    if node is None:
+        return
+    if node.condition is not NodeCondition.UNREACHABLE:
+        text = f"{event.node} is {node.condition}, not out of contact"
+        _refuse(turn, event.request_id, "nothing", text)
+    elif not event.is_lost:
+        wait_for(turn, node, event.actor)
+        _answer(turn, event.request_id, f"{event.node} is waited for")
+    elif advanced := gather(turn, node).advanced:
+        _refuse(turn, event.request_id, "unfit", f"{event.node} is not lost: {advanced}")
+    else:
+        _answer(turn, event.request_id, f"{event.node} is given up")
+        declare_lost(turn, node, f"{event.actor} has given it up")
+
+
+def _node_of(turn: Turn, event: UncordonRequested | LossDecided) -> NodeState | None:
+    node = turn.state.nodes.get(event.node)
+    if node is None:
+        text = f"there is no node {event.node}: {', '.join(turn.state.nodes)} exist"
+        _refuse(turn, event.request_id, "unknown", text)
+    return node
 
 
 def _failed_checks(node: NodeState) -> list[str]:

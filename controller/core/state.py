@@ -62,6 +62,8 @@ class NodeState:
     agent_pid: int | None = None
     rss_bytes: int | None = None
     heard_at: float | None = None
+    in_contact_since: float = 0.0
+    """When contact was last gained."""
     lost_contact_at: float = 0.0
     judged_from: float = 0.0
     """Not lost before this, whatever is said: the controller has just begun to look for it."""
@@ -69,6 +71,10 @@ class NodeState:
     """What peers found at its SSH port since contact was lost, the newest of each."""
     open_probes: set[NodeId] = field(default_factory=set)
     """Peers that were asked and have not answered yet."""
+    asked_at: float | None = None
+    """Since when operators are asked whether it is lost; the note says why. None: they are not."""
+    waits_since: float = 0.0
+    """When an operator last chose to wait for it."""
     progress: dict[TaskId, Progress] = field(default_factory=dict)
     """How far its tasks were when it was last heard, or last seen to advance since."""
     isolated: str = ""

@@ -255,6 +255,11 @@ class TaskState:
         rank.iteration = max(rank.iteration, iteration)
 
     @property
+    def has_all_iterations(self) -> bool:
+        """Whether its last iteration is committed; what is left to do is to save and to end."""
+        return self.spec.num_iterations is not None and self.iteration >= self.spec.num_iterations
+
+    @property
     def is_active(self) -> bool:
         """Whether ranks of the present generation train, or are about to."""
         return self.phase in {TaskPhase.STARTING, TaskPhase.RUNNING}
