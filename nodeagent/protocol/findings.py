@@ -23,6 +23,7 @@ FindingSign = Literal[
     "memory_pressure",
     "link_changed",  # a network link went down, or up
     "no_traffic",  # a link that carried training traffic carries none
+    "unreadable",  # it can't be looked at, or gives no answer: what was found there is not over
 ]
 
 
