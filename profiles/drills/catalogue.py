@@ -25,6 +25,14 @@ _STATISTICS: Final[Method] = "online statistical monitoring"
 _HEALTH: Final[Method] = "node health monitoring"
 
 _DIED: Final = Expectation("exited_abnormally", "SEV2", _SUPERVISION, "restart", "rank")
+_STARVED: Final = Expectation(
+    "exited_abnormally",
+    "SEV2",
+    _SUPERVISION,
+    "restart",
+    "rank",
+    says="killed by the kernel for memory",
+)
 _HANGS: Final = Expectation("task_hang", "SEV2", _STATISTICS, "restart", "rank")
 _LOST: Final = Expectation("lost_connection", "SEV1", _HEALTH, "reconfigure", "node")
 _DIVERGES: Final = Expectation("nan_loss", "SEV2", _STATISTICS, "none", "task", "held")
@@ -100,8 +108,9 @@ DRILLS: Final[tuple[Drill, ...]] = (
     Drill(
         "memory-kill", "Have the kernel kill a rank for memory",
         "As root the rank's process goes into a memory cgroup with a limit below what it holds, and"
-        " the kernel kills it. Elsewhere SIGKILL and the kernel's two lines in the node's kernel log.",
-        "rank", _DIED,
+        " the kernel kills it. Where no such cgroup can be made it gets a SIGKILL after the kernel's two lines"
+        " in the node's kernel log, and a note says so.",
+        "rank", _STARVED,
     ),
     Drill(
         "exception", "Raise an exception in a rank",

@@ -33,6 +33,7 @@ class Expectation:
         action: What cures it.
         culprit: What is named: the very rank, its node, or its task as a whole.
         ending: How it ends.
+        says: Words that the reason must have, where the status does not say what happened.
     """
 
     status: str
@@ -41,6 +42,7 @@ class Expectation:
     action: Action
     culprit: Culprit
     ending: Ending = "resolved"
+    says: str = ""
 
     @property
     def sentence(self) -> str:

@@ -35,6 +35,7 @@ def listed(drill: Drill) -> dict[str, JsonValue]:
             "action": expected.action,
             "culprit": expected.culprit,
             "ending": expected.ending,
+            "says": expected.says or None,
             "sentence": expected.sentence,
         },
         "obstacle": drill.obstacle or None,
@@ -47,10 +48,11 @@ def explained(drills: Sequence[Drill]) -> str:
     for drill in drills:
         expected = drill.expected
         seen_by = f", by {expected.method}" if expected.method else ""
+        says = f"; the reason says {expected.says!r}" if expected.says else ""
         lines = [
             f"{drill.kind}",
             f"    {drill.breaks}",
-            f"    should be seen: {expected.sentence}{seen_by}; named: {_culprit(drill)}",
+            f"    should be seen: {expected.sentence}{seen_by}; named: {_culprit(drill)}{says}",
         ]
         if drill.obstacle:
             lines.append(f"    not yet: {drill.obstacle}")

@@ -166,9 +166,15 @@ class Breaker:
         self.news.set()
 
     @asynccontextmanager
-    async def ground(self, agent_pid: int | None = None) -> AsyncIterator[LocalDrillGround]:
+    async def ground(
+        self, agent_pid: int | None = None, rank_pid: int | None = None
+    ) -> AsyncIterator[LocalDrillGround]:
+        async def is_refused(_pid: int) -> bool:
+            return False
+
+        pid = rank_pid or os.getpid()
         ground = LocalDrillGround(
-            self, self, lambda _node: agent_pid, lambda _task, _rank: os.getpid(), self.say
+            self, self, lambda _node: agent_pid, lambda _task, _rank: pid, self.say, is_refused
         )
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             task = group.create_task(ground.run())
@@ -248,6 +254,18 @@ async def test_an_agent_is_killed_by_a_signal_that_it_can_not_catch() -> None:
             ground.carry_out(order("kill-agent"))
             assert await asyncio.to_thread(agent.wait, 5) == -9
     assert not breaker.said
+
+
+async def test_a_kill_for_memory_without_a_cgroup_is_said_and_staged_by_its_words() -> None:
+    breaker = Breaker()
+    with subprocess.Popen(["sleep", "20"]) as rank:  # noqa: ASYNC220 - the same
+        async with breaker.ground(rank_pid=rank.pid) as ground:
+            ground.carry_out(order("memory-kill", has_rank=True))
+            assert await asyncio.to_thread(rank.wait, 5) == -9
+    ((what, _, text),) = breaker.broken
+    assert (what, f"Killed process {rank.pid} (sleep)" in str(text)) == ("log", True)
+    (said,) = breaker.said
+    assert "SIGKILL instead" in said
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
