@@ -21,6 +21,11 @@ Ending = Literal["resolved", "held", "unharmed"]
 ``unharmed``: training went on all the time, and no incident was opened."""
 
 
+Needs = Literal["process", "call", "loop"]
+"""What a rank's program must be: ``process``: any; ``call``: one that attaches and tells its iterations;
+``loop``: a training loop that Unicron runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What should be seen of a drill.
@@ -72,6 +77,7 @@ class Drill:
         breaks: What it breaks, and how: what is real about it and what is staged.
         target: What it needs.
         expected: What should be seen.
+        needs: What the program of the rank must be.
         option: ``(key, value)`` that tells it from others of its family, if there are others.
         obstacle: Why it can't be run yet; empty where it can.
     """
@@ -81,6 +87,7 @@ class Drill:
     breaks: str
     target: Target
     expected: Expectation
+    needs: Needs = "process"
     option: tuple[str, str] | None = None
     obstacle: str = ""
 

@@ -182,6 +182,16 @@ async def test_a_new_agent_goes_on_where_the_old_one_had_read_and_knows_the_exit
         assert both == list(range(1, len(both) + 1)), "none is lost, none is told twice"
 
 
+def inject(fault: RankFault, global_rank: int = 0) -> InjectFault:
+    return InjectFault(
+        command_id=f"{fault.kind} {fault.status}",
+        task=TASK,
+        generation=Generation(1),
+        global_rank=global_rank,
+        fault=fault,
+    )
+
+
 async def test_what_a_killed_script_has_started_ends_with_it(
     node: AgentNode, controller: FakeController
 ) -> None:
@@ -192,14 +202,9 @@ async def test_what_a_killed_script_has_started_ends_with_it(
     await until(lambda: (place / "child").exists() and (place / "child").read_text() != "", "it")
     child = int((place / "child").read_text())
     assert is_alive(child)
-    kill = InjectFault(
-        command_id="kill",
-        task=TASK,
-        generation=Generation(1),
-        global_rank=0,
-        fault=RankFault(kind="kill"),
-    )
-    assert (await controller.do(kill)).error is None
+    refused = await controller.do(inject(RankFault(kind="raise")))
+    assert "has not attached: it can be killed or stopped only" in (refused.error or "")
+    assert (await controller.do(inject(RankFault(kind="kill")))).error is None
     exited = await controller.first(RankExited)
     assert (exited.signal, exited.is_expected) == (signal.SIGKILL, False)
     await until(lambda: not is_alive(child), "the end of the script's child")
@@ -334,14 +339,10 @@ async def test_a_drill_raises_in_an_attached_program(
     code = ATTACHED + "    while True:\n        monitor.iteration(4); time.sleep(0.02)\n"
     await controller.start_ranks(launch(code, global_rank=1), launch(code))
     await controller.heartbeat(lambda beat: [r.iteration for r in beat.ranks] == [4, 4])
-    drill = InjectFault(
-        command_id="raise",
-        task=TASK,
-        generation=Generation(1),
-        global_rank=1,
-        fault=RankFault(kind="raise"),
-    )
-    assert (await controller.do(drill)).error is None
+    for fault in (RankFault(kind="slow"), RankFault(kind="raise", status="ecc_error")):
+        refused = await controller.do(inject(fault, global_rank=1))
+        assert "is a command: it can be killed or stopped" in (refused.error or "")
+    assert (await controller.do(inject(RankFault(kind="raise"), global_rank=1))).error is None
     raised = await controller.first(RankRaised)
     assert (raised.global_rank, raised.exception_type) == (1, "DrillError")
     assert {each.global_rank for each in controller.observed(IterationCommitted)} == {0}

@@ -73,6 +73,20 @@ def test_a_run_without_an_end_takes_any_iteration() -> None:
     assert parse("kill-rank@5000", num_iterations=None).iteration == 5000
 
 
+def test_a_drill_that_a_command_can_not_stage_is_refused_before_anything_starts() -> None:
+    def parse_for_command(text: str) -> ScheduledDrill:
+        return parse_drill(text, tasks=TASKS, nodes=NODES, num_iterations=30, commands={A})
+
+    for text in ("kill-rank@3", "exception@3", "lose-node@3", "slow-rank@3:task=gpt-b"):
+        assert parse_for_command(text).iteration == 3
+    for text in ("slow-rank@3", "exception@3:status=ecc_error", "kernel-log@3:line=xid-31"):
+        with pytest.raises(
+            DrillError, match=r"gpt-a is a command: .* needs a training loop"
+        ) as error:
+            parse_for_command(text)
+        assert str(error.value).endswith("it can have kill-rank, memory-kill, exception, stop-rank")
+
+
 def test_a_drill_knows_what_it_breaks() -> None:
     for drill in DRILLS:
         if not drill.obstacle:
