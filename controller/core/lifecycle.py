@@ -293,6 +293,7 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
         task.note_iteration(status.global_rank, status.iteration, turn.at)
         rank.busy_s, rank.busy_spread_s = status.busy_s, status.busy_spread_s
+        rank.is_attached = status.is_attached
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
         return  # sent before the agent had its orders; a stop would hit those that go on
     elif task is not None and status.generation == task.generation and rank is None:

@@ -24,6 +24,7 @@ from controller.core.tasks import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
 from profiles.drills.catalogue import DRILL_BY_KIND
+from profiles.drills.programs import can_stage, no_loop
 
 _MAX_DRILLS: Final = 50
 
@@ -150,6 +151,9 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
         code = "no_target" if _is_supported(event.drill) else "unsupported"
         _refuse(turn, event.request_id, code, drill)
         return
+    if reason := _why_not_staged(turn, drill):
+        _refuse(turn, event.request_id, "unsupported", reason)
+        return
     target: str = drill.node or "the controller"
     if drill.global_rank is not None:
         target = f"rank {drill.global_rank} of {drill.task} on {drill.node}"
@@ -211,6 +215,23 @@ def _on_rank(turn: Turn, event: DrillRequested, task: TaskState) -> CarryOutDril
 
 def _is_supported(kind: str) -> bool:
     return kind in DRILL_BY_KIND and not DRILL_BY_KIND[kind].obstacle
+
+
+def _why_not_staged(turn: Turn, drill: CarryOutDrill) -> str:
+    """Return why the program of the drill's rank can't do what is asked of it; empty if it can."""
+    if drill.task is None or drill.global_rank is None:
+        return ""
+    task, kind = turn.state.tasks[drill.task], DRILL_BY_KIND[drill.drill]
+    if not task.spec.is_command or can_stage(
+        kind, is_attached=task.ranks[drill.global_rank].is_attached
+    ):
+        return ""
+    if kind.needs == "call":
+        return (
+            f"rank {drill.global_rank} of {drill.task} is a command that has not attached:"
+            f" {kind.kind} needs one that has"
+        )
+    return no_loop(kind, drill.task)
 
 
 def _task_of(turn: Turn, event: DrillRequested) -> TaskState | str:

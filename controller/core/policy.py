@@ -68,6 +68,8 @@ class Policy:
         gpu_faults: The same of CUDA errors and illegal memory accesses on one GPU.
         restart_window_s: How long a SEV2 fault counts.
         correlation_s: What a node's probes find within this of a fault there belongs to it.
+        drill_window_s: A fault that shows within this of a drill, on the same node or in the same task,
+            is the drill's; the first one alone.
         counts_drills: Whether faults made by drills speak against a node like real ones.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
         step_s: Expected duration of each step of a transition, until a task has taught better.
@@ -112,6 +114,7 @@ class Policy:
     gpu_faults: int = 2
     restart_window_s: float = 3600.0
     correlation_s: float = 10.0
+    drill_window_s: float = 60.0
     counts_drills: bool = False
     worker_mtbf_s: float = 2000 * 3600.0
     step_s: Mapping[Step, float] = field(

@@ -41,7 +41,7 @@ class Message:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Drill:
     """Something that was broken on purpose; ``global_rank`` is None for a drill of a whole node."""
 
@@ -49,6 +49,8 @@ class Drill:
     node: NodeId
     task: TaskId | None
     global_rank: int | None
+    incident: str = ""
+    """The incident that it explains: its fault has been seen, and what comes later is another."""
 
 
 @dataclass(slots=True)

@@ -92,6 +92,8 @@ class RankState:
     joined: RankJoined | None = None
     position: Position | None = None
     """Where it has parked."""
+    is_attached: bool = False
+    """It is a command whose program has attached."""
     is_broken: bool = False
     """Its process can't go on: it raised an exception of its own, or does not answer."""
     missing_since: float | None = None

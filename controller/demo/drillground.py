@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -70,7 +70,8 @@ class LocalDrillGround:
         agent_pid: Returns the process of a node's agent, if it has one.
         rank_pid: Returns the process of a rank, if it has one.
         kill_controller: Drops the controller; the next one takes over.
-        say: Takes a line about a drill that can't be carried out.
+        say: Takes a line about a drill that can't be carried out, or in another way than it should.
+        starve: Has the kernel kill a process for memory; returns whether it did.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class LocalDrillGround:
         rank_pid: Callable[[TaskId, int], int | None],
         kill_controller: Callable[[], None],
         say: Callable[[str], None],
+        starve: Callable[[int], Awaitable[bool]] = kill_for_memory,
     ) -> None:
         self._ranks = ranks
         self._nodes = nodes
@@ -88,6 +90,7 @@ class LocalDrillGround:
         self._rank_pid = rank_pid
         self._kill_controller = kill_controller
         self._say = say
+        self._starve = starve
         self._queue: asyncio.Queue[CarryOutDrill] = asyncio.Queue()
 
     def carry_out(self, drill: CarryOutDrill) -> None:
@@ -119,10 +122,9 @@ class LocalDrillGround:
         assert order.task is not None
         assert order.generation is not None
         assert order.global_rank is not None
-        words = ""
-        if drill.family == "memory-kill":
-            words = OOM_KILL
-        elif drill.family == "kernel-log" and drill.option:
+        is_memory_kill = drill.family == "memory-kill"
+        words = OOM_KILL if is_memory_kill else ""
+        if drill.family == "kernel-log" and drill.option:
             words = KERNEL_MESSAGES[drill.option[1]].text
         if words:
             pid = self._rank_pid(order.task, order.global_rank)
@@ -131,9 +133,24 @@ class LocalDrillGround:
                 return
             name = _name_of(pid)
             self._nodes.log_kernel(node, words.format(pid=pid, name=name))
-            if drill.family == "memory-kill" and await kill_for_memory(pid):
+            if is_memory_kill:
+                await self._kill_for_memory(drill, pid)
                 return
         self._ranks.inject(node, order.task, order.generation, order.global_rank, fault_of(drill))
+
+    async def _kill_for_memory(self, drill: Drill, pid: int) -> None:
+        """Have the kernel do it; where it does not, send its signal after its words.
+
+        Not through the agent, which knows of what it kills itself that the kernel did not.
+        """
+        if await self._starve(pid):
+            return
+        self._say(
+            f"drill {drill.kind}: no memory cgroup has ended the process (that takes root): SIGKILL"
+            " instead, after the kernel's lines"
+        )
+        if not _kill(pid):
+            self._say(f"drill {drill.kind}: process {pid} is gone")
 
     async def _break_node(self, drill: Drill, node: NodeId) -> None:
         match drill.family:
@@ -165,17 +182,23 @@ class LocalDrillGround:
 
     def _kill_agent(self, node: NodeId) -> None:
         pid = self._agent_pid(node)
-        try:
-            descriptor = os.pidfd_open(pid) if pid else -1
-        except ProcessLookupError:
-            descriptor = -1
-        if descriptor < 0:
+        if pid is None or not _kill(pid):
             self._say(f"drill kill-agent: {node} has no living agent")
-            return
-        try:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        finally:
-            os.close(descriptor)
+
+
+def _kill(pid: int) -> bool:
+    """Send SIGKILL; return whether there was a process to get it."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _name_of(pid: int) -> str:

@@ -159,6 +159,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
             load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
     nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
     sizes = {TaskId(profile.name): profile.workers for profile in profiles}
+    commands = {TaskId(profile.name) for profile in profiles if profile.command is not None}
     return DemoOptions(
         num_nodes=arguments.nodes,
         workers_per_node=arguments.workers_per_node,
@@ -170,7 +171,9 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         policy=_policy(arguments),
         is_json=arguments.json,
         drills=[
-            parse_drill(text, tasks=sizes, nodes=nodes, num_iterations=num_iterations)
+            parse_drill(
+                text, tasks=sizes, nodes=nodes, num_iterations=num_iterations, commands=commands
+            )
             for text in arguments.drill
         ],
         base_port=arguments.base_port,

@@ -67,7 +67,10 @@ def rules(policy: Policy) -> list[str]:
             f" {policy.gpu_faults} CUDA errors or illegal memory accesses on one GPU do so too."
         ),
         "The last node in service is isolated for broken hardware alone.",
-        f"Faults made by drills {drills} against a node.",
+        (
+            f"Faults made by drills {drills} against a node: the first fault of its target within"
+            f" {policy.drill_window_s:g} s is taken for the drill's."
+        ),
         f"What a node's probes find within {policy.correlation_s:g} s of a fault there belongs to it.",
         (
             f"After {policy.max_recoveries} recoveries of a task without a new iteration it is held until"

@@ -22,6 +22,11 @@ Ending = Literal["resolved", "held", "unharmed"]
 ``unharmed``: training went on all the time, and no incident was opened."""
 
 
+Needs = Literal["process", "call", "loop"]
+"""What a rank's program must be: ``process``: any; ``call``: one that attaches and tells its iterations;
+``loop``: a training loop that Unicron runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What should be seen of a drill.
@@ -34,6 +39,7 @@ class Expectation:
         action: What cures it.
         culprit: What is named: the very rank, its node, or its task as a whole.
         ending: How it ends.
+        says: Words that the reason must have, where the status does not say what happened.
     """
 
     status: str
@@ -42,6 +48,7 @@ class Expectation:
     action: Action
     culprit: Culprit
     ending: Ending = "resolved"
+    says: str = ""
 
     @property
     def sentence(self) -> str:
@@ -71,6 +78,7 @@ class Drill:
         breaks: What it breaks, and how: what is real about it and what is staged.
         target: What it needs.
         expected: What should be seen.
+        needs: What the program of the rank must be.
         option: ``(key, value)`` that tells it from others of its family, if there are others.
         obstacle: Why it can't be run yet; empty where it can.
     """
@@ -80,6 +88,7 @@ class Drill:
     breaks: str
     target: Target
     expected: Expectation
+    needs: Needs = "process"
     option: tuple[str, str] | None = None
     obstacle: str = ""
 

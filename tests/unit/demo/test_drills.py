@@ -73,6 +73,20 @@ def test_a_run_without_an_end_takes_any_iteration() -> None:
     assert parse("kill-rank@5000", num_iterations=None).iteration == 5000
 
 
+def test_a_drill_that_a_command_can_not_stage_is_refused_before_anything_starts() -> None:
+    def parse_for_command(text: str) -> ScheduledDrill:
+        return parse_drill(text, tasks=TASKS, nodes=NODES, num_iterations=30, commands={A})
+
+    for text in ("kill-rank@3", "exception@3", "lose-node@3", "slow-rank@3:task=gpt-b"):
+        assert parse_for_command(text).iteration == 3
+    for text in ("slow-rank@3", "exception@3:status=ecc_error", "kernel-log@3:line=xid-31"):
+        with pytest.raises(
+            DrillError, match=r"gpt-a is a command: .* needs a training loop"
+        ) as error:
+            parse_for_command(text)
+        assert str(error.value).endswith("it can have kill-rank, memory-kill, exception, stop-rank")
+
+
 def test_a_drill_knows_what_it_breaks() -> None:
     for drill in DRILLS:
         if not drill.obstacle:
@@ -166,14 +180,21 @@ class Breaker:
         self.news.set()
 
     @asynccontextmanager
-    async def ground(self, agent_pid: int | None = None) -> AsyncIterator[LocalDrillGround]:
+    async def ground(
+        self, agent_pid: int | None = None, rank_pid: int | None = None
+    ) -> AsyncIterator[LocalDrillGround]:
+        async def is_refused(_pid: int) -> bool:
+            return False
+
+        pid = rank_pid or os.getpid()
         ground = LocalDrillGround(
             self,
             self,
             lambda _node: agent_pid,
-            lambda _task, _rank: os.getpid(),
+            lambda _task, _rank: pid,
             lambda: self._note("controller"),
             self.say,
+            is_refused,
         )
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             task = group.create_task(ground.run())
@@ -254,6 +275,18 @@ async def test_an_agent_is_killed_by_a_signal_that_it_can_not_catch() -> None:
             ground.carry_out(order("kill-agent"))
             assert await asyncio.to_thread(agent.wait, 5) == -9
     assert not breaker.said
+
+
+async def test_a_kill_for_memory_without_a_cgroup_is_said_and_staged_by_its_words() -> None:
+    breaker = Breaker()
+    with subprocess.Popen(["sleep", "20"]) as rank:  # noqa: ASYNC220 - the same
+        async with breaker.ground(rank_pid=rank.pid) as ground:
+            ground.carry_out(order("memory-kill", has_rank=True))
+            assert await asyncio.to_thread(rank.wait, 5) == -9
+    ((what, _, text),) = breaker.broken
+    assert (what, f"Killed process {rank.pid} (sleep)" in str(text)) == ("log", True)
+    (said,) = breaker.said
+    assert "SIGKILL instead" in said
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
