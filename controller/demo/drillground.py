@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from controller.core.instructions import CarryOutDrill
+from controller.demo.drills import NO_NAMESPACES
 from controller.demo.errors import DemoError
 from controller.demo.memorylimit import kill_for_memory
 from controller.demo.rankfaults import fault_of
@@ -18,7 +19,8 @@ from profiles.drills.drill import Drill
 from profiles.drills.kernel import KERNEL_MESSAGES, LINK_FLAP, OOM_KILL
 
 FREEZE_S: Final = 15.0
-PARTITION_S: Final = 8.0
+PARTITION_S: Final = 15.0
+_STOPPED_SSH_S: Final = 8.0
 _FLAP_PAUSE_S: Final = 0.5
 
 
@@ -46,6 +48,19 @@ class NodeBreaker(Protocol):
 
     async def cut_connections(self, node: NodeId) -> None:
         """End the node's SSH sessions."""
+        ...
+
+    @property
+    def has_namespaces(self) -> bool:
+        """Whether each node has a network namespace of its own."""
+        ...
+
+    async def unplug(self, node: NodeId) -> None:
+        """Cut the link of the node's namespace."""
+        ...
+
+    async def plug_in(self, node: NodeId) -> None:
+        """Join the link again."""
         ...
 
     def freeze(self, node: NodeId, *, only_server: bool) -> None:
@@ -102,6 +117,9 @@ class LocalDrillGround:
         if drill is None or drill.obstacle:
             self._say(f"drill {order.drill} can't be run here")
             return
+        if drill.needs_namespaces and not self._nodes.has_namespaces:
+            self._say(f"drill {order.drill} can't be run here: {NO_NAMESPACES}")
+            return
         try:
             if drill.target == "rank":
                 await self._break_rank(drill, order)
@@ -145,7 +163,9 @@ class LocalDrillGround:
             case "freeze-node":
                 await self._freeze(node, FREEZE_S, only_server=False)
             case "partition":
-                await self._freeze(node, PARTITION_S, only_server=True)
+                await self._partition(node)
+            case "stop-ssh":
+                await self._freeze(node, _STOPPED_SSH_S, only_server=True)
             case "kill-ssh":
                 await self._nodes.cut_connections(node)
             case "kill-agent":
@@ -159,6 +179,13 @@ class LocalDrillGround:
             await asyncio.sleep(duration_s)
         finally:
             self._nodes.thaw(node)
+
+    async def _partition(self, node: NodeId) -> None:
+        await self._nodes.unplug(node)
+        try:
+            await asyncio.sleep(PARTITION_S)
+        finally:
+            await self._nodes.plug_in(node)
 
     def _kill_agent(self, node: NodeId) -> None:
         pid = self._agent_pid(node)

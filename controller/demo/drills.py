@@ -14,17 +14,10 @@ from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.drills.catalogue import DRILL_BY_KIND, DRILLS
 from profiles.drills.drill import Drill
 
-OFFERED: Final[Sequence[DrillView]] = tuple(
-    DrillView(
-        kind=drill.kind,
-        title=drill.title,
-        target=drill.target,
-        expectation=drill.expected.sentence,
-    )
-    for drill in DRILLS
-    if not drill.obstacle
+NO_NAMESPACES: Final = (
+    "the nodes share one network; with --namespaces each gets its own (root and iproute2)"
 )
-"""The drills that a demo can run, as consoles see them."""
+"""Why a drill can't be run that needs network namespaces."""
 
 _KEYS_BY_TARGET: Final = {
     "rank": ("task", "rank"),
@@ -32,6 +25,20 @@ _KEYS_BY_TARGET: Final = {
     "controller": ("task",),
 }
 _MAX_DIGITS: Final = 9
+
+
+def offered(*, has_namespaces: bool) -> tuple[DrillView, ...]:
+    """Return the drills that a demo can run, as consoles see them."""
+    return tuple(
+        DrillView(
+            kind=drill.kind,
+            title=drill.title,
+            target=drill.target,
+            expectation=drill.expected.sentence,
+        )
+        for drill in DRILLS
+        if not drill.obstacle and (has_namespaces or not drill.needs_namespaces)
+    )
 
 
 class DrillError(Exception):
@@ -55,7 +62,12 @@ class ScheduledDrill:
 
 
 def parse_drill(
-    text: str, *, tasks: Mapping[TaskId, int], nodes: Sequence[NodeId], num_iterations: int | None
+    text: str,
+    *,
+    tasks: Mapping[TaskId, int],
+    nodes: Sequence[NodeId],
+    num_iterations: int | None,
+    has_namespaces: bool = False,
 ) -> ScheduledDrill:
     """Read a drill from the command line.
 
@@ -64,6 +76,7 @@ def parse_drill(
         tasks: Number of ranks by task; the first is the default.
         nodes: Nodes of the cluster.
         num_iterations: Iterations after which tasks end; the drill must come before.
+        has_namespaces: Whether each node has a network namespace of its own.
 
     Raises:
         DrillError: The text names something that does not exist, or too late.
@@ -81,6 +94,8 @@ def parse_drill(
     drill, options = _choose(text, members, tail)
     if drill.obstacle:
         raise DrillError(f"--drill {text}: can't be run yet: {drill.obstacle}")
+    if drill.needs_namespaces and not has_namespaces:
+        raise DrillError(f"--drill {text}: can't be run here: {NO_NAMESPACES}")
     task = TaskId(options.get("task", next(iter(tasks))))
     if task not in tasks:
         raise DrillError(f"--drill {text}: no task {task!r}; there are {', '.join(tasks)}")

@@ -28,7 +28,7 @@ from controller.core.state import ClusterState, NodeSpec
 from controller.core.tasks import TaskSpec
 from controller.demo.cluster import LocalCluster
 from controller.demo.drillground import LocalDrillGround
-from controller.demo.drills import OFFERED
+from controller.demo.drills import offered
 from controller.demo.hub import Hub, Screen
 from controller.demo.localnode import LocalNode
 from controller.demo.options import DemoOptions
@@ -64,6 +64,7 @@ class Session:
         self._options = options
         self._clock = clock
         self._is_closing = False
+        self._offered = offered(has_namespaces=cluster.has_namespaces)
         self._socket = options.serve or cluster.root / "api.sock"
         self._event_log = EventLog(options.event_log) if options.event_log else None
         self._journal = Journal(cluster.root / "journal.jsonl")
@@ -107,7 +108,7 @@ class Session:
             started_wall_s=self._clock.started_wall_s,
             is_auto_heal=self._options.policy.is_auto_heal,
             is_closing=self._is_closing,
-            drills=OFFERED,
+            drills=self._offered,
             max_losses=max_losses,
         )
         return project(self.state, self._clock.now(), frame)

@@ -72,6 +72,7 @@ class Drill:
         expected: What should be seen.
         option: ``(key, value)`` that tells it from others of its family, if there are others.
         obstacle: Why it can't be run yet; empty where it can.
+        needs_namespaces: Whether it can be run only where each node has a network of its own.
     """
 
     family: str
@@ -81,6 +82,7 @@ class Drill:
     expected: Expectation
     option: tuple[str, str] | None = None
     obstacle: str = ""
+    needs_namespaces: bool = False
 
     @property
     def kind(self) -> str:
