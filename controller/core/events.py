@@ -39,11 +39,16 @@ class ContactLost:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReceived:
-    """The agent's regular sign of life, with every rank that lives on its node."""
+    """The agent's regular sign of life, with every rank that lives on its node.
+
+    Wall clocks in seconds since the epoch: the node's when it was sent, the controller's when it came.
+    """
 
     node: NodeId
     rss_bytes: int
     ranks: tuple[RankStatus, ...]
+    sent_wall_s: float | None = None
+    received_wall_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ The judgement itself is in ``controller.core.health``, its evidence comes from
 SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed.
 """
 
+from controller.core.clocks import forget_ages, note_clock
 from controller.core.cures import name_fault
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
 from controller.core.evidence import Evidence
@@ -35,7 +36,9 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
     if before is not NodeCondition.HEALTHY:
         node.become(NodeCondition.HEALTHY)
     if old_agent != event.agent_id:
-        node.findings.clear()  # what its predecessor told, nobody will take back
+        # What its predecessor told, nobody will take back.
+        node.findings = {key: one for key, one in node.findings.items() if one.probe == "clock"}
+    forget_ages(node)
     node.agent_id, node.agent_pid, node.heard_at = event.agent_id, event.agent_pid, turn.at
     node.answers.clear()
     text = f"agent attached (pid {event.agent_pid})"
@@ -75,6 +78,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     """Take in what lives on a node, and how far it is."""
     node = turn.state.nodes[event.node]
     node.heard_at, node.rss_bytes = turn.at, event.rss_bytes
+    note_clock(turn, node, event.sent_wall_s, event.received_wall_s)
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
     for task in turn.state.tasks.values():
         note_heard(task, event.node)

@@ -59,6 +59,7 @@ class Policy:
         gpu_faults: The same of CUDA errors and illegal memory accesses on one GPU.
         restart_window_s: How long a SEV2 fault counts.
         correlation_s: What a node's probes find within this of a fault there belongs to it.
+        clock_limit_s: A node whose wall clock is off the controller's by more is told to operators.
         counts_drills: Whether faults made by drills speak against a node like real ones.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
         step_s: Expected duration of each step of a transition, until a task has taught better.
@@ -99,6 +100,7 @@ class Policy:
     gpu_faults: int = 2
     restart_window_s: float = 3600.0
     correlation_s: float = 10.0
+    clock_limit_s: float = 1.0
     counts_drills: bool = False
     worker_mtbf_s: float = 2000 * 3600.0
     step_s: Mapping[Step, float] = field(

@@ -75,6 +75,8 @@ class NodeState:
     """Its faults, while they count; those of drills only if policy counts them."""
     findings: dict[tuple[str, str], NodeFinding] = field(default_factory=dict)
     """What its probes find now, by sign and subject; what has happened and is past is not in it."""
+    clock_ages_s: list[float] = field(default_factory=list)
+    """What its newest heartbeats tell about its clock; see ``clocks``."""
     messages: list[Message] = field(default_factory=list)
     """The newest words of its kernel and tools: some faults take several to be understood."""
 

@@ -65,6 +65,10 @@ def rules(policy: Policy) -> list[str]:
         f"Faults made by drills {drills} against a node.",
         f"What a node's probes find within {policy.correlation_s:g} s of a fault there belongs to it.",
         (
+            f"A node whose clock is more than {policy.clock_limit_s:g} s off the controller's is told to"
+            " operators; nothing is done about it."
+        ),
+        (
             f"After {policy.max_recoveries} recoveries of a task without a new iteration it is held until"
             " an operator proposes a plan."
         ),

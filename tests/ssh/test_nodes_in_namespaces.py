@@ -22,6 +22,7 @@ from controller.demo.localnode import LocalNode
 from controller.demo.login import log_in
 from controller.demo.namespaces import UPLINK_PREFIX
 from controller.demo.processtree import find_process, is_running
+from nodeagent.probes.peer import PeerAnswer
 from tests.fakes.local_nodes import ask_through, no_leftovers, run_daemon, run_on
 from tests.fakes.node import until
 
@@ -60,12 +61,12 @@ def _nothing_left() -> Iterator[None]:
     assert uplinks() <= before
 
 
-async def seen_from(peer: LocalNode, node: LocalNode) -> str:
+async def seen_from(peer: LocalNode, node: LocalNode) -> PeerAnswer:
     """Return what a probe of ``node`` finds that runs on ``peer``."""
     async with await log_in(peer) as connection:
         probe = f"cd {REPO} && {sys.executable} -c '{PROBE}' {node.host} {node.port}"
         said = await run_on(connection, probe)
-    return said
+    return PeerAnswer(said)
 
 
 async def test_a_node_that_is_cut_off_is_silent_and_goes_on_when_it_is_joined_again() -> None:
@@ -78,18 +79,18 @@ async def test_a_node_that_is_cut_off_is_silent_and_goes_on_when_it_is_joined_ag
         daemon = await run_daemon(one)
         async with await log_in(one) as connection:
             await cluster.unplug(one)
-            assert await seen_from(two, one) == "silent"
+            assert await seen_from(two, one) is PeerAnswer.SILENT
             async with asyncio.TaskGroup() as group:
                 asked = group.create_task(ask_through(connection, one, "hello"))
                 assert not (await asyncio.wait([asked], timeout=0.3))[0]
                 await cluster.plug_in(one)
             assert asked.result()  # it was sent again: the connection was never reset
-        assert await seen_from(two, one) == "answered"
+        assert await seen_from(two, one) is PeerAnswer.ANSWERED
         assert is_running(daemon)
 
         await cluster.unplug(one)
         await cluster.restore_node(one)
-        assert await seen_from(two, one) == "answered"
+        assert await seen_from(two, one) is PeerAnswer.ANSWERED
 
 
 async def test_nodes_on_the_loopback_can_not_be_cut_off() -> None:
