@@ -13,6 +13,7 @@ What is only slow is in ``controller.core.slowness``, what trains nonsense in
 from collections.abc import Iterable
 from typing import Final
 
+from controller.core.collectives import record_of
 from controller.core.cures import name_symptoms
 from controller.core.evidence import Evidence
 from controller.core.hang import Hang, find_hang
@@ -26,7 +27,7 @@ from controller.core.turn import Turn
 from controller.core.watch import Inspection
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.observations import IterationCommitted, RankInspected
-from nodeagent.protocol.standing import MAX_STACK_CHARS
+from nodeagent.protocol.standing import MAX_STACK_CHARS, Standing
 from profiles.faults.status import Status
 
 _INSPECTION_GRACE_S: Final = 0.3
@@ -194,6 +195,13 @@ def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
     return hang
 
 
+def _detail(standing: Standing) -> str:
+    """Return the stacks of a rank, after what its flight recorder says."""
+    if not standing.collectives:
+        return standing.stack
+    return f"newest collectives:\n{record_of(standing)}\n{standing.stack}"[:MAX_STACK_CHARS]
+
+
 def _evidence(
     turn: Turn, task: TaskState, inspection: Inspection, hang: Hang
 ) -> Iterable[Evidence]:
@@ -209,7 +217,7 @@ def _evidence(
             task=name,
             global_rank=number,
             summary=f"rank {number} hangs: {reason}; {hang.summary}",
-            detail=standing.stack,
+            detail=_detail(standing),
         )
     if not hang.reasons:
         is_known = bool(inspection.standings)
@@ -217,7 +225,7 @@ def _evidence(
         if is_known:
             summary = f"a collective does not end: {hang.summary}, and no rank is missing there"
         named = Status.NCCL_TIMEOUT if is_known else None
-        stacks = [f"rank {n}:\n{one.stack}" for n, one in sorted(inspection.standings.items())]
+        stacks = [f"rank {n}:\n{_detail(one)}" for n, one in sorted(inspection.standings.items())]
         yield Evidence(
             kind="hang",
             at=turn.at,
