@@ -143,12 +143,16 @@ class PlanRequested:
 
 @dataclass(frozen=True, slots=True)
 class UncordonRequested:
-    """An operator wants an isolated node back in service; forced, even if its checks do not pass."""
+    """An operator wants an isolated node back in service; forced, even if its checks do not pass.
+
+    With ``gpu`` only that one of it; without, the node and every single GPU of it.
+    """
 
     request_id: str
     actor: str
     node: NodeId
     is_forced: bool = False
+    gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

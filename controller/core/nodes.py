@@ -14,7 +14,7 @@ from controller.core.handling import Handling
 from controller.core.health import judge
 from controller.core.incidents import open_incident, take_evidence
 from controller.core.instructions import ProbeNode
-from controller.core.isolation import strand, withdraw
+from controller.core.isolation import Outage, strand, withdraw
 from controller.core.lifecycle import compare_inventory, lose_rank
 from controller.core.monitor import note_contact
 from controller.core.node_evidence import gather, peers_of, tasks_on
@@ -181,10 +181,11 @@ def _conclude(turn: Turn, node: NodeState) -> None:
 def _declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
     node.become(NodeCondition.LOST, reason)
     name = node.spec.node
-    victims = withdraw(turn, node)
+    outage = Outage(node)
+    victims = withdraw(turn, outage)
     incident = _incident_of_node(turn, node, victims, reason)
     for task in victims:
-        strand(turn, task, node, incident)
+        strand(turn, task, outage, incident)
     incident.become(IncidentState.DECIDED)
     turn.plan_requests.append(
         PlanRequest(

@@ -56,7 +56,7 @@ class Policy:
         network_alerts: Network faults of one node within ``network_window_s`` that isolate it.
         network_window_s: How long a network fault counts.
         restarts: SEV2 faults on one node within ``restart_window_s`` that isolate it.
-        gpu_faults: The same of CUDA errors and illegal memory accesses on one GPU.
+        gpu_faults: CUDA errors and illegal memory accesses on one GPU that isolate that GPU alone.
         restart_window_s: How long a SEV2 fault counts.
         correlation_s: What a node's probes find within this of a fault there belongs to it.
         clock_limit_s: A node whose wall clock is off the controller's by more is told to operators.

@@ -240,7 +240,11 @@ def _event_of(
             return PlanRequested(command.request_id, command.actor)
         case wire.UncordonNode():
             return UncordonRequested(
-                command.request_id, command.actor, NodeId(command.node), command.is_forced
+                command.request_id,
+                command.actor,
+                NodeId(command.node),
+                command.is_forced,
+                command.gpu,
             )
         case wire.RunDrill():
             return DrillRequested(

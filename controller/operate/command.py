@@ -10,7 +10,10 @@ from pathlib import Path
 from controller.api.client import NoControllerError, ask
 from controller.api.wire import UncordonNode
 
+_MAX_DIGITS = 4
+
 _EPILOG = """\
+NODE:GPU takes back one GPU that is isolated alone, NODE the node with all of them.
 A node is isolated by a SEV1 fault, or because lesser faults came back there too often ("unicron policy
 explain" lists the rules). It stays out of service until somebody has looked at it and says so here.
 The controller refuses while it has no contact with the node, or while a probe still finds what is
@@ -18,6 +21,7 @@ wrong; --force overrules that.
 
 examples:
   unicron uncordon n3 --connect /run/unicron.sock
+  unicron uncordon n3:1 --connect /run/unicron.sock
   unicron uncordon n3 --connect /run/unicron.sock --force --json
 """
 
@@ -26,7 +30,9 @@ def add_uncordon_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron uncordon``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    parser.add_argument("node", metavar="NODE", help="name of the isolated node")
+    parser.add_argument(
+        "node", metavar="NODE[:GPU]", help="name of the isolated node, or one isolated GPU of it"
+    )
     parser.add_argument(
         "--connect", type=Path, required=True, metavar="SOCKET", help="the controller's API socket"
     )
@@ -35,12 +41,18 @@ def add_uncordon_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_uncordon(arguments: argparse.Namespace) -> int:
-    """Ask, print the answer, and return 0 if it was done, 1 if refused, 2 if nobody answers."""
+    """Ask, print the answer, and return 0 if it was done, 1 if refused, 2 if wrong or nobody answers."""
+    node, colon, gpu = arguments.node.partition(":")
+    if not node or (colon and not (gpu.isascii() and gpu.isdecimal() and len(gpu) <= _MAX_DIGITS)):
+        text = f"unicron uncordon: {arguments.node}: write NODE, or NODE:GPU with the GPU's index\n"
+        sys.stderr.write(text)
+        return 2
     command = UncordonNode(
         request_id=uuid.uuid4().hex,
         actor=getpass.getuser(),
-        node=arguments.node,
+        node=node,
         is_forced=arguments.force,
+        gpu=int(gpu) if colon else None,
     )
     try:
         reply = ask(arguments.connect, command)

@@ -59,7 +59,7 @@ def rules(policy: Policy) -> list[str]:
         ),
         (
             f"{policy.restarts} faults of SEV2 on one node within {policy.restart_window_s:g} s isolate it;"
-            f" {policy.gpu_faults} CUDA errors or illegal memory accesses on one GPU do so too."
+            f" {policy.gpu_faults} CUDA errors or illegal memory accesses on one GPU isolate that GPU alone."
         ),
         "The last node in service is isolated for broken hardware alone.",
         f"Faults made by drills {drills} against a node.",
@@ -84,7 +84,7 @@ def rules(policy: Policy) -> list[str]:
             f" live, and after {policy.unreachable_limit_s:g} s if only its agent is out of reach while its"
             " tasks suffer."
         ),
-        "An isolated node comes back by `unicron uncordon` once its checks pass.",
+        "An isolated node, or GPU, comes back by `unicron uncordon NODE[:GPU]` once its checks pass.",
     ]
 
 
