@@ -35,7 +35,11 @@ def event_of(
             return PlanRequested(command.request_id, command.actor)
         case wire.UncordonNode():
             return UncordonRequested(
-                command.request_id, command.actor, NodeId(command.node), command.is_forced
+                command.request_id,
+                command.actor,
+                NodeId(command.node),
+                command.is_forced,
+                command.gpu,
             )
         case wire.DecideLoss():
             return LossDecided(

@@ -4,6 +4,7 @@ Each request is answered exactly once. What can't be done is refused with a code
 sentence for people, and changes nothing.
 """
 
+from collections.abc import Collection
 from typing import Final, assert_never
 
 from controller.core.events import (
@@ -15,9 +16,11 @@ from controller.core.events import (
     UncordonRequested,
 )
 from controller.core.instructions import AnswerRequest, CarryOutDrill
+from controller.core.isolation import release_gpu
 from controller.core.node_evidence import gather
 from controller.core.nodes import declare_lost, wait_for
 from controller.core.phases import NodeCondition, PlanState, TaskPhase
+from controller.core.placement import Worker
 from controller.core.planning import approve, propose, reconsider, reject
 from controller.core.state import Drill, NodeState, Plan
 from controller.core.tasks import TaskState
@@ -84,28 +87,37 @@ def request_plan(turn: Turn, event: PlanRequested) -> None:
 
 
 def uncordon(turn: Turn, event: UncordonRequested) -> None:
-    """Take an isolated node back into service, if its checks pass: contact, and no open finding."""
+    """Take an isolated node or GPU back into service, if its checks pass: contact, no open finding."""
     node = _node_of(turn, event)
     if node is None:
         return
-    if not node.isolated:
-        _refuse(turn, event.request_id, "nothing", f"{event.node} is not isolated")
+    gpus = set(node.isolated_gpus) if event.gpu is None else {event.gpu} & set(node.isolated_gpus)
+    is_node = bool(node.isolated) and event.gpu is None
+    what = str(event.node) if event.gpu is None else f"GPU {event.gpu} of {event.node}"
+    if not is_node and not gpus:
+        _refuse(turn, event.request_id, "nothing", f"{what} is not isolated")
         return
-    if failed := [] if event.is_forced else _failed_checks(node):
-        text = f"{event.node} stays isolated: {'; '.join(failed)}; mend it, or force it"
+    if failed := [] if event.is_forced else _failed_checks(node, None if is_node else gpus):
+        text = f"{what} stays isolated: {'; '.join(failed)}; mend it, or force it"
         _refuse(turn, event.request_id, "unfit", text)
         return
-    node.isolated = ""
-    node.record.clear()
-    node.messages.clear()
+    for slot in gpus:
+        release_gpu(node, slot)
+    if is_node:
+        node.isolated = ""
+        node.record.clear()
+        node.messages.clear()
+    back: set[NodeId | Worker] = {Worker(event.node, slot) for slot in gpus}
+    if is_node:
+        back.add(event.node)
     for task in turn.state.tasks.values():
-        task.suspects = [name for name in task.suspects if name != event.node]
+        task.suspects = [each for each in task.suspects if each not in back]
     turn.tell(
-        "good", "uncordon", event.node, f"{event.actor} takes it back into service",
+        "good", "uncordon", event.node, f"{event.actor} takes {what} back into service",
         is_forced=event.is_forced,
     )  # fmt: skip
-    _answer(turn, event.request_id, f"{event.node} is back in service")
-    reconsider(turn, trigger=event.node, seen=f"{event.node} is back in service")
+    _answer(turn, event.request_id, f"{what} is back in service")
+    reconsider(turn, trigger=event.node, seen=f"{what} is back in service")
 
 
 def decide_loss(turn: Turn, event: LossDecided) -> None:
@@ -134,12 +146,16 @@ def _node_of(turn: Turn, event: UncordonRequested | LossDecided) -> NodeState | 
     return node
 
 
-def _failed_checks(node: NodeState) -> list[str]:
+def _failed_checks(node: NodeState, gpus: Collection[int] | None) -> list[str]:
+    """Return what speaks against the node, or against these GPUs of it alone."""
     failed = []
     if node.condition is not NodeCondition.HEALTHY:
         failed.append(f"it is {node.condition}")
+    subjects = None if gpus is None else {f"GPU {slot}" for slot in gpus}
     failed += [
-        f"{finding.probe} still finds {finding.first_line}" for finding in node.findings.values()
+        f"{finding.probe} still finds {finding.first_line}"
+        for finding in node.findings.values()
+        if subjects is None or finding.subject in subjects
     ]
     return failed
 

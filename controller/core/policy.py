@@ -65,11 +65,12 @@ class Policy:
         network_alerts: Network faults of one node within ``network_window_s`` that isolate it.
         network_window_s: How long a network fault counts.
         restarts: SEV2 faults on one node within ``restart_window_s`` that isolate it.
-        gpu_faults: The same of CUDA errors and illegal memory accesses on one GPU.
+        gpu_faults: CUDA errors and illegal memory accesses on one GPU that isolate that GPU alone.
         restart_window_s: How long a SEV2 fault counts.
         correlation_s: What a node's probes find within this of a fault there belongs to it.
         drill_window_s: A fault that shows within this of a drill, on the same node or in the same task,
             is the drill's; the first one alone.
+        clock_limit_s: A node whose wall clock is off the controller's by more is told to operators.
         counts_drills: Whether faults made by drills speak against a node like real ones.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
         step_s: Expected duration of each step of a transition, until a task has taught better.
@@ -115,6 +116,7 @@ class Policy:
     restart_window_s: float = 3600.0
     correlation_s: float = 10.0
     drill_window_s: float = 60.0
+    clock_limit_s: float = 1.0
     counts_drills: bool = False
     worker_mtbf_s: float = 2000 * 3600.0
     step_s: Mapping[Step, float] = field(

@@ -219,8 +219,8 @@ class TaskState:
     """Recoveries since the last new iteration."""
     last_cure: Cure | None = None
     """What was last done about a fault since then."""
-    suspects: list[NodeId] = field(default_factory=list)
-    """Nodes that were isolated since then because a restart there had not helped."""
+    suspects: list[NodeId | Worker] = field(default_factory=list)
+    """Nodes, and workers for single GPUs, that were isolated since then: a restart there had not helped."""
 
     def become(self, phase: TaskPhase, note: str = "") -> None:
         """Change the phase along the table, with a note for operators."""
