@@ -49,6 +49,8 @@ class WorkerView(View):
     pid: int | None = None
     iteration: int | None = None
     rss_bytes: int | None = None
+    isolated: str = ""
+    """Why it alone is out of service; empty where it is not."""
 
 
 class NodeView(View):

@@ -85,6 +85,8 @@ class RequestPlan(View):
 class UncordonNode(View):
     """Take an isolated node back into service, if its checks pass; forced, whatever they say.
 
+    With ``gpu`` only that GPU of it; without, also every GPU of it that is isolated alone.
+
     Refusals: ``unknown``, ``nothing`` (it is not isolated), ``unfit`` (a check does not pass).
     """
 
@@ -93,6 +95,7 @@ class UncordonNode(View):
     actor: str
     node: str
     is_forced: bool = False
+    gpu: int | None = None
 
 
 class DecideLoss(View):

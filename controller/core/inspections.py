@@ -6,6 +6,7 @@ Looking wakes nobody and changes nothing. Who is to blame is judged in ``control
 from collections.abc import Iterable
 from typing import Final
 
+from controller.core.collectives import record_of
 from controller.core.evidence import Evidence
 from controller.core.hang import Hang
 from controller.core.incidents import take_evidence
@@ -15,7 +16,7 @@ from controller.core.tasks import TaskState
 from controller.core.timers import InspectionOverdue
 from controller.core.turn import Turn
 from controller.core.watch import Inspection
-from nodeagent.protocol.standing import MAX_STACK_CHARS
+from nodeagent.protocol.standing import MAX_STACK_CHARS, Standing
 from profiles.faults.status import Status
 
 _GRACE_S: Final = 0.3
@@ -82,6 +83,13 @@ def tell_stall(turn: Turn, task: TaskState, inspection: Inspection, hang: Hang, 
     )  # fmt: skip
 
 
+def _detail(standing: Standing) -> str:
+    """Return the stacks of a rank, after what its flight recorder says."""
+    if not standing.collectives:
+        return standing.stack
+    return f"newest collectives:\n{record_of(standing)}\n{standing.stack}"[:MAX_STACK_CHARS]
+
+
 def hang_evidence(
     turn: Turn, task: TaskState, inspection: Inspection, hang: Hang, what: str
 ) -> Iterable[Evidence]:
@@ -99,7 +107,7 @@ def hang_evidence(
             task=name,
             global_rank=number,
             summary=f"rank {number} hangs: {reason}; {hang.summary}",
-            detail=standing.stack if standing else "",
+            detail=_detail(standing) if standing else "",
         )
     if not hang.reasons:
         is_known = bool(inspection.standings)
@@ -109,7 +117,7 @@ def hang_evidence(
                 f"{what}, a collective does not end: {hang.summary}, and no rank is missing there"
             )
         named = Status.NCCL_TIMEOUT if is_known else None
-        stacks = [f"rank {n}:\n{one.stack}" for n, one in sorted(inspection.standings.items())]
+        stacks = [f"rank {n}:\n{_detail(one)}" for n, one in sorted(inspection.standings.items())]
         yield Evidence(
             kind="hang",
             at=turn.at,

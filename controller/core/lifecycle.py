@@ -55,9 +55,11 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
     for other in turn.state.tasks.values():
         if other is not task and other.occupied_workers & wanted:
             return f"waits for workers of {other.spec.task}"
-    for node in sorted({worker.node for worker in wanted}):
-        if not turn.state.nodes[node].is_in_service:
-            return f"waits for node {node}"
+    for worker in sorted(wanted):
+        if not turn.state.nodes[worker.node].is_in_service:
+            return f"waits for node {worker.node}"
+        if not turn.state.can_use(worker):
+            return f"waits for GPU {worker.slot} of {worker.node}"
     return None
 
 
@@ -76,6 +78,7 @@ def begin_generation(
     task.next_spare = len(task.ranks)
     task.resume = resume
     task.parking = None
+    task.has_lost_rendezvous = False
     task.stopped_nodes = set()
     task.tokens_per_s = None
     task.committed_at = None
@@ -292,6 +295,7 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
         task.note_iteration(status.global_rank, status.iteration, turn.at)
         rank.busy_s, rank.busy_spread_s = status.busy_s, status.busy_spread_s
+        rank.is_attached = status.is_attached
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
         return  # sent before the agent had its orders; a stop would hit those that go on
     elif task is not None and status.generation == task.generation and rank is None:

@@ -6,6 +6,7 @@ SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed
 the operator is asked, until an answer comes or the evidence changes.
 """
 
+from controller.core.clocks import forget_ages, note_clock
 from controller.core.cures import name_fault
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
 from controller.core.evidence import Evidence
@@ -14,7 +15,7 @@ from controller.core.handling import Handling
 from controller.core.health import judge
 from controller.core.incidents import open_incident, take_evidence
 from controller.core.instructions import ProbeNode
-from controller.core.isolation import strand, withdraw
+from controller.core.isolation import Outage, strand, withdraw
 from controller.core.lifecycle import compare_inventory, lose_rank
 from controller.core.monitor import note_contact
 from controller.core.node_evidence import gather, peers_of, tasks_on
@@ -37,7 +38,9 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         node.become(NodeCondition.HEALTHY)
         node.in_contact_since = turn.at
     if old_agent != event.agent_id:
-        node.findings.clear()  # what its predecessor told, nobody will take back
+        # What its predecessor told, nobody will take back.
+        node.findings = {key: one for key, one in node.findings.items() if one.probe == "clock"}
+    forget_ages(node)
     node.agent_id, node.agent_pid, node.heard_at = event.agent_id, event.agent_pid, turn.at
     node.answers.clear()
     node.asked_at = None
@@ -78,6 +81,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     """Take in what lives on a node, and how far it is."""
     node = turn.state.nodes[event.node]
     node.heard_at, node.rss_bytes = turn.at, event.rss_bytes
+    note_clock(turn, node, event.sent_wall_s, event.received_wall_s)
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
     for task in turn.state.tasks.values():
         note_heard(task, event.node)
@@ -171,6 +175,8 @@ def _ask_peers(turn: Turn, node: NodeState) -> None:
 
 
 def _conclude(turn: Turn, node: NodeState) -> None:
+    if turn.at < node.judged_from:
+        return
     evidence = gather(turn, node)
     judgement = judge(evidence, turn.policy)
     if judgement.is_lost:
@@ -217,10 +223,11 @@ def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
     node.become(NodeCondition.LOST, reason)
     node.asked_at = None
     name = node.spec.node
-    victims = withdraw(turn, node)
+    outage = Outage(node)
+    victims = withdraw(turn, outage)
     incident = _incident_of_node(turn, node, victims, reason)
     for task in victims:
-        strand(turn, task, node, incident)
+        strand(turn, task, outage, incident)
     incident.become(IncidentState.DECIDED)
     turn.plan_requests.append(
         PlanRequest(

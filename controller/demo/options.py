@@ -48,6 +48,7 @@ class DemoOptions:
     drills: list[ScheduledDrill]
     base_port: int | None
     sshd: Literal["auto", "openssh", "asyncssh"]
+    network: Literal["loopback", "namespaces", "auto"]
     event_log: Path | None
     serve: Path | None
     time_limit_s: float | None
@@ -73,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=["auto", "openssh", "asyncssh"],
         default="auto",
         help="SSH server of the nodes: OpenSSH where installed, else asyncssh's (default auto)",
+    )
+    cluster.add_argument(
+        "--namespaces",
+        action="store_true",
+        help="give each node a network namespace of its own, which the drill partition needs"
+        " (root and iproute2; default: all share the loopback network)",
     )
     training = parser.add_argument_group("training")
     training.add_argument(
@@ -159,6 +166,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
             load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
     nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
     sizes = {TaskId(profile.name): profile.workers for profile in profiles}
+    commands = {TaskId(profile.name) for profile in profiles if profile.command is not None}
     return DemoOptions(
         num_nodes=arguments.nodes,
         workers_per_node=arguments.workers_per_node,
@@ -170,11 +178,19 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         policy=_policy(arguments),
         is_json=arguments.json,
         drills=[
-            parse_drill(text, tasks=sizes, nodes=nodes, num_iterations=num_iterations)
+            parse_drill(
+                text,
+                tasks=sizes,
+                nodes=nodes,
+                num_iterations=num_iterations,
+                has_namespaces=arguments.namespaces,
+                commands=commands,
+            )
             for text in arguments.drill
         ],
         base_port=arguments.base_port,
         sshd=arguments.sshd,
+        network="namespaces" if arguments.namespaces else "loopback",
         event_log=arguments.event_log,
         serve=arguments.serve,
         time_limit_s=arguments.time_limit,

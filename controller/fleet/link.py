@@ -126,6 +126,7 @@ class NodeLink:
         identity: Identity,
         listener: Listener,
         clock: Clock,
+        last_seq: int = 0,
     ) -> None:
         self.address = address
         self._bundle = bundle
@@ -134,7 +135,7 @@ class NodeLink:
         self._clock = clock
         self._writer: asyncssh.SSHWriter[bytes] | None = None
         self._subjects: dict[str, Subject] = {}
-        self._last_seq = 0
+        self._last_seq = last_seq
         self._heard_at = 0.0
         self._has_refused = False
         """Whether an agent of another protocol version answered; it has to be replaced."""
@@ -256,11 +257,22 @@ class NodeLink:
             case Report():
                 self._take_report(message)
             case Heartbeat():
-                self._post(HeartbeatReceived(node, message.rss_bytes, tuple(message.ranks)))
+                self._take_heartbeat(message)
             case CommandDone():
                 self._take_outcome(message)
             case StoreCall():
                 self._listener.take_store_call(node, message)
+
+    def _take_heartbeat(self, beat: Heartbeat) -> None:
+        self._post(
+            HeartbeatReceived(
+                self.address.node,
+                beat.rss_bytes,
+                tuple(beat.ranks),
+                sent_wall_s=beat.wall_s,
+                received_wall_s=self._clock.wall_s(),
+            )
+        )
 
     def _take_report(self, report: Report) -> None:
         if report.seq <= self._last_seq:

@@ -14,7 +14,10 @@ from pathlib import Path
 from controller.api.client import NoControllerError, ask
 from controller.api.wire import Command, DecideLoss, UncordonNode
 
+_MAX_DIGITS = 4
+
 _UNCORDON_EPILOG = """\
+NODE:GPU takes back one GPU that is isolated alone, NODE the node with all of them.
 A node is isolated by a SEV1 fault, or because lesser faults came back there too often ("unicron policy
 explain" lists the rules). It stays out of service until somebody has looked at it and says so here.
 The controller refuses while it has no contact with the node, or while a probe still finds what is
@@ -22,6 +25,7 @@ wrong; --force overrules that.
 
 examples:
   unicron uncordon n3 --connect /run/unicron.sock
+  unicron uncordon n3:1 --connect /run/unicron.sock
   unicron uncordon n3 --connect /run/unicron.sock --force --json
 """
 
@@ -39,7 +43,12 @@ examples:
 
 def add_uncordon_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron uncordon``."""
-    _add_common(parser, _UNCORDON_EPILOG, "name of the isolated node")
+    _add_common(
+        parser,
+        _UNCORDON_EPILOG,
+        "name of the isolated node, or one isolated GPU of it",
+        "NODE[:GPU]",
+    )
     parser.add_argument("--force", action="store_true", help="also if its checks do not pass")
 
 
@@ -51,10 +60,12 @@ def add_unreachable_arguments(parser: argparse.ArgumentParser) -> None:
     verdict.add_argument("--wait", action="store_true", help="it is not, or not yet: wait for it")
 
 
-def _add_common(parser: argparse.ArgumentParser, epilog: str, node: str) -> None:
+def _add_common(
+    parser: argparse.ArgumentParser, epilog: str, node: str, metavar: str = "NODE"
+) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = epilog
-    parser.add_argument("node", metavar="NODE", help=node)
+    parser.add_argument("node", metavar=metavar, help=node)
     parser.add_argument(
         "--connect", type=Path, required=True, metavar="SOCKET", help="the controller's API socket"
     )
@@ -62,12 +73,18 @@ def _add_common(parser: argparse.ArgumentParser, epilog: str, node: str) -> None
 
 
 def run_uncordon(arguments: argparse.Namespace) -> int:
-    """Ask, print the answer, and return 0 if it was done, 1 if refused, 2 if nobody answers."""
+    """Ask, print the answer, and return 0 if it was done, 1 if refused, 2 if wrong or nobody answers."""
+    node, colon, gpu = arguments.node.partition(":")
+    if not node or (colon and not (gpu.isascii() and gpu.isdecimal() and len(gpu) <= _MAX_DIGITS)):
+        text = f"unicron uncordon: {arguments.node}: write NODE, or NODE:GPU with the GPU's index\n"
+        sys.stderr.write(text)
+        return 2
     command = UncordonNode(
         request_id=uuid.uuid4().hex,
         actor=getpass.getuser(),
-        node=arguments.node,
+        node=node,
         is_forced=arguments.force,
+        gpu=int(gpu) if colon else None,
     )
     return _run(arguments, command)
 

@@ -64,11 +64,18 @@ def rules(policy: Policy) -> list[str]:
         ),
         (
             f"{policy.restarts} faults of SEV2 on one node within {policy.restart_window_s:g} s isolate it;"
-            f" {policy.gpu_faults} CUDA errors or illegal memory accesses on one GPU do so too."
+            f" {policy.gpu_faults} CUDA errors or illegal memory accesses on one GPU isolate that GPU alone."
         ),
         "The last node in service is isolated for broken hardware alone.",
-        f"Faults made by drills {drills} against a node.",
+        (
+            f"Faults made by drills {drills} against a node: the first fault of its target within"
+            f" {policy.drill_window_s:g} s is taken for the drill's."
+        ),
         f"What a node's probes find within {policy.correlation_s:g} s of a fault there belongs to it.",
+        (
+            f"A node whose clock is more than {policy.clock_limit_s:g} s off the controller's is told to"
+            " operators; nothing is done about it."
+        ),
         (
             f"After {policy.max_recoveries} recoveries of a task without a new iteration it is held until"
             " an operator proposes a plan."
@@ -96,7 +103,7 @@ def rules(policy: Policy) -> list[str]:
             f" {policy.start_limit_s:g} s where there was none or a new process is on its way, and"
             f" {policy.stop_limit_s:g} s after another has left."
         ),
-        "An isolated node comes back by `unicron uncordon` once its checks pass.",
+        "An isolated node, or GPU, comes back by `unicron uncordon NODE[:GPU]` once its checks pass.",
     ]
 
 

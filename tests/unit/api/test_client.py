@@ -65,6 +65,24 @@ async def test_verdict_on_a_node_out_of_contact_is_passed_on(
     assert (asked[0].node, asked[0].is_lost) == ("n1", is_lost)
 
 
+async def test_uncordon_names_one_gpu_of_a_node(tmp_path: Path) -> None:
+    path, asked = tmp_path / "api.sock", list[Command]()
+    reply = Reply(request_id="", is_ok=True, code="ok", message="GPU 3 of n1 is back in service")
+    async with controller(path, reply, asked):
+        assert await asyncio.to_thread(main, ["uncordon", "n1:3", "--connect", str(path)]) == 0
+        assert await asyncio.to_thread(main, ["uncordon", "n1", "--connect", str(path)]) == 0
+    asked_for = [(each.node, each.gpu) for each in asked if isinstance(each, UncordonNode)]
+    assert asked_for == [("n1", 3), ("n1", None)]
+
+
+@pytest.mark.parametrize("name", ["n1:", "n1:x", "n1:-1", ":1", "n1:1:2", "n1:99999", "n1:²"])
+def test_a_gpu_that_is_no_number_asks_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert main(["uncordon", name, "--connect", str(tmp_path / "api.sock")]) == 2
+    assert f"{name}: write NODE, or NODE:GPU" in capsys.readouterr().err
+
+
 @contextlib.contextmanager
 def speaker(path: Path, says: bytes) -> Iterator[None]:
     """Listen at ``path``, say something to whoever comes, and hang up."""

@@ -110,6 +110,22 @@ def test_worker_cells_name_task_and_rank_and_what_is_wrong() -> None:
     assert [cell.split()[0] for cell in cells] == ["B3", "◐B3", "?B3", "✕–"]  # noqa: RUF001
 
 
+def test_a_gpu_that_is_out_of_service_alone_is_marked_and_its_reason_noted() -> None:
+    view = cluster_views.calm()
+    workers = [
+        WorkerView(worker=0, task="gpt-b", global_rank=3, pid=1),
+        WorkerView(worker=1, isolated="isolated by I-4: 2 faults"),
+    ]
+    node = NodeView(node="n1", address="", condition=NodeCondition.HEALTHY, workers=workers)
+    only = state(view.model_copy(update={"nodes": [node]}))
+    [line] = node_table(only, 120, UNICODE).lines
+    assert "B3 ✕–" in line.text  # noqa: RUF001
+    assert "GPU 1 isolated by I-4: 2 faults" in line.text
+    many = node.model_copy(update={"workers": [*workers * 20]})
+    crowded = state(view.model_copy(update={"nodes": [many]}))
+    assert "✕–:20" in node_table(crowded, 80, UNICODE).lines[0].text  # noqa: RUF001
+
+
 def test_many_workers_are_counted_per_task() -> None:
     workers = [
         WorkerView(worker=number, task="gpt-a" if number < 12 else None, global_rank=number, pid=1)

@@ -3,6 +3,7 @@
 import pytest
 
 from controller.core.hang import Hang, find_absent, find_hang
+from nodeagent.detect.stacks import parse_dump, standing_of
 from nodeagent.protocol.regroup import Phase
 from nodeagent.protocol.standing import Standing, Where
 from profiles.layout import Layout
@@ -39,6 +40,29 @@ def hang_of(*standings: Standing | None, layout: Layout = DP4) -> Hang | None:
 def culprits(*standings: Standing | None, layout: Layout = DP4) -> set[int] | None:
     hang = hang_of(*standings, layout=layout)
     return None if hang is None else set(hang.reasons)
+
+
+DEAD_LOADER = """\
+Thread 0x00007f58d6be7b80 (most recent call first):
+  File "/usr/lib/python3.11/multiprocessing/connection.py", line 395 in _recv
+  File "/usr/lib/python3.11/multiprocessing/connection.py", line 437 in _recv_bytes
+  File "/usr/lib/python3.11/multiprocessing/connection.py", line 216 in recv_bytes
+  File "/usr/lib/python3.11/multiprocessing/queues.py", line 117 in get
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1291 in _try_get_data
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1464 in _get_data
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1505 in _next_data
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 725 in __next__
+  File "/repo/nodeagent/rank/accumulate.py", line 60 in micro_batch
+"""
+"""A rank that waits for the rest of a sample whose sender is dead, captured with torch 2.13."""
+
+
+def test_rank_that_waits_for_a_dead_worker_of_its_data_loader_is_the_culprit() -> None:
+    standing = standing_of(parse_dump(DEAD_LOADER), "faulthandler", lambda _file, _line: "")
+    assert standing is not None
+    hang = hang_of(waits(), waits(), standing.model_copy(update={"idle_s": 2.0}), waits())
+    assert hang is not None
+    assert hang.reasons == {2: "is in _recv (python3.11/multiprocessing/connection.py:395)"}
 
 
 @pytest.mark.parametrize(
