@@ -138,10 +138,8 @@ class World:
         """Processes that hang: they do not park."""
         self.lost_in_code: set[int] = set()
         """Deaf ones that compute for ever; the others are stopped by a signal."""
-        self.lingering: set[int] = set()
-        """Deaf ones that have done all that they were to do, and do not exit."""
-        self.lost_at_exit: set[int] = set()
-        """Lingering ones that have said so."""
+        self.lingering: dict[int, bool] = {}
+        """Deaf ones that have done all that they were to do and do not exit; whether they say so."""
         self.can_probe = True
         """Whether peers can look at each other's SSH ports."""
         self.iteration_s = ITERATION_S
@@ -505,15 +503,14 @@ class World:
 
     def _finish(self, run: Run, reason: Literal["finished", "stopped"]) -> None:
         run.is_stalled = True
-        if any(each.pid in self.deaf - self.lingering for each in run.ranks.values()):
+        if any(each.pid in self.deaf - self.lingering.keys() for each in run.ranks.values()):
             return  # nobody leaves before all is saved
         for node, rank in self._ranks(run.task, run.generation):
             rank.is_done = True
-            if rank.pid in self.lingering and rank.pid in self.lost_at_exit:
+            if self.lingering.get(rank.pid, True):
                 self.observe(node, RankDone(**_who(rank), iteration=rank.iteration, reason=reason))
             if rank.pid in self.lingering:
                 continue
-            self.observe(node, RankDone(**_who(rank), iteration=rank.iteration, reason=reason))
             self.end_rank(node, rank, exit_code=0)
 
     def _halt(self, instruction: HaltRanks, node: FakeNode) -> None:

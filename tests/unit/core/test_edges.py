@@ -189,7 +189,7 @@ def test_rank_stopped_before_the_last_checkpoint_is_replaced_and_the_task_ends()
 def test_rank_stopped_when_all_is_saved_is_ended_and_the_task_has_finished() -> None:
     world = cluster(num_iterations=12)
     trained(world, 11)
-    world.lingering.add(world.deafen("gpt-a", 2))
+    world.lingering[world.deafen("gpt-a", 2)] = False
     world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
     hang = incident(world)
     assert (hang.global_rank, hang.action) == (2, "none")
@@ -206,10 +206,8 @@ def test_rank_that_does_not_leave_is_ended_after_the_limit_of_a_stop(*, has_told
     world = cluster(num_iterations=12)
     trained(world, 11)
     pid = world.deafen("gpt-a", 2)
-    world.lingering.add(pid)
+    world.lingering[pid] = has_told
     world.lost_in_code.add(pid)
-    if has_told:
-        world.lost_at_exit.add(pid)
     done_at = world.now + world.iteration_s
     world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
     assert POLICY.stop_limit_s <= hung_s(world, done_at) <= POLICY.stop_limit_s + LOOK_S
