@@ -13,6 +13,7 @@ from controller.core.cures import settle, take_hangs
 from controller.core.events import (
     CommandFailed,
     ContactLost,
+    ControllerStarted,
     DrillRequested,
     Event,
     HaltCarriedOut,
@@ -50,6 +51,7 @@ from controller.core.policy import Policy
 from controller.core.preparation import drop_useless_spares, end_preparation
 from controller.core.resolution import close_cured_incidents
 from controller.core.state import ClusterState, NodeSpec, NodeState
+from controller.core.succession import form_anew, take_over
 from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
@@ -120,6 +122,7 @@ class Machine:
         self._dispatch(turn, event)
         make_requested_plans(turn)
         leave_behind_unreachable(turn)
+        form_anew(turn)
         if self._num_finished() > num_finished:
             reconsider(turn, trigger="a finished task", seen="a task has finished")
         drop_useless_spares(turn)
@@ -139,6 +142,8 @@ class Machine:
     def _dispatch(self, turn: Turn, event: Event) -> None:
         body = event.body
         match body:
+            case ControllerStarted():
+                take_over(turn, body)
             case NodeAttached():
                 attach_node(turn, body)
             case ContactLost():

@@ -168,6 +168,8 @@ def _ask_peers(turn: Turn, node: NodeState) -> None:
 
 
 def _conclude(turn: Turn, node: NodeState) -> None:
+    if turn.at < node.judged_from:
+        return
     judgement = judge(gather(turn, node), turn.policy)
     node.note = judgement.reason
     if judgement.is_lost:

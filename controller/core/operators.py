@@ -123,16 +123,18 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
     if reason := _why_not_staged(turn, drill):
         _refuse(turn, event.request_id, "unsupported", reason)
         return
-    target: str = drill.node
+    target: str = drill.node or "the controller"
     if drill.global_rank is not None:
         target = f"rank {drill.global_rank} of {drill.task} on {drill.node}"
+    source = drill.task or drill.node or "controller"
     turn.tell(
-        "drill", "drill", drill.task or drill.node, f"{event.actor} runs {drill.drill} on {target}",
+        "drill", "drill", source, f"{event.actor} runs {drill.drill} on {target}",
         drill=drill.drill, node=drill.node, rank=drill.global_rank,
     )  # fmt: skip
     _answer(turn, event.request_id, f"{drill.drill} on {target}")
-    broken = Drill(turn.at, drill.node, drill.task, drill.global_rank)
-    turn.state.drills = [*turn.state.drills[-_MAX_DRILLS + 1 :], broken]
+    if drill.node:
+        broken = Drill(turn.at, drill.node, drill.task, drill.global_rank)
+        turn.state.drills = [*turn.state.drills[-_MAX_DRILLS + 1 :], broken]
     turn.emit(drill)
 
 
@@ -157,6 +159,8 @@ def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
         known = ", ".join(kind for kind in DRILL_BY_KIND if _is_supported(kind))
         return f"unknown drill {event.drill!r}: known are {known}"
     target = DRILL_BY_KIND[event.drill].target
+    if target == "controller":
+        return CarryOutDrill(turn.cause, event.drill)
     if target == "node" and event.node is not None:
         return _on_node(turn, event, event.node)
     task = _task_of(turn, event)
@@ -164,6 +168,10 @@ def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
         return task
     if target == "node":
         return _on_node(turn, event, task.placement[-1].node)
+    return _on_rank(turn, event, task)
+
+
+def _on_rank(turn: Turn, event: DrillRequested, task: TaskState) -> CarryOutDrill | str:
     default = 1 if len(task.ranks) > 1 else 0
     number = event.global_rank if event.global_rank is not None else default
     rank = task.ranks.get(number)

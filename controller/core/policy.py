@@ -37,6 +37,8 @@ class Policy:
             tells whether its ranks live.
         unreachable_limit_s: A node whose SSH port answers but whose agent can't be reached, while
             its tasks suffer, is lost after this.
+        takeover_grace_s: No node is lost within this after a controller has taken over: each has time
+            to be reached, although a fault may have waited for the controller.
         vanished_after_s: A rank that its node does not list any more is gone after this, if no
             exit was reported.
         start_limit_s: A generation must commit its first iteration within this.
@@ -85,6 +87,7 @@ class Policy:
     spike_iterations: int = 2
     refusal_grace_s: float = 10.0
     unreachable_limit_s: float = 60.0
+    takeover_grace_s: float = 5.0
     vanished_after_s: float = 4.0
     start_limit_s: float = 120.0
     command_settle_s: float = 30.0

@@ -65,6 +65,8 @@ class NodeState:
     rss_bytes: int | None = None
     heard_at: float | None = None
     lost_contact_at: float = 0.0
+    judged_from: float = 0.0
+    """Not lost before this, whatever is said: the controller has just begun to look for it."""
     answers: dict[NodeId, ProbeOutcome] = field(default_factory=dict)
     """What peers found at its SSH port since contact was lost, the newest of each."""
     open_probes: set[NodeId] = field(default_factory=set)

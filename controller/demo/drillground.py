@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from controller.core.instructions import CarryOutDrill
 from controller.demo.errors import DemoError
@@ -61,14 +61,26 @@ class NodeBreaker(Protocol):
         ...
 
 
+class Pids(NamedTuple):
+    """Who knows processes by what they are; None where there is none.
+
+    Attributes:
+        of_agent: Returns the process of a node's agent.
+        of_rank: Returns the process of a rank.
+    """
+
+    of_agent: Callable[[NodeId], int | None]
+    of_rank: Callable[[TaskId, int], int | None]
+
+
 class LocalDrillGround:
     """Carries drills out on the local cluster, each on its own. ``run`` serves them.
 
     Args:
         ranks: Breaks ranks.
         nodes: Breaks nodes.
-        agent_pid: Returns the process of a node's agent, if it has one.
-        rank_pid: Returns the process of a rank, if it has one.
+        pids: Knows processes that are broken from here.
+        kill_controller: Drops the controller; the next one takes over.
         say: Takes a line about a drill that can't be carried out, or in another way than it should.
         starve: Has the kernel kill a process for memory; returns whether it did.
     """
@@ -77,15 +89,15 @@ class LocalDrillGround:
         self,
         ranks: RankInjector,
         nodes: NodeBreaker,
-        agent_pid: Callable[[NodeId], int | None],
-        rank_pid: Callable[[TaskId, int], int | None],
+        pids: Pids,
+        kill_controller: Callable[[], None],
         say: Callable[[str], None],
         starve: Callable[[int], Awaitable[bool]] = kill_for_memory,
     ) -> None:
         self._ranks = ranks
         self._nodes = nodes
-        self._agent_pid = agent_pid
-        self._rank_pid = rank_pid
+        self._pids = pids
+        self._kill_controller = kill_controller
         self._say = say
         self._starve = starve
         self._queue: asyncio.Queue[CarryOutDrill] = asyncio.Queue()
@@ -106,14 +118,16 @@ class LocalDrillGround:
             self._say(f"drill {order.drill} can't be run here")
             return
         try:
-            if drill.target == "rank":
-                await self._break_rank(drill, order)
+            if order.node is None:
+                self._kill_controller()
+            elif drill.target == "rank":
+                await self._break_rank(drill, order, order.node)
             else:
                 await self._break_node(drill, order.node)
         except (DemoError, OSError) as error:
             self._say(f"drill {drill.kind} on {order.node} failed: {error}")
 
-    async def _break_rank(self, drill: Drill, order: CarryOutDrill) -> None:
+    async def _break_rank(self, drill: Drill, order: CarryOutDrill, node: NodeId) -> None:
         assert order.task is not None
         assert order.generation is not None
         assert order.global_rank is not None
@@ -122,18 +136,16 @@ class LocalDrillGround:
         if drill.family == "kernel-log" and drill.option:
             words = KERNEL_MESSAGES[drill.option[1]].text
         if words:
-            pid = self._rank_pid(order.task, order.global_rank)
+            pid = self._pids.of_rank(order.task, order.global_rank)
             if pid is None:
                 self._say(f"drill {drill.kind}: rank {order.global_rank} has no process")
                 return
             name = _name_of(pid)
-            self._nodes.log_kernel(order.node, words.format(pid=pid, name=name))
+            self._nodes.log_kernel(node, words.format(pid=pid, name=name))
             if is_memory_kill:
                 await self._kill_for_memory(drill, pid)
                 return
-        self._ranks.inject(
-            order.node, order.task, order.generation, order.global_rank, fault_of(drill)
-        )
+        self._ranks.inject(node, order.task, order.generation, order.global_rank, fault_of(drill))
 
     async def _kill_for_memory(self, drill: Drill, pid: int) -> None:
         """Have the kernel do it; where it does not, send its signal after its words.
@@ -178,7 +190,7 @@ class LocalDrillGround:
             self._nodes.thaw(node)
 
     def _kill_agent(self, node: NodeId) -> None:
-        pid = self._agent_pid(node)
+        pid = self._pids.of_agent(node)
         if pid is None or not _kill(pid):
             self._say(f"drill kill-agent: {node} has no living agent")
 

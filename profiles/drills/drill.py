@@ -1,7 +1,8 @@
 """What a drill is: a fault that can be staged without a GPU, and what should be seen of it.
 
 Names of statuses, severities, methods and actions are those of the paper (arXiv 2401.00134, table 1
-and section 4); ``straggler`` and ``unreachable`` are no faults but what operators are told instead.
+and section 4); ``straggler``, ``unreachable`` and ``takeover`` are no faults but what operators are
+told instead.
 """
 
 from dataclasses import dataclass
@@ -31,8 +32,8 @@ class Expectation:
     """What should be seen of a drill.
 
     Attributes:
-        status: Of the table of faults; ``straggler`` or ``unreachable`` where operators are only
-            told; ``none`` where nothing is to be seen.
+        status: Of the table of faults; ``straggler``, ``unreachable`` or ``takeover`` where operators
+            are only told; ``none`` where nothing is to be seen.
         severity: SEV1, SEV2 or SEV3; ``none`` where no incident is opened.
         method: The detector that sees it as it is staged here; None where nobody needs to.
         action: What cures it.

@@ -42,6 +42,7 @@ fault = st.one_of(
     st.tuples(st.just("agent"), st.sampled_from(NODES), st.just(0)),
     st.tuples(st.just("blackout"), st.sampled_from(NODES), st.floats(0.1, 40.0)),
     st.tuples(st.just("restore"), st.sampled_from(NODES), st.just(0)),
+    st.tuples(st.just("controller"), st.just(""), st.floats(0.1, 40.0)),
 )
 
 
@@ -68,7 +69,12 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "agent": lambda: world.kill_agent(target),
         "blackout": lambda: black_out(world, detail),
         "restore": lambda: world.restore_node(target),
+        "controller": lambda: world.kill_controller(detail),
     }
+    if kind == "controller":
+        if world.has_controller:
+            actions[kind]()
+        return
     if kind in {"kill", "raise", "reset", "ecc", "hang", "stall"}:
         if any(
             (rank.task, rank.global_rank) == (target, int(detail))

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.core.instructions import CarryOutDrill
-from controller.demo.drillground import LocalDrillGround
+from controller.demo.drillground import LocalDrillGround, Pids
 from controller.demo.drills import OFFERED, DrillError, ScheduledDrill, parse_drill
 from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
@@ -119,7 +119,7 @@ def test_a_drill_knows_what_it_breaks() -> None:
         ("kernel-log@3", "needs line=...; there are xid-48, "),
         ("kernel-log@3:line=xid-79,rank=1", "'rank=1' is not one of line=..., task=..., node=..."),
         ("nan@3", "needs times=...; there are 1, 2"),
-        ("kill-controller@3", "can't be run yet: "),
+        ("kill-controller@3:node=n1", "'node=n1' is not one of task=..."),
         ("kill-rank@3:rank", "'rank' is not one of"),
         ("kill-rank@3:rank=", "'rank=' is not one of"),
         ("kill-rank@3:rank=1,rank=2", "rank is given twice"),
@@ -188,7 +188,12 @@ class Breaker:
 
         pid = rank_pid or os.getpid()
         ground = LocalDrillGround(
-            self, self, lambda _node: agent_pid, lambda _task, _rank: pid, self.say, is_refused
+            self,
+            self,
+            Pids(lambda _node: agent_pid, lambda _task, _rank: pid),
+            lambda: self._note("controller"),
+            self.say,
+            is_refused,
         )
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             task = group.create_task(ground.run())
@@ -216,6 +221,7 @@ def order(kind: str, *, has_rank: bool = False) -> CarryOutDrill:
         (order("freeze-node"), ("freeze", "n1", False)),
         (order("lose-node"), ("lose", "n1")),
         (order("kill-ssh"), ("cut", "n1")),
+        (CarryOutDrill(1, "kill-controller"), ("controller",)),
     ],
 )
 async def test_a_drill_breaks_the_named_thing(
@@ -247,11 +253,11 @@ async def test_a_kernel_message_names_the_process_and_comes_before_its_exception
     assert f": 31, pid={os.getpid()}, name=" in str(text)
 
 
-ENDING_A_PROCESS = {"kill-agent", "memory-kill"}
-"""They end a real process by its id; other tests do that."""
+ELSEWHERE = {"kill-agent", "memory-kill", "kill-controller"}
+"""They end a real process by its id, or strike no node; other tests do that."""
 
 
-@pytest.mark.parametrize("kind", [d.kind for d in OFFERED if d.kind not in ENDING_A_PROCESS])
+@pytest.mark.parametrize("kind", [d.kind for d in OFFERED if d.kind not in ELSEWHERE])
 async def test_every_drill_on_offer_is_carried_out(kind: str) -> None:
     breaker = Breaker()
     async with breaker.ground() as ground:

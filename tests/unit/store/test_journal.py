@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from controller.core.events import (
     CommandFailed,
     ContactLost,
+    ControllerStarted,
     DrillRequested,
     Event,
     EventBody,
@@ -127,6 +128,7 @@ TIMERS: list[Timer] = [
     InspectionOverdue(A, G2),
 ]
 BODIES: list[EventBody] = [
+    ControllerStarted("run-1", 2, 1000.5, (N1,), (TaskId("gpt-a"),)),
     NodeAttached(N1, AgentId("n1-abcd"), 4711, (STATUS, STATUS)),
     NodeAttached(N1, AgentId("n1-abcd"), 4711, ()),
     ContactLost(N1, 12.5, "connection lost"),
