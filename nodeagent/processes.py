@@ -19,8 +19,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from nodeagent.clock import Clock
-from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.outbox_records import Mark, MarkScope
 from nodeagent.protocol.local import RankHello, RankPulse
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import RankStarted

@@ -15,8 +15,8 @@ from typing import Final
 from nodeagent.clock import Clock
 from nodeagent.command_ranks import CommandRanks
 from nodeagent.kill_causes import KillCauses
-from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.outbox_records import Mark, MarkScope
 from nodeagent.pidfd import wait_ended
 from nodeagent.protocol.observations import AnyObservation, LaunchFailed, RankExited
 from nodeagent.rank_files import ExitRecord, RankFiles
