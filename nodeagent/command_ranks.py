@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.clock import Clock
-from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.outbox_records import Mark, MarkScope
 from nodeagent.protocol.observations import IterationCommitted, RankDone, RankHalted
 from nodeagent.protocol.regroup import Position
 from nodeagent.rank_files import ExitRecord, RankFiles

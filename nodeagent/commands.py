@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Final, assert_never
 
-from nodeagent.outbox import MarkScope
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.outbox_records import MarkScope
 from nodeagent.probes.peer import PeerAnswer, probe_ssh
 from nodeagent.processes import RankProcesses, Spawn
 from nodeagent.protocol.drills import RankFault

@@ -58,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron demo``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
+    _add_cluster(parser)
+    _add_training(parser)
+    _add_healing(parser)
+    _add_output(parser)
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
     cluster = parser.add_argument_group("cluster")
     cluster.add_argument("--nodes", type=int, default=4, metavar="N", help="nodes (default 4)")
     cluster.add_argument(
@@ -81,6 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="give each node a network namespace of its own, which the drill partition needs"
         " (root and iproute2; default: all share the loopback network)",
     )
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
     training = parser.add_argument_group("training")
     training.add_argument(
         "--tasks", type=Path, metavar="FILE", help="task profiles, TOML (default: gpt-a and gpt-b)"
@@ -96,6 +106,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"end when every task has committed N (default: {_DEFAULT_ITERATIONS} if --headless,"
         " else no end)",
     )
+
+
+def _add_healing(parser: argparse.ArgumentParser) -> None:
     healing = parser.add_argument_group("healing")
     healing.add_argument(
         "--auto-heal", action="store_true", help="apply plans without asking an operator"
@@ -113,6 +126,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND@ITERATION[:key=value,...]",
         help="break something on purpose; may be given several times (see below)",
     )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output")
     output.add_argument(
         "--headless", action="store_true", help="run to the end and exit: 0 if every task got there"

@@ -10,7 +10,8 @@ from controller.core.events import EventBody
 from controller.core.instructions import HaltRanks, InspectRanks, ProbeNode, StopRanks
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
-from controller.fleet.link import Identity, NodeLink, ProbeSubject, RankSubject
+from controller.fleet.link import Identity, NodeLink
+from controller.fleet.open_commands import ProbeSubject, RankSubject
 from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.protocol import messages
 from nodeagent.protocol.drills import RankFault

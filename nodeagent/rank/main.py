@@ -42,7 +42,8 @@ from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.shim import prepare_device
 from nodeagent.rank.standing import allow_dumps, look
 from nodeagent.rank.store import AgentStore
-from nodeagent.rank.train import PausedError, Surroundings, Training
+from nodeagent.rank.surroundings import Surroundings
+from nodeagent.rank.train import PausedError, Training
 from nodeagent.rank.unconnected import unconnected
 from nodeagent.rank.wake import HaltedError, StuckWorkError
 

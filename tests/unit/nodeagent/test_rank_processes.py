@@ -13,11 +13,12 @@ import pytest
 from nodeagent.command_ranks import CommandRanks
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.probes.processes import read_stat
-from nodeagent.processes import RankProcesses, Witnesses
+from nodeagent.processes import RankProcesses
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankExited
 from nodeagent.protocol.training import CommandPlace
+from nodeagent.rank_exits import Witnesses
 from nodeagent.rank_files import RankFiles
 from profiles.command import Command
 from tests.fakes.fake_rank import Script, launch
