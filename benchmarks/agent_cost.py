@@ -11,8 +11,10 @@ command with the two lines of ``attach()``. Blocks of iterations take turns in t
 - *off*: the agent is stopped (SIGSTOP), and the ranks say nothing, so that nobody waits for it.
 
 What came due while the agent was stopped is done at the beginning of the next block and counts, so there is
-more of it per second than usual: the ratio is an upper bound in that. In both blocks ranks are
-pinned to a core each and leave none to anybody else, as no node with a core to spare does.
+more of it per second than usual: the ratio is an upper bound in that. The kernel log is the machine's own; the
+first line that it gets has the agent load the catalogue of faults, half a second of a core, once. So nothing else should
+run on the machine, and nothing write to that log. In both blocks ranks are
+pinned to a core each: the worst case, where a node with a core to spare pays less.
 
 What counts: agent, SSH server, the ranks' own talk to the agent, all on the node. The other end of the session, in this
 process, uses the same cores here, and in production a machine of its own. What the controller makes of the reports,
