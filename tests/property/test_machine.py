@@ -6,7 +6,9 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from controller.core.events import PlanApproved, PlanRejected, PlanRequested, UncordonRequested
+from controller.core.machine import Machine
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from controller.core.policy import Policy
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
@@ -18,6 +20,7 @@ NODES = ["n1", "n2", "n3", "n4", "n5"]
 TASKS = ["gpt-a", "gpt-b"]
 
 RESET = ("ConnectionResetError", "[Errno 104] Connection reset by peer")
+CUDA = ("RuntimeError", "CUDA error: unspecified launch failure")
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
 XID = NodeFinding(
     probe="kernel log",
@@ -28,11 +31,18 @@ FLAP = NodeFinding(
     probe="network", sign="link_changed", subject="ib0", text="4 changes of the carrier", value=4
 )
 
+
+def machine(*, is_auto_heal: bool = True) -> Machine:
+    """Return a machine that isolates a GPU for its first CUDA error, since so few faults are drawn."""
+    return demo_machine(policy=Policy(is_auto_heal=is_auto_heal, gpu_faults=1), num_nodes=5)
+
+
 fault = st.one_of(
     st.tuples(st.just("kill"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("raise"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("reset"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("ecc"), st.sampled_from(TASKS), st.integers(0, 3)),
+    st.tuples(st.just("cuda"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("hang"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("xid"), st.sampled_from(NODES), st.just(0)),
     st.tuples(st.just("flap"), st.sampled_from(NODES), st.just(0)),
@@ -59,6 +69,7 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "raise": lambda: world.raise_in_rank(target, int(detail)),
         "reset": lambda: world.raise_in_rank(target, int(detail), *RESET, is_lasting=False),
         "ecc": lambda: world.raise_in_rank(target, int(detail), *ECC),
+        "cuda": lambda: world.raise_in_rank(target, int(detail), *CUDA),
         "xid": lambda: world.find(target, XID),
         "flap": lambda: world.find(target, FLAP),
         "hang": lambda: world.hang_rank(target, int(detail)),
@@ -69,7 +80,7 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "blackout": lambda: black_out(world, detail),
         "restore": lambda: world.restore_node(target),
     }
-    if kind in {"kill", "raise", "reset", "ecc", "hang", "stall"}:
+    if kind in {"kill", "raise", "reset", "ecc", "cuda", "hang", "stall"}:
         if any(
             (rank.task, rank.global_rank) == (target, int(detail))
             for node in world.nodes.values()
@@ -115,7 +126,7 @@ pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
 def test_promises_hold_and_nothing_is_left_undone(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(demo_machine(num_nodes=5), seed=seed, num_iterations=10**6)
+    world = World(machine(), seed=seed, num_iterations=10**6)
     world.run(4.0)
     for pause_s, (kind, target, detail) in faults:
         world.run(world.now + pause_s)
@@ -162,7 +173,7 @@ def decide(world: World, kind: str) -> None:
 def test_an_operator_can_always_get_everything_going_again(
     seed: int, steps: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(demo_machine(is_auto_heal=False, num_nodes=5), seed=seed, num_iterations=10**6)
+    world = World(machine(is_auto_heal=False), seed=seed, num_iterations=10**6)
     world.run(4.0)
     for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
@@ -177,7 +188,7 @@ def test_an_operator_can_always_get_everything_going_again(
     world.run(world.now + 60.0)
     state = world.machine.state
     for node in state.nodes.values():
-        if node.isolated:
+        if node.isolated or node.isolated_gpus:
             world.post(UncordonRequested("r", "op", node.spec.node))
     world.run(world.now + 1.0)
     for kind in ("request", "approve"):
@@ -199,12 +210,12 @@ def test_an_operator_can_always_get_everything_going_again(
 def test_replaying_the_journal_rebuilds_the_state(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(demo_machine(num_nodes=5), seed=seed, num_iterations=10**6)
+    world = World(machine(), seed=seed, num_iterations=10**6)
     world.run(4.0)
     for pause_s, (kind, target, detail) in faults:
         world.run(world.now + pause_s)
         strike(world, kind, target, detail)
-    replayed = demo_machine(num_nodes=5)
+    replayed = machine()
     for event in world.events:
         replayed.handle(event)
     assert replayed.state == world.machine.state
