@@ -133,3 +133,8 @@ def node_names(view: ClusterView) -> list[str]:
         if node.condition is not NodeCondition.LOST
         and any(worker.task is not None for worker in node.workers)
     ]
+
+
+def tasks_on(node: NodeView) -> list[str]:
+    """Return the tasks with a rank on the node, sorted."""
+    return sorted({worker.task for worker in node.workers if worker.task is not None})

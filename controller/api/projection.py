@@ -80,6 +80,7 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
         condition=node.condition,
         note=node.note,
         isolated=node.isolated,
+        asked_at=node.asked_at,
         findings=[f"{finding.probe}: {finding.first_line}" for finding in node.findings.values()],
         agent_pid=node.agent_pid,
         agent_rss_bytes=node.rss_bytes,

@@ -98,6 +98,19 @@ class UncordonNode(View):
     gpu: int | None = None
 
 
+class DecideLoss(View):
+    """Say whether a node out of contact is lost, or is to be waited for.
+
+    Refusals: ``unknown``, ``nothing`` (it is not out of contact), ``unfit`` (its tasks advance).
+    """
+
+    kind: Literal["decide_loss"] = "decide_loss"
+    request_id: str
+    actor: str
+    node: str
+    is_lost: bool
+
+
 class RunDrill(View):
     """Break something on purpose. Refusals: ``unsupported``, ``no_target``."""
 
@@ -119,7 +132,7 @@ class Shutdown(View):
 
 
 Command = Annotated[
-    ApprovePlan | RejectPlan | RequestPlan | UncordonNode | RunDrill | Shutdown,
+    ApprovePlan | RejectPlan | RequestPlan | UncordonNode | DecideLoss | RunDrill | Shutdown,
     Field(discriminator="kind"),
 ]
 FromServer = Annotated[Greeting | Snapshot | LogLines | Reply, Field(discriminator="kind")]

@@ -120,7 +120,7 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
     incident.fault_at = min(root.observed_at, incident.detected_at)
     incident.action = action
     incident.decided_at = turn.at
-    incident.is_drill = is_drill(turn.state, incident, root.node)
+    incident.is_drill = is_staged(turn, incident, root.node)
     where = f" on {root.node}" if root.node else ""
     turn.tell(
         "error", "incident", incident.name,
@@ -249,7 +249,7 @@ def handle(
     root, state = diagnosis.root, turn.state
     node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
     worker = rank.worker if rank else None
-    was_staged = is_drill(state, incident, root.node)
+    was_staged = is_staged(turn, incident, root.node)
     case = Case(
         diagnosis=diagnosis,
         at=turn.at,
@@ -269,14 +269,21 @@ def handle(
     return handling
 
 
-def is_drill(state: ClusterState, incident: Incident, node: NodeId | None) -> bool:
-    """Whether a drill explains a fault: the same rank or node, shortly before it was detected."""
-    limit_s = 60.0
-    return any(
-        0 <= incident.detected_at - drill.at <= limit_s
-        and (drill.node == node or (drill.task is not None and drill.task in incident.covers))
-        for drill in state.drills
-    )
+def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
+    """Return whether a drill explains an incident, and note that it does.
+
+    That is a drill on the same node or task, at most ``Policy.drill_window_s`` before, that explains no
+    other incident: what breaks there again is real.
+    """
+    if any(drill.incident == incident.name for drill in turn.state.drills):
+        return True
+    for drill in turn.state.drills:
+        is_near = 0 <= incident.detected_at - drill.at <= turn.policy.drill_window_s
+        is_there = drill.node == node or (drill.task is not None and drill.task in incident.covers)
+        if not drill.incident and is_near and is_there:
+            drill.incident = incident.name
+            return True
+    return False
 
 
 def _is_last(state: ClusterState, name: NodeId) -> bool:

@@ -19,6 +19,25 @@ RankCommandKind = Literal["start", "halt", "stop", "inspect", "drill"]
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerStarted:
+    """A controller began its work: the run's first, or one that takes over from its predecessor.
+
+    Attributes:
+        run_id: The same for all controllers of a run.
+        term: 1 for the first of them; an agent refuses an older one than it has met.
+        started_wall_s: Wall clock at the run's start, seconds since the epoch.
+        nodes: All nodes, by name.
+        tasks: All tasks, by name.
+    """
+
+    run_id: str
+    term: int
+    started_wall_s: float
+    nodes: tuple[NodeId, ...]
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeAttached:
     """A session with the node's agent began; ``ranks`` is everything that lives there."""
 
@@ -156,6 +175,16 @@ class UncordonRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class LossDecided:
+    """An operator says whether a node out of contact is lost, or is to be waited for."""
+
+    request_id: str
+    actor: str
+    node: NodeId
+    is_lost: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DrillRequested:
     """Someone asked to break something on purpose; fields left None are chosen by the core."""
 
@@ -168,7 +197,8 @@ class DrillRequested:
 
 
 EventBody = (
-    NodeAttached
+    ControllerStarted
+    | NodeAttached
     | ContactLost
     | HeartbeatReceived
     | PeerProbed
@@ -181,6 +211,7 @@ EventBody = (
     | PlanRejected
     | PlanRequested
     | UncordonRequested
+    | LossDecided
     | DrillRequested
 )
 
@@ -191,7 +222,7 @@ class Event:
 
     Attributes:
         number: Counts from 1 without gaps.
-        at: Seconds since the controller's start; never decreases.
+        at: Seconds since the start of the run; never decreases, also from one controller to the next.
         body: What happened.
     """
 

@@ -12,10 +12,14 @@ In order of weight:
    so inside one fewer finished micro-batches tell the same.
 4. All wait at the same place: nobody is to blame that can be seen. That is a lost message, or the
    network: a time-out of the collective.
+
+That is about iterations. To form, and to end, ranks build models and read or write checkpoints, which
+takes as long as it takes: there a rank is named at once only if it is stopped, and otherwise when the
+time is over and others wait for it (``find_absent``).
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -83,6 +87,36 @@ def find_hang(
         for n, words in behind.items()
     }
     return Hang(reasons, _wait_of({n: one for n, one in waiting.items() if n not in behind}))
+
+
+def find_absent(
+    standings: Mapping[int, Standing],
+    *,
+    arrived: Collection[int],
+    missing: Collection[int],
+    is_over: bool,
+) -> Hang | None:
+    """Return who keeps a generation from forming, or from ending; None where that can't be said.
+
+    Args:
+        standings: Where the ranks stand, by global rank.
+        arrived: Ranks that have done what the others are to do.
+        missing: Ranks without a process that anybody has heard of.
+        is_over: Whether it takes longer than it should.
+    """
+    waiting = {n: one for n, one in standings.items() if one.where == "collective"}
+    stopped = {n: _SILENT["stopped"] for n, one in standings.items() if one.where == "stopped"}
+    if stopped:
+        return Hang(stopped, _wait_of(waiting))
+    if not is_over or not (waiting or arrived):
+        return None
+    late = {
+        n: _SILENT.get(one.where) or f"is in {one.place}"
+        for n, one in standings.items()
+        if n not in waiting and n not in arrived
+    }
+    late |= dict.fromkeys(missing, "has not come up")
+    return Hang(late, _wait_of(waiting))
 
 
 def _behind(waiting: Mapping[int, Standing], layout: Layout) -> set[int]:

@@ -2,7 +2,8 @@
 
 The judgement itself is in ``controller.core.health``, its evidence comes from
 ``controller.core.node_evidence``; here the consequences are drawn: a lost node is isolated, its tasks' survivors are parked, one
-SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed.
+SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed. Where nobody can tell,
+the operator is asked, until an answer comes or the evidence changes.
 """
 
 from controller.core.clocks import forget_ages, note_clock
@@ -35,12 +36,14 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
     before, old_agent = node.condition, node.agent_id
     if before is not NodeCondition.HEALTHY:
         node.become(NodeCondition.HEALTHY)
+        node.in_contact_since = turn.at
     if old_agent != event.agent_id:
         # What its predecessor told, nobody will take back.
         node.findings = {key: one for key, one in node.findings.items() if one.probe == "clock"}
     forget_ages(node)
     node.agent_id, node.agent_pid, node.heard_at = event.agent_id, event.agent_pid, turn.at
     node.answers.clear()
+    node.asked_at = None
     text = f"agent attached (pid {event.agent_pid})"
     if before is NodeCondition.UNREACHABLE:
         is_new_agent = old_agent != event.agent_id
@@ -172,14 +175,53 @@ def _ask_peers(turn: Turn, node: NodeState) -> None:
 
 
 def _conclude(turn: Turn, node: NodeState) -> None:
-    judgement = judge(gather(turn, node), turn.policy)
-    node.note = judgement.reason
+    if turn.at < node.judged_from:
+        return
+    evidence = gather(turn, node)
+    judgement = judge(evidence, turn.policy)
     if judgement.is_lost:
-        _declare_lost(turn, node, judgement.reason)
+        declare_lost(turn, node, judgement.reason)
+    elif judgement.asks:
+        node.note = judgement.reason
+        _ask_operator(turn, node)
+    elif node.asked_at is None or not evidence.has_open_probes:
+        node.note = judgement.reason
+        if node.asked_at is not None:
+            node.asked_at = None
+            text = f"the question is withdrawn: {judgement.reason}"
+            turn.tell("info", "question_over", node.spec.node, text)
 
 
-def _declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
+def _ask_operator(turn: Turn, node: NodeState) -> None:
+    """Ask, once, whether the node is lost; what nobody answers stays as it is."""
+    if node.asked_at is not None:
+        return
+    node.asked_at = turn.at
+    name = node.spec.node
+    turn.tell(
+        "warning", "question", name,
+        f"{node.note}: say so by `unicron unreachable {name} --lost`, or `--wait`",
+        silent_s=turn.at - node.lost_contact_at,
+    )  # fmt: skip
+
+
+def wait_for(turn: Turn, node: NodeState, actor: str) -> None:
+    """An operator says that the node is not lost, or not yet: ask again after the same time."""
+    node.asked_at, node.waits_since = None, turn.at
+    node.note = f"presumed training: {actor} waits for it"
+    turn.tell("info", "question_over", node.spec.node, f"{actor} waits for it")
+
+
+def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
+    """Draw the consequences of the loss of a node that is out of contact.
+
+    Args:
+        turn: The event.
+        node: Unreachable until now.
+        reason: How that is known, in words for operators.
+    """
     node.become(NodeCondition.LOST, reason)
+    node.asked_at = None
     name = node.spec.node
     outage = Outage(node)
     victims = withdraw(turn, outage)

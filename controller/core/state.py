@@ -42,7 +42,7 @@ class Message:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Drill:
     """Something that was broken on purpose; ``global_rank`` is None for a drill of a whole node."""
 
@@ -50,6 +50,8 @@ class Drill:
     node: NodeId
     task: TaskId | None
     global_rank: int | None
+    incident: str = ""
+    """The incident that it explains: its fault has been seen, and what comes later is another."""
 
 
 @dataclass(slots=True)
@@ -63,11 +65,19 @@ class NodeState:
     agent_pid: int | None = None
     rss_bytes: int | None = None
     heard_at: float | None = None
+    in_contact_since: float = 0.0
+    """When contact was last gained."""
     lost_contact_at: float = 0.0
+    judged_from: float = 0.0
+    """Not lost before this, whatever is said: the controller has just begun to look for it."""
     answers: dict[NodeId, ProbeOutcome] = field(default_factory=dict)
     """What peers found at its SSH port since contact was lost, the newest of each."""
     open_probes: set[NodeId] = field(default_factory=set)
     """Peers that were asked and have not answered yet."""
+    asked_at: float | None = None
+    """Since when operators are asked whether it is lost; the note says why. None: they are not."""
+    waits_since: float = 0.0
+    """When an operator last chose to wait for it."""
     progress: dict[TaskId, Progress] = field(default_factory=dict)
     """How far its tasks were when it was last heard, or last seen to advance since."""
     isolated: str = ""

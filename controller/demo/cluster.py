@@ -203,10 +203,6 @@ class LocalCluster:
         for process in find_descendants(host_pid) if host_pid is not None else ():
             send_signal(process, signal.SIGCONT)
 
-    def kernel_log(self, node: LocalNode | NodeId) -> Path:
-        """Return the file that stands for the kernel log of ``node``; empty after a restore."""
-        return self._find(node).state_dir / "kernel.log"
-
     def log_kernel(self, node: LocalNode | NodeId, text: str) -> None:
         """Append lines to the kernel log of ``node``, as the kernel stamps them.
 
@@ -214,7 +210,7 @@ class LocalCluster:
             OSError: They can't be written.
         """
         stamp = f"[{time.clock_gettime(time.CLOCK_BOOTTIME):12.6f}] "
-        with self.kernel_log(node).open("a") as log:
+        with self._find(node).kernel_log.open("a") as log:
             log.write("".join(f"{stamp}{line}\n" for line in text.splitlines()))
 
     async def restore_node(self, node: LocalNode | NodeId) -> None:

@@ -5,7 +5,7 @@ A drill on the command line reads ``KIND@ITERATION[:key=value,...]``, for instan
 committed that iteration. The core fills in whatever target is not named.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from controller.api.views import DrillView
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.drills.catalogue import DRILL_BY_KIND, DRILLS
 from profiles.drills.drill import Drill
+from profiles.drills.programs import no_loop
 
 NO_NAMESPACES: Final = (
     "the nodes share one network; with --namespaces each gets its own (root and iproute2)"
@@ -67,6 +68,7 @@ def parse_drill(
     tasks: Mapping[TaskId, int],
     nodes: Sequence[NodeId],
     num_iterations: int | None,
+    commands: Collection[TaskId] = (),
     has_namespaces: bool = False,
 ) -> ScheduledDrill:
     """Read a drill from the command line.
@@ -76,10 +78,11 @@ def parse_drill(
         tasks: Number of ranks by task; the first is the default.
         nodes: Nodes of the cluster.
         num_iterations: Iterations after which tasks end; the drill must come before.
+        commands: The tasks that are commands.
         has_namespaces: Whether each node has a network namespace of its own.
 
     Raises:
-        DrillError: The text names something that does not exist, or too late.
+        DrillError: The text names something that does not exist, or can't be done, or too late.
     """
     head, _, tail = text.partition(":")
     family, at, iteration = head.partition("@")
@@ -104,6 +107,8 @@ def parse_drill(
         raise DrillError(f"--drill {text}: rank must be 0 to {tasks[task] - 1} for {task}")
     if node is not None and node not in nodes:
         raise DrillError(f"--drill {text}: no node {node!r}; there are {', '.join(nodes)}")
+    if drill.target == "rank" and drill.needs == "loop" and task in commands:
+        raise DrillError(f"--drill {text}: {no_loop(drill, task)}")
     return ScheduledDrill(
         kind=drill.kind,
         iteration=int(iteration),

@@ -54,6 +54,11 @@ class LocalNode:
         """The pinned host key as a line of a known_hosts file."""
         return f"[{self.host}]:{self.port} {self.host_public_key}"
 
+    @property
+    def kernel_log(self) -> Path:
+        """The file that stands for its kernel log; empty after a restore."""
+        return self.state_dir / "kernel.log"
+
 
 @dataclass(frozen=True, slots=True)
 class Account:

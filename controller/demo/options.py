@@ -166,6 +166,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
             load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
     nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
     sizes = {TaskId(profile.name): profile.workers for profile in profiles}
+    commands = {TaskId(profile.name) for profile in profiles if profile.command is not None}
     return DemoOptions(
         num_nodes=arguments.nodes,
         workers_per_node=arguments.workers_per_node,
@@ -183,6 +184,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
                 nodes=nodes,
                 num_iterations=num_iterations,
                 has_namespaces=arguments.namespaces,
+                commands=commands,
             )
             for text in arguments.drill
         ],

@@ -126,6 +126,7 @@ class NodeLink:
         identity: Identity,
         listener: Listener,
         clock: Clock,
+        last_seq: int = 0,
     ) -> None:
         self.address = address
         self._bundle = bundle
@@ -134,7 +135,7 @@ class NodeLink:
         self._clock = clock
         self._writer: asyncssh.SSHWriter[bytes] | None = None
         self._subjects: dict[str, Subject] = {}
-        self._last_seq = 0
+        self._last_seq = last_seq
         self._heard_at = 0.0
         self._has_refused = False
         """Whether an agent of another protocol version answered; it has to be replaced."""

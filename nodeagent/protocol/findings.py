@@ -24,6 +24,8 @@ FindingSign = Literal[
     "memory_pressure",
     "link_changed",  # a network link went down, or up
     "no_traffic",  # a link that carried training traffic carries none
+    "lines_lost",  # of the kernel log, before they could be read: ``value`` says how many
+    "unreadable",  # it can't be looked at, or gives no answer: what was found there is not over
     "clock_off",  # the node's wall clock is not the controller's
 ]
 

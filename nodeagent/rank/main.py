@@ -26,6 +26,7 @@ from nodeagent.clock import SystemClock
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
+from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.faults import describe
@@ -254,6 +255,8 @@ class _Process:
         # A generation that was refused before it began was not halted: the halt was of the one before.
         is_halted = self._halted.is_set() and launch.generation == self._generation
         is_asked_for = isinstance(error, PausedError) or is_halted
+        if is_asked_for and position is None:
+            position = Position(committed=0, has_state=False)  # halted before its model was built
         if is_asked_for and position is not None:
             self._link.report(
                 RankHalted(

@@ -5,7 +5,13 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from controller.core.events import PlanApproved, PlanRejected, PlanRequested, UncordonRequested
+from controller.core.events import (
+    LossDecided,
+    PlanApproved,
+    PlanRejected,
+    PlanRequested,
+    UncordonRequested,
+)
 from controller.core.machine import Machine
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from controller.core.policy import Policy
@@ -32,9 +38,10 @@ FLAP = NodeFinding(
 )
 
 
-def machine(*, is_auto_heal: bool = True) -> Machine:
+def machine(*, is_auto_heal: bool = True, limit_s: float = 4.0) -> Machine:
     """Return a machine that isolates a GPU for its first CUDA error, since so few faults are drawn."""
-    return demo_machine(policy=Policy(is_auto_heal=is_auto_heal, gpu_faults=1), num_nodes=5)
+    policy = Policy(is_auto_heal=is_auto_heal, gpu_faults=1, uncorroborated_limit_s=limit_s)
+    return demo_machine(policy=policy, num_nodes=5)
 
 
 fault = st.one_of(
@@ -52,6 +59,7 @@ fault = st.one_of(
     st.tuples(st.just("agent"), st.sampled_from(NODES), st.just(0)),
     st.tuples(st.just("blackout"), st.sampled_from(NODES), st.floats(0.1, 40.0)),
     st.tuples(st.just("restore"), st.sampled_from(NODES), st.just(0)),
+    st.tuples(st.just("controller"), st.just(""), st.floats(0.1, 40.0)),
 )
 
 
@@ -79,7 +87,12 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "agent": lambda: world.kill_agent(target),
         "blackout": lambda: black_out(world, detail),
         "restore": lambda: world.restore_node(target),
+        "controller": lambda: world.kill_controller(detail),
     }
+    if kind == "controller":
+        if world.has_controller:
+            actions[kind]()
+        return
     if kind in {"kill", "raise", "reset", "ecc", "cuda", "hang", "stall"}:
         if any(
             (rank.task, rank.global_rank) == (target, int(detail))
@@ -151,13 +164,41 @@ def test_promises_hold_and_nothing_is_left_undone(
             assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
 
-decision = st.tuples(st.sampled_from(["approve", "reject", "request"]), st.just("n1"), st.just(0.0))
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    faults=st.lists(st.tuples(pause, fault), max_size=6),
+)
+def test_every_task_ends_whatever_hits_it_on_the_way(
+    seed: int, faults: list[tuple[float, tuple[str, str, float]]]
+) -> None:
+    policy = Policy(is_auto_heal=True, uncorroborated_limit_s=4.0)
+    machine = demo_machine(num_nodes=5, policy=policy, num_iterations=9)
+    world = World(machine, seed=seed, num_iterations=9)
+    world.run(4.0)
+    for pause_s, (kind, target, detail) in faults:
+        world.run(world.now + pause_s)
+        strike(world, kind, target, detail)
+    world.run(world.now + 150.0)
+    for task in machine.state.tasks.values():
+        if task.phase is TaskPhase.WAITING:
+            assert not any(node.is_in_service for node in machine.state.nodes.values())
+        elif task.phase is not TaskPhase.FINISHED:
+            assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
 
-def decide(world: World, kind: str) -> None:
+verdict = st.tuples(st.sampled_from(["lost", "wait"]), st.sampled_from(NODES), st.just(0.0))
+decision = verdict | st.tuples(
+    st.sampled_from(["approve", "reject", "request"]), st.just("n1"), st.just(0.0)
+)
+
+
+def decide(world: World, kind: str, node: str = "n1") -> None:
     """Do what an operator might."""
     plan = world.machine.state.pending_plan()
-    if kind == "request":
+    if kind in {"lost", "wait"}:
+        world.post(LossDecided("r", "op", NodeId(node), is_lost=kind == "lost"))
+    elif kind == "request":
         world.post(PlanRequested("r", "op"))
     elif plan and kind == "approve":
         world.post(PlanApproved("r", "op", plan.name, plan.revision))
@@ -177,8 +218,8 @@ def test_an_operator_can_always_get_everything_going_again(
     world.run(4.0)
     for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
-        if kind in {"approve", "reject", "request"}:
-            decide(world, kind)
+        if kind in {"approve", "reject", "request", "lost", "wait"}:
+            decide(world, kind, target)
         else:
             strike(world, kind, target, detail)
     world.run(world.now + 90.0)
@@ -205,17 +246,20 @@ def test_an_operator_can_always_get_everything_going_again(
 @settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 2**16),
-    faults=st.lists(st.tuples(pause, fault), max_size=6),
+    steps=st.lists(st.tuples(pause, fault | verdict), max_size=6),
 )
 def test_replaying_the_journal_rebuilds_the_state(
-    seed: int, faults: list[tuple[float, tuple[str, str, float]]]
+    seed: int, steps: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(machine(), seed=seed, num_iterations=10**6)
+    world = World(machine(is_auto_heal=False, limit_s=2.0), seed=seed, num_iterations=10**6)
     world.run(4.0)
-    for pause_s, (kind, target, detail) in faults:
+    for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
-        strike(world, kind, target, detail)
-    replayed = machine()
+        if kind in {"lost", "wait"}:
+            decide(world, kind, target)
+        else:
+            strike(world, kind, target, detail)
+    replayed = machine(is_auto_heal=False, limit_s=2.0)
     for event in world.events:
         replayed.handle(event)
     assert replayed.state == world.machine.state

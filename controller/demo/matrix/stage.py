@@ -136,15 +136,14 @@ class Stage:
 
     async def run(self, drill: Drill) -> Row:
         """Run one drill on the calm cluster and return what was seen of it."""
-        state = self._session.state
         struck = self._target(drill)
         if drill.family in _LOGGED:
             await self._leave_alone(struck)
         self._last_struck[struck.node] = self._last_struck[struck.name] = self._clock.now()
         if (away_s := _AWAY_S.get(drill.family)) is not None:
             self._returns_at[struck.node] = self._clock.now() + away_s + _RETURN_S
-        known = {incident.name for incident in state.incidents}
-        mark, before = self._ear.mark(), generations(state)
+        known = {incident.name for incident in self._session.state.incidents}
+        mark, before = self._ear.mark(), generations(self._session.state)
         node = struck.node if struck.task is None else None
         self._session.post(
             DrillRequested(
@@ -153,7 +152,7 @@ class Stage:
         )
         await self._wait_until(lambda: self._ear.struck_at(mark) is not None, _CARRY_OUT_LIMIT_S)
         struck_at = self._ear.struck_at(mark)
-        since = iterations(state)
+        since = iterations(self._session.state)
         if struck_at is not None:
             await self._watch(drill, struck, known, mark)
         incidents = self._new_incidents(known)
@@ -161,7 +160,8 @@ class Stage:
         if incidents:
             seen = seen_of_incidents(drill, struck, incidents, began_at)
         else:
-            stalled = why_stalled(state, since, before) if struck_at is not None else "refused"
+            now = self._session.state  # another one than before, where the controller was killed
+            stalled = why_stalled(now, since, before) if struck_at is not None else "refused"
             notices = self._ear.notices(mark, began_at)
             seen = seen_without_incident(drill, struck, notices, stalled=stalled)
         return Row(drill, struck, seen, self._ear.notes(mark))

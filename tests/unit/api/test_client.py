@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.api.server import ApiServer
-from controller.api.wire import API_VERSION, Command, Greeting, Reply, UncordonNode
+from controller.api.wire import API_VERSION, Command, DecideLoss, Greeting, Reply, UncordonNode
 from controller.cli import main
 from tests.fakes import cluster_views
 
@@ -49,6 +49,20 @@ async def test_uncordon_asks_and_prints_the_answer(
         assert answer == {"is_ok": is_ok, "code": "unfit", "message": "n1 stays isolated"}
     assert isinstance(asked[0], UncordonNode)
     assert (asked[0].node, asked[0].is_forced) == ("n1", True)
+
+
+@pytest.mark.parametrize(("option", "is_lost"), [("--lost", True), ("--wait", False)])
+async def test_verdict_on_a_node_out_of_contact_is_passed_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, option: str, is_lost: bool
+) -> None:
+    path, asked = tmp_path / "api.sock", list[Command]()
+    reply = Reply(request_id="", is_ok=True, message="n1 is given up")
+    words = ["unreachable", "n1", option, "--connect", str(path)]
+    async with controller(path, reply, asked):
+        assert await asyncio.to_thread(main, words) == 0
+    assert capsys.readouterr().out == "n1 is given up\n"
+    assert isinstance(asked[0], DecideLoss)
+    assert (asked[0].node, asked[0].is_lost) == ("n1", is_lost)
 
 
 async def test_uncordon_names_one_gpu_of_a_node(tmp_path: Path) -> None:

@@ -202,6 +202,30 @@ def test_disabled_keys_are_told_apart_without_colour() -> None:
     assert "<?>help" in text
 
 
+@pytest.mark.parametrize("width", [60, 80, 160])
+@pytest.mark.parametrize(
+    ("armed", "keys"), [(None, "arms, then L or W"), (99.0, "<L>lost <W>wait")]
+)
+def test_question_about_a_node_stands_where_decisions_do(
+    width: int, armed: float | None, keys: str
+) -> None:
+    asked = state(cluster_views.asking(), armed_until=armed)
+    line = decision_line(asked, width, UNICODE)
+    assert line.ground is Ground.DECISION
+    assert "is n4 lost? asks 20 s" in line.text
+    assert keys in line.text
+    assert cells_wide(line.spans) == width
+    assert "1 question waits" in status_line(asked, 160, UNICODE).text
+
+
+def test_keys_for_nodes_out_of_contact_are_on_the_bar_only_while_there_are_some() -> None:
+    calm = draw_key_bar(bar_hints(state(cluster_views.calm())), 160, UNICODE).line.text
+    asked = draw_key_bar(bar_hints(state(cluster_views.asking())), 160, UNICODE).line.text
+    assert " lost " not in calm
+    assert " L lost " in asked
+    assert " W wait " in asked
+
+
 def test_help_explains_what_is_not_to_be_had() -> None:
     lines = help_lines(help_hints(state(cluster_views.calm())), 100, UNICODE)
     text = "\n".join(line.text for line in lines)

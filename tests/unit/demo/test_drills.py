@@ -83,6 +83,20 @@ def test_a_run_without_an_end_takes_any_iteration() -> None:
     assert parse("kill-rank@5000", num_iterations=None).iteration == 5000
 
 
+def test_a_drill_that_a_command_can_not_stage_is_refused_before_anything_starts() -> None:
+    def parse_for_command(text: str) -> ScheduledDrill:
+        return parse_drill(text, tasks=TASKS, nodes=NODES, num_iterations=30, commands={A})
+
+    for text in ("kill-rank@3", "exception@3", "lose-node@3", "slow-rank@3:task=gpt-b"):
+        assert parse_for_command(text).iteration == 3
+    for text in ("slow-rank@3", "exception@3:status=ecc_error", "kernel-log@3:line=xid-31"):
+        with pytest.raises(
+            DrillError, match=r"gpt-a is a command: .* needs a training loop"
+        ) as error:
+            parse_for_command(text)
+        assert str(error.value).endswith("it can have kill-rank, memory-kill, exception, stop-rank")
+
+
 def test_a_drill_knows_what_it_breaks() -> None:
     for drill in DRILLS:
         if not drill.obstacle:
@@ -116,7 +130,7 @@ def test_a_drill_knows_what_it_breaks() -> None:
         ("kernel-log@3", "needs line=...; there are xid-48, "),
         ("kernel-log@3:line=xid-79,rank=1", "'rank=1' is not one of line=..., task=..., node=..."),
         ("nan@3", "needs times=...; there are 1, 2"),
-        ("kill-controller@3", "can't be run yet: "),
+        ("kill-controller@3:node=n1", "'node=n1' is not one of task=..."),
         ("partition@3", "can't be run here: the nodes share one network; with --namespaces "),
         ("kill-rank@3:rank", "'rank' is not one of"),
         ("kill-rank@3:rank=", "'rank=' is not one of"),
@@ -143,6 +157,8 @@ class Breaker:
         self.has_namespaces = has_namespaces
         self.broken: list[tuple[object, ...]] = []
         self.said: list[str] = []
+        self._agent_pid: int | None = None
+        self._rank_pid: int | None = None
         self.news = asyncio.Event()
 
     def inject(
@@ -176,6 +192,17 @@ class Breaker:
     def log_kernel(self, node: NodeId, text: str) -> None:
         self._note("log", node, text)
 
+    def agent_pid(self, node: NodeId) -> int | None:
+        assert node in NODES
+        return self._agent_pid
+
+    def rank_pid(self, task: TaskId, global_rank: int) -> int | None:
+        assert (task, global_rank) == (A, 3)
+        return self._rank_pid
+
+    def kill_controller(self) -> None:
+        self._note("controller")
+
     def say(self, text: str) -> None:
         self.said.append(text)
         self.news.set()
@@ -185,9 +212,18 @@ class Breaker:
         self.news.set()
 
     @asynccontextmanager
-    async def ground(self, agent_pid: int | None = None) -> AsyncIterator[LocalDrillGround]:
+    async def ground(
+        self, agent_pid: int | None = None, rank_pid: int | None = None
+    ) -> AsyncIterator[LocalDrillGround]:
+        async def is_refused(_pid: int) -> bool:
+            return False
+
+        self._agent_pid, self._rank_pid = agent_pid, rank_pid or os.getpid()
         ground = LocalDrillGround(
-            self, self, lambda _node: agent_pid, lambda _task, _rank: os.getpid(), self.say
+            self,
+            self,
+            self.say,
+            is_refused,
         )
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             task = group.create_task(ground.run())
@@ -216,6 +252,7 @@ def order(kind: str, *, has_rank: bool = False) -> CarryOutDrill:
         (order("freeze-node"), ("freeze", "n1", False)),
         (order("lose-node"), ("lose", "n1")),
         (order("kill-ssh"), ("cut", "n1")),
+        (CarryOutDrill(1, "kill-controller"), ("controller",)),
     ],
 )
 async def test_a_drill_breaks_the_named_thing(
@@ -264,11 +301,11 @@ async def test_a_kernel_message_names_the_process_and_comes_before_its_exception
     assert f": 31, pid={os.getpid()}, name=" in str(text)
 
 
-ENDING_A_PROCESS = {"kill-agent", "memory-kill"}
-"""They end a real process by its id; other tests do that."""
+ELSEWHERE = {"kill-agent", "memory-kill", "kill-controller"}
+"""They end a real process by its id, or strike no node; other tests do that."""
 
 
-@pytest.mark.parametrize("kind", [d.kind for d in OFFERED if d.kind not in ENDING_A_PROCESS])
+@pytest.mark.parametrize("kind", [d.kind for d in OFFERED if d.kind not in ELSEWHERE])
 async def test_every_drill_on_offer_is_carried_out(kind: str) -> None:
     breaker = Breaker()
     async with breaker.ground() as ground:
@@ -285,6 +322,18 @@ async def test_an_agent_is_killed_by_a_signal_that_it_can_not_catch() -> None:
             ground.carry_out(order("kill-agent"))
             assert await asyncio.to_thread(agent.wait, 5) == -9
     assert not breaker.said
+
+
+async def test_a_kill_for_memory_without_a_cgroup_is_said_and_staged_by_its_words() -> None:
+    breaker = Breaker()
+    with subprocess.Popen(["sleep", "20"]) as rank:  # noqa: ASYNC220 - the same
+        async with breaker.ground(rank_pid=rank.pid) as ground:
+            ground.carry_out(order("memory-kill", has_rank=True))
+            assert await asyncio.to_thread(rank.wait, 5) == -9
+    ((what, _, text),) = breaker.broken
+    assert (what, f"Killed process {rank.pid} (sleep)" in str(text)) == ("log", True)
+    (said,) = breaker.said
+    assert "SIGKILL instead" in said
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
