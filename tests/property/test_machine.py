@@ -38,10 +38,12 @@ FLAP = NodeFinding(
 )
 
 
-def machine(*, is_auto_heal: bool = True, limit_s: float = 4.0) -> Machine:
+def machine(
+    *, is_auto_heal: bool = True, limit_s: float = 4.0, num_iterations: int | None = None
+) -> Machine:
     """Return a machine that isolates a GPU for its first CUDA error, since so few faults are drawn."""
     policy = Policy(is_auto_heal=is_auto_heal, gpu_faults=1, uncorroborated_limit_s=limit_s)
-    return demo_machine(policy=policy, num_nodes=5)
+    return demo_machine(policy=policy, num_nodes=5, num_iterations=num_iterations)
 
 
 fault = st.one_of(
@@ -172,17 +174,16 @@ def test_promises_hold_and_nothing_is_left_undone(
 def test_every_task_ends_whatever_hits_it_on_the_way(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    policy = Policy(is_auto_heal=True, uncorroborated_limit_s=4.0)
-    machine = demo_machine(num_nodes=5, policy=policy, num_iterations=9)
-    world = World(machine, seed=seed, num_iterations=9)
+    world = World(machine(num_iterations=9), seed=seed, num_iterations=9)
     world.run(4.0)
     for pause_s, (kind, target, detail) in faults:
         world.run(world.now + pause_s)
         strike(world, kind, target, detail)
     world.run(world.now + 150.0)
-    for task in machine.state.tasks.values():
+    state = world.machine.state
+    for task in state.tasks.values():
         if task.phase is TaskPhase.WAITING:
-            assert not any(node.is_in_service for node in machine.state.nodes.values())
+            assert not any(node.is_in_service for node in state.nodes.values())
         elif task.phase is not TaskPhase.FINISHED:
             assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
