@@ -164,7 +164,7 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
     """Fill in the target of a drill and have it carried out."""
     drill = _resolve(turn, event)
     if isinstance(drill, str):
-        code = "no_target" if _is_supported(event.drill) else "unsupported"
+        code = "no_target" if event.drill in DRILL_BY_KIND else "unsupported"
         _refuse(turn, event.request_id, code, drill)
         return
     if reason := _why_not_staged(turn, drill):
@@ -202,9 +202,8 @@ def _decidable(turn: Turn, event: PlanApproved | PlanRejected) -> Plan | None:
 
 def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
     """Return the drill with its whole target, or why there is none."""
-    if not _is_supported(event.drill):
-        known = ", ".join(kind for kind in DRILL_BY_KIND if _is_supported(kind))
-        return f"unknown drill {event.drill!r}: known are {known}"
+    if event.drill not in DRILL_BY_KIND:
+        return f"unknown drill {event.drill!r}: known are {', '.join(DRILL_BY_KIND)}"
     target = DRILL_BY_KIND[event.drill].target
     if target == "controller":
         return CarryOutDrill(turn.cause, event.drill)
@@ -227,10 +226,6 @@ def _on_rank(turn: Turn, event: DrillRequested, task: TaskState) -> CarryOutDril
     return CarryOutDrill(
         turn.cause, event.drill, rank.worker.node, task.spec.task, task.generation, number
     )
-
-
-def _is_supported(kind: str) -> bool:
-    return kind in DRILL_BY_KIND and not DRILL_BY_KIND[kind].obstacle
 
 
 def _why_not_staged(turn: Turn, drill: CarryOutDrill) -> str:

@@ -123,7 +123,7 @@ class LocalDrillGround:
 
     async def _break(self, order: CarryOutDrill) -> None:
         drill = DRILL_BY_KIND.get(order.drill)
-        if drill is None or drill.obstacle:
+        if drill is None:
             self._say(f"drill {order.drill} can't be run here")
             return
         if drill.needs_namespaces and not self._nodes.has_namespaces:

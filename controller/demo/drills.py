@@ -38,7 +38,7 @@ def offered(*, has_namespaces: bool) -> tuple[DrillView, ...]:
             expectation=drill.expected.sentence,
         )
         for drill in DRILLS
-        if not drill.obstacle and (has_namespaces or not drill.needs_namespaces)
+        if has_namespaces or not drill.needs_namespaces
     )
 
 
@@ -95,8 +95,6 @@ def parse_drill(
     if num_iterations is not None and int(iteration) >= num_iterations:
         raise DrillError(f"--drill {text}: must come before the last iteration, {num_iterations}")
     drill, options = _choose(text, members, tail)
-    if drill.obstacle:
-        raise DrillError(f"--drill {text}: can't be run yet: {drill.obstacle}")
     if drill.needs_namespaces and not has_namespaces:
         raise DrillError(f"--drill {text}: can't be run here: {NO_NAMESPACES}")
     task = TaskId(options.get("task", next(iter(tasks))))

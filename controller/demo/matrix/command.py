@@ -51,7 +51,7 @@ def _list(drills: Sequence[Drill], *, is_json: bool) -> None:
 
 def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: float) -> int:
     matrix = MatrixRun(cluster_options(arguments), limit_s, _say)
-    code = _run(matrix, [drill for drill in drills if not drill.obstacle])
+    code = _run(matrix, drills)
     rows, duration_s = matrix.rows, matrix.duration_s
     run_kinds = {row.drill.kind for row in rows}
     impossible = {drill.kind: drill for drill in matrix.impossible}
