@@ -12,6 +12,7 @@ from controller.core.events import (
     PlanRequested,
     UncordonRequested,
 )
+from controller.core.machine import Machine
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from controller.core.policy import Policy
 from nodeagent.protocol.findings import NodeFinding
@@ -25,6 +26,7 @@ NODES = ["n1", "n2", "n3", "n4", "n5"]
 TASKS = ["gpt-a", "gpt-b"]
 
 RESET = ("ConnectionResetError", "[Errno 104] Connection reset by peer")
+CUDA = ("RuntimeError", "CUDA error: unspecified launch failure")
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
 XID = NodeFinding(
     probe="kernel log",
@@ -35,11 +37,21 @@ FLAP = NodeFinding(
     probe="network", sign="link_changed", subject="ib0", text="4 changes of the carrier", value=4
 )
 
+
+def machine(
+    *, is_auto_heal: bool = True, limit_s: float = 4.0, num_iterations: int | None = None
+) -> Machine:
+    """Return a machine that isolates a GPU for its first CUDA error, since so few faults are drawn."""
+    policy = Policy(is_auto_heal=is_auto_heal, gpu_faults=1, uncorroborated_limit_s=limit_s)
+    return demo_machine(policy=policy, num_nodes=5, num_iterations=num_iterations)
+
+
 fault = st.one_of(
     st.tuples(st.just("kill"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("raise"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("reset"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("ecc"), st.sampled_from(TASKS), st.integers(0, 3)),
+    st.tuples(st.just("cuda"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("hang"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("xid"), st.sampled_from(NODES), st.just(0)),
     st.tuples(st.just("flap"), st.sampled_from(NODES), st.just(0)),
@@ -67,6 +79,7 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "raise": lambda: world.raise_in_rank(target, int(detail)),
         "reset": lambda: world.raise_in_rank(target, int(detail), *RESET, is_lasting=False),
         "ecc": lambda: world.raise_in_rank(target, int(detail), *ECC),
+        "cuda": lambda: world.raise_in_rank(target, int(detail), *CUDA),
         "xid": lambda: world.find(target, XID),
         "flap": lambda: world.find(target, FLAP),
         "hang": lambda: world.hang_rank(target, int(detail)),
@@ -82,7 +95,7 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         if world.has_controller:
             actions[kind]()
         return
-    if kind in {"kill", "raise", "reset", "ecc", "hang", "stall"}:
+    if kind in {"kill", "raise", "reset", "ecc", "cuda", "hang", "stall"}:
         if any(
             (rank.task, rank.global_rank) == (target, int(detail))
             for node in world.nodes.values()
@@ -128,8 +141,7 @@ pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
 def test_promises_hold_and_nothing_is_left_undone(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    policy = Policy(is_auto_heal=True, uncorroborated_limit_s=4.0)
-    world = World(demo_machine(num_nodes=5, policy=policy), seed=seed, num_iterations=10**6)
+    world = World(machine(), seed=seed, num_iterations=10**6)
     world.run(4.0)
     for pause_s, (kind, target, detail) in faults:
         world.run(world.now + pause_s)
@@ -162,17 +174,16 @@ def test_promises_hold_and_nothing_is_left_undone(
 def test_every_task_ends_whatever_hits_it_on_the_way(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    policy = Policy(is_auto_heal=True, uncorroborated_limit_s=4.0)
-    machine = demo_machine(num_nodes=5, policy=policy, num_iterations=9)
-    world = World(machine, seed=seed, num_iterations=9)
+    world = World(machine(num_iterations=9), seed=seed, num_iterations=9)
     world.run(4.0)
     for pause_s, (kind, target, detail) in faults:
         world.run(world.now + pause_s)
         strike(world, kind, target, detail)
     world.run(world.now + 150.0)
-    for task in machine.state.tasks.values():
+    state = world.machine.state
+    for task in state.tasks.values():
         if task.phase is TaskPhase.WAITING:
-            assert not any(node.is_in_service for node in machine.state.nodes.values())
+            assert not any(node.is_in_service for node in state.nodes.values())
         elif task.phase is not TaskPhase.FINISHED:
             assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
@@ -204,8 +215,7 @@ def decide(world: World, kind: str, node: str = "n1") -> None:
 def test_an_operator_can_always_get_everything_going_again(
     seed: int, steps: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    policy = Policy(uncorroborated_limit_s=4.0)
-    world = World(demo_machine(num_nodes=5, policy=policy), seed=seed, num_iterations=10**6)
+    world = World(machine(is_auto_heal=False), seed=seed, num_iterations=10**6)
     world.run(4.0)
     for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
@@ -220,7 +230,7 @@ def test_an_operator_can_always_get_everything_going_again(
     world.run(world.now + 60.0)
     state = world.machine.state
     for node in state.nodes.values():
-        if node.isolated:
+        if node.isolated or node.isolated_gpus:
             world.post(UncordonRequested("r", "op", node.spec.node))
     world.run(world.now + 1.0)
     for kind in ("request", "approve"):
@@ -242,8 +252,7 @@ def test_an_operator_can_always_get_everything_going_again(
 def test_replaying_the_journal_rebuilds_the_state(
     seed: int, steps: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    policy = Policy(uncorroborated_limit_s=2.0)
-    world = World(demo_machine(num_nodes=5, policy=policy), seed=seed, num_iterations=10**6)
+    world = World(machine(is_auto_heal=False, limit_s=2.0), seed=seed, num_iterations=10**6)
     world.run(4.0)
     for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
@@ -251,7 +260,7 @@ def test_replaying_the_journal_rebuilds_the_state(
             decide(world, kind, target)
         else:
             strike(world, kind, target, detail)
-    replayed = demo_machine(num_nodes=5, policy=policy)
+    replayed = machine(is_auto_heal=False, limit_s=2.0)
     for event in world.events:
         replayed.handle(event)
     assert replayed.state == world.machine.state
