@@ -35,6 +35,7 @@ _COMMON: Final = frozenset(
     }
 )  # fmt: skip
 """Words that stand in so many lines that they screen nothing, nor do their beginnings."""
+_COMMON_TEXT: Final = " ".join(sorted(_COMMON))
 _EDGE: Final = "\b"
 """Stands in a literal where the pattern asks for the edge of a word."""
 
@@ -46,6 +47,8 @@ _LETTERS: Final = re.compile(r"[a-z]+")
 _OPEN_CATEGORIES: Final = frozenset({"CATEGORY_SPACE", "CATEGORY_NOT_WORD"})
 _Marked = frozenset[str]
 """Literals in which the edges of words are marked."""
+Tree = Any
+"""A pattern that is parsed; what it is made of is the standard library's own affair."""
 _Argument = Any
 """What an operator of a parsed pattern holds: a number, a list or a tuple, as the parser likes."""
 
@@ -76,11 +79,20 @@ class Literal:
     part: Part
 
 
-def needs_of(pattern: str) -> tuple[frozenset[Literal], ...]:
+def parsed(pattern: str) -> Tree:
+    """Return ``pattern`` as the standard library reads it.
+
+    Raises:
+        re.error: It is no regular expression.
+    """
+    return _PARSER.parse(pattern)
+
+
+def needs_of(tree: Tree) -> tuple[frozenset[Literal], ...]:
     """Return every set of literals of which a match holds at least one, the rarest set first."""
     found = {
         frozenset(Literal(marked.replace(_EDGE, ""), _part(marked)) for marked in candidates)
-        for candidates in _candidates(_PARSER.parse(pattern))
+        for candidates in _candidates(tree)
         if all(_part(marked).worth for marked in candidates)
     }
     return tuple(sorted(found, key=_order))
@@ -88,7 +100,7 @@ def needs_of(pattern: str) -> tuple[frozenset[Literal], ...]:
 
 def literals_of(pattern: str) -> frozenset[str]:
     """Return the texts of the rarest set of literals; empty if nothing can be screened out."""
-    needs = needs_of(pattern)
+    needs = needs_of(parsed(pattern))
     return frozenset(_texts(needs[0])) if needs else frozenset()
 
 
@@ -118,9 +130,7 @@ def _has_edges(marked: str, found: re.Match[str]) -> bool:
 
 
 def _rated(letters: str, is_whole: bool) -> Part:
-    is_common = letters in _COMMON or (
-        not is_whole and any(letters in common for common in _COMMON)
-    )
+    is_common = letters in _COMMON or (not is_whole and letters in _COMMON_TEXT)
     worth = min(1, len(letters) - 1) if is_common else len(letters) - 1 + 2 * is_whole
     return Part(letters, is_whole, worth)
 
@@ -151,10 +161,10 @@ def _candidates(items: Iterable[Any]) -> list[_Marked]:
 def _flat(items: Iterable[Any]) -> Iterator[tuple[str, _Argument]]:
     """Yield items by name, those of groups in their place: a group is only a part of a sequence."""
     for operator, argument in items:
-        if str(operator) == "SUBPATTERN":
+        if operator.name == "SUBPATTERN":
             yield from _flat(argument[3])
         else:
-            yield str(operator), argument
+            yield operator.name, argument
 
 
 def _beginning(items: Iterable[Any]) -> str:
