@@ -6,6 +6,7 @@ lines that hold what they need, and what makes a line harmless only on lines tha
 a long log, lines of a shape that has said the same many times are mostly taken to say it again.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -13,7 +14,7 @@ from profiles.faults.catalogue import Catalogue
 from profiles.faults.entry import Entry, Precedence
 from profiles.faults.lines import Moment, body_of, moment_of, without_colours
 from profiles.faults.rules import Rule
-from profiles.faults.screen import lowered
+from profiles.faults.screen import texts_and_words
 from profiles.faults.series import TrainingSeries
 from profiles.faults.shapes import IDLE, NUMBERS, Shape, ShapeBook
 from profiles.faults.sign import Sign
@@ -21,6 +22,7 @@ from profiles.faults.sign import Sign
 _PIECE_BYTES: Final = 8192
 _PIECE_OVERLAP: Final = 512
 _MAX_TEXT: Final = 400
+_DIGIT: Final = re.compile(r"\d")
 
 _MIN_NUMBERS: Final = 512
 """Progress lines that are read one and all before samples will do: they give the levels."""
@@ -124,14 +126,17 @@ class Matcher:
 
     def _speaking(self, shape: Shape, number: int, text: str, line: bytes) -> list[Sign]:
         body = body_of(text) if shape.needs_body else ""
-        found = [sign for rule in shape.rules if (sign := _match(rule, number, text, body))]
+        has_digits = _DIGIT.search(text) is not None
+        found = [
+            sign for rule in shape.rules if (sign := _match(rule, number, text, body, has_digits))
+        ]
         if shape.has_xid and (entry := self._catalogue.xids.read(text)):
             found.append(_sign(entry, number, text))
         if not any(sign.entry.names_fault for sign in found):
             return found
         self._watchful_until = number + _WATCHFUL_LINES
         if shape.vetoes is None:
-            shape.vetoes = _possible(self._catalogue.vetoes, lowered(line))
+            shape.vetoes = _possible(self._catalogue.vetoes, texts_and_words(line))
         body = body or body_of(text)
         return _settle(found, [veto.entry for veto in shape.vetoes if veto.search(text, body)])
 
@@ -156,8 +161,8 @@ def _possible(rules: Iterable[Rule], text: str) -> tuple[Rule, ...]:
     )
 
 
-def _match(rule: Rule, number: int, text: str, body: str) -> Sign | None:
-    found = rule.search(text, body)
+def _match(rule: Rule, number: int, text: str, body: str, has_digits: bool) -> Sign | None:
+    found = rule.search(text, body, has_digits=has_digits)
     if found is None:
         return None
     groups = found.groupdict()

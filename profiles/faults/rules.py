@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiles.faults.entry import Entry
-from profiles.faults.literals import Literal, needs_of, parsed
+from profiles.faults.literals import Literal, needs_digit, needs_of, parsed
 
 _ANY_DIGITS: Final = re.compile(r"\{\d+(?:,\d*)?\}|\\d|\[0-9[a-fA-F-]*\]|(?<!\\)[A-Za-z_]\d")
 """What a pattern says about numbers without asking for certain ones; names with a digit too."""
@@ -18,10 +18,12 @@ class Pattern:
 
     Attributes:
         literals: The rarest of which every match holds one; empty if there are none.
-        needs: Sets of lower-case texts, of each of which every match holds one; the rarest first.
+        needs: Sets of lower-case texts, of each of which every match holds one; the rarest first. A space stands
+            where a word begins or ends.
         is_anchored: Whether it is matched behind the prefixes of the line.
         has_certain_digits: Whether it asks for certain digits, so that lines which differ in their numbers
             alone may differ in what it finds.
+        needs_digit: Whether every match holds a digit.
     """
 
     __slots__ = (
@@ -32,6 +34,7 @@ class Pattern:
         "is_anchored",
         "literals",
         "needs",
+        "needs_digit",
     )
 
     def __init__(self, source: str, flags: int, *, is_screened: bool = True) -> None:
@@ -48,9 +51,12 @@ class Pattern:
         tree = parsed(source)
         needs = needs_of(tree) if is_screened else ()
         self.literals: frozenset[Literal] = needs[0] if needs else frozenset()
-        self.needs = tuple(frozenset(literal.text for literal in literals) for literals in needs)
+        self.needs = tuple(
+            frozenset(literal.sought for literal in literals) for literals in needs
+        )
         self.is_anchored = source.startswith("^")
         self.has_certain_digits = bool(_CERTAIN_DIGITS.search(_ANY_DIGITS.sub("", source)))
+        self.needs_digit = needs_digit(tree)
         self._source = source
         self._flags = flags
         self._compiled: re.Pattern[str] | None = None
@@ -66,7 +72,7 @@ class Pattern:
         return self._compiled
 
     def can_match(self, lowered: str) -> bool:
-        """Whether a line could match which is ``lowered`` without its digits."""
+        """Whether a line could match by its texts and words, as ``texts_and_words`` returns them."""
         for literals in self.needs:
             for literal in literals:
                 if literal in lowered:
@@ -77,7 +83,8 @@ class Pattern:
 
     def search(self, text: str, body: str) -> re.Match[str] | None:
         """Return the match in the line's ``text``, or in its ``body`` if it is anchored."""
-        return (self._compiled or self.expression).search(body if self.is_anchored else text)
+        expression = self._compiled or self.expression
+        return expression.match(body) if self.is_anchored else expression.search(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +95,17 @@ class Rule:
     patterns: tuple[Pattern, ...]
     unless: tuple[Pattern, ...]
 
-    def search(self, text: str, body: str) -> re.Match[str] | None:
+    def search(self, text: str, body: str, *, has_digits: bool = True) -> re.Match[str] | None:
         """Return what speaks for the entry in a line, or None.
 
         Args:
             text: The whole line.
             body: What it says behind its prefixes.
+            has_digits: Whether there is a digit in it.
         """
         for pattern in self.patterns:
+            if pattern.needs_digit and not has_digits:
+                continue
             if found := pattern.search(text, body):
                 return None if any(unless.search(text, body) for unless in self.unless) else found
         return None

@@ -27,6 +27,8 @@ _MAX_HEX: Final = 4
 _BEGINNING: Final = 3
 _MAX_WORD: Final = 64
 _MAX_WORDS: Final = 16_384
+_MAX_TOGETHER: Final = 8
+"""How many words are remembered together: more of them do not come together again."""
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
@@ -93,7 +95,7 @@ class Screen:
         """Return the rules worth trying on ``line``, which may hold these ``texts``."""
         if texts <= self._silent and not self._always:
             return ()
-        text = lowered(line)
+        text = texts_and_words(line)
         chosen: dict[int, set[Pattern]] = {}
         for number, pattern in self._always:
             chosen.setdefault(number, set()).add(pattern)
@@ -116,6 +118,8 @@ class Screen:
         speaking = [(word, texts) for word in words if (texts := self._texts_of(word))]
         if not speaking:
             return _NOTHING
+        if len(speaking) > _MAX_TOGETHER:
+            return _NOTHING.union(*(texts for _, texts in speaking))
         key = frozenset(word for word, _ in speaking)
         found = self._texts_by_words.get(key)
         if found is None:
@@ -161,3 +165,9 @@ class Screen:
 def lowered(line: bytes) -> str:
     """Return ``line`` in lower case and without its numbers."""
     return line.translate(_LOWER, _NO_TEXT).decode("ascii")
+
+
+def texts_and_words(line: bytes) -> str:
+    """Return ``line`` in lower case and without its numbers, and once more with a space for all but letters."""
+    words = line.translate(_LETTERS, _DIGITS).decode("ascii")
+    return f"{lowered(line)}\n {words} "
