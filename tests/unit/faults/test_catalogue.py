@@ -6,8 +6,8 @@ import pytest
 
 from profiles.faults.catalogue import CatalogueError, default_catalogue, load_catalogue
 from profiles.faults.entry import Precedence
-from profiles.faults.literals import Literal, literals_of, needs_of
-from profiles.faults.rules import compile_rule
+from profiles.faults.literals import Literal, literals_of, needs_of, parsed
+from profiles.faults.rules import rule_of
 from profiles.faults.screen import Screen
 from profiles.faults.status import Severity, Status
 
@@ -84,7 +84,7 @@ def test_a_mistake_is_one_line_that_names_file_and_place(
 def test_the_rarest_word_of_a_literal_is_whole_where_the_pattern_says_so(
     pattern: str, letters: str, is_whole: bool
 ) -> None:
-    [literal] = needs_of(pattern)[0]
+    [literal] = needs_of(parsed(pattern))[0]
     assert (literal.part.letters, literal.part.is_whole) == (letters, is_whole)
 
 
@@ -113,8 +113,10 @@ def test_every_pattern_that_is_not_a_veto_has_a_literal_that_screens() -> None:
         for entry in default_catalogue().entries.values()
         if not entry.is_veto
         for pattern in entry.patterns
-        if not all(_screens(literal) for literals in needs_of(pattern)[:1] for literal in literals)
-        or not needs_of(pattern)
+        if not all(
+            _screens(literal) for literals in needs_of(parsed(pattern))[:1] for literal in literals
+        )
+        or not needs_of(parsed(pattern))
     ]
     assert weak == []
 
@@ -125,7 +127,7 @@ def _screens(literal: Literal) -> bool:
 
 def test_the_screen_lets_through_what_a_plain_search_finds() -> None:
     texts = (Path(__file__).with_name("specimens.jsonl")).read_text().replace("\\n", "\n")
-    rules = [compile_rule(entry) for entry in default_catalogue().entries.values()]
+    rules = [rule_of(entry) for entry in default_catalogue().entries.values()]
     screen = Screen(rules)
     for line in texts.splitlines()[::7]:
         passed = {rule.entry.id for rule in screen.rules_for(line.encode())}
