@@ -53,9 +53,10 @@ format: $(VENV)/.dev ## Format the code
 measure: $(VENV)/.dev ## Measure agent, start-up and recovery of the demo; prints JSON
 	@$(BIN)/python benchmarks/demo.py $(ARGS)
 
-overhead: $(VENV)/.dev ## What faults and their absence cost; two hours (ARGS=--write-docs)
+overhead: $(VENV)/.dev ## What faults and their absence cost; three hours (ARGS=--write-docs)
 	@$(BIN)/python benchmarks/kill_to_commit.py $(ARGS)
 	@$(BIN)/python benchmarks/iterations.py $(ARGS)
+	@$(BIN)/python benchmarks/agent_cost.py $(ARGS)
 	@$(BIN)/python benchmarks/memory.py $(ARGS)
 	@$(BIN)/python benchmarks/checkpoints.py $(ARGS)
 

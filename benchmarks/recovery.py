@@ -24,14 +24,14 @@ from types import FrameType
 
 from pages import write_section
 from peers.campaign import Bounds, Progress, run_campaign
-from peers.contenders import Alternative, Contender, Context, Unicron
+from peers.contenders import Alternative, Contender, Context
 from peers.environment import prepare, versions
 from peers.plan import Workload
 from peers.processes import adopt_orphans
 from peers.report import tables
 from peers.results import Results, ResultsError, open_results
-from peers.run import Limits
-from peers.scenarios import Scenario, scenarios
+from peers.scenarios import SCENARIOS, Scenario, scenarios
+from peers.unicron import Unicron
 from peers.variants import ROOT, VARIANTS, environment
 
 _OUTPUT = ROOT / "docs" / "benchmarks" / "recovery.json"
@@ -60,8 +60,7 @@ def main() -> int:
     chosen = [c for c in contenders if _is_chosen(c.name, arguments.only)]
     results.settings.update({contender.name: contender.what for contender in contenders})
     progress = Progress()
-    limits = Limits(recovery_s=arguments.recovery_limit)
-    context = Context(programs, workload, limits, progress.show)
+    context = Context(programs, workload, progress.show)
     adopt_orphans()
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
@@ -89,6 +88,28 @@ def _parse(names: Sequence[str]) -> argparse.Namespace:
         description=__doc__.partition("\n")[0] if __doc__ else None,
         epilog=f"contenders: {', '.join(names)}",
     )
+    _add_campaign_arguments(parser)
+    _add_place_arguments(parser)
+    workload = parser.add_argument_group("training")
+    for field in dataclasses.fields(Workload):
+        workload.add_argument(
+            f"--{field.name.removeprefix('num_').replace('_', '-')}",
+            dest=field.name,
+            type=type(field.default),
+            default=field.default,
+            metavar="N",
+            help=f"(default {field.default})",
+        )
+    arguments = parser.parse_args()
+    if mistake := _mistake(arguments, names):
+        parser.error(mistake)
+    if arguments.quick:
+        arguments.runs = 1
+    return arguments
+
+
+def _add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options that say what is run."""
     parser.add_argument("--runs", type=int, default=10, metavar="N", help="of each (default 10)")
     parser.add_argument(
         "--minutes",
@@ -106,16 +127,19 @@ def _parse(names: Sequence[str]) -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="NAME",
-        help="of none, kill-1, kill-3, exception-1, exception-3 (default: all)",
+        help=f"of {', '.join(SCENARIOS)} (default: all)",
     )
     parser.add_argument("--rank", type=int, default=2, help="the rank that breaks (default 2)")
     parser.add_argument(
         "--recovery-limit",
         type=float,
-        default=60.0,
         metavar="SECONDS",
-        help="not recovered after this (default 60)",
+        help="not recovered after this (default 60; 120 for a hang and a node)",
     )
+
+
+def _add_place_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options that say where things are."""
     parser.add_argument(
         "--output", type=Path, default=_OUTPUT, metavar="FILE", help="results, JSON"
     )
@@ -128,35 +152,29 @@ def _parse(names: Sequence[str]) -> argparse.Namespace:
         metavar="DIR",
         help="virtual environment of the alternatives",
     )
-    workload = parser.add_argument_group("training")
-    for field in dataclasses.fields(Workload):
-        workload.add_argument(
-            f"--{field.name.removeprefix('num_').replace('_', '-')}",
-            dest=field.name,
-            type=type(field.default),
-            default=field.default,
-            metavar="N",
-            help=f"(default {field.default})",
-        )
-    arguments = parser.parse_args()
+
+
+def _mistake(arguments: argparse.Namespace, names: Sequence[str]) -> str | None:
+    """Return what is wrong with the options, or None."""
     for name in arguments.only:
         if not any(_is_chosen(known, [name]) for known in names):
-            parser.error(f"--only {name}: there are {', '.join(names)}")
+            return f"--only {name}: there are {', '.join(names)}"
+    for name in arguments.scenario:
+        if name not in SCENARIOS:
+            return f"--scenario {name}: there are {', '.join(SCENARIOS)}"
     if arguments.num_micro_batches % arguments.num_ranks:
-        parser.error(
+        return (
             f"--micro-batches {arguments.num_micro_batches}: must be a multiple of"
             f" --ranks {arguments.num_ranks}"
         )
     if not 0 < arguments.rank < arguments.num_ranks:
-        parser.error(
+        return (
             f"--rank {arguments.rank}: must be 1 to {arguments.num_ranks - 1} (rank 0 writes the"
             " checkpoints, and in-process restart can't do without it)"
         )
     if arguments.runs < 1:
-        parser.error(f"--runs {arguments.runs}: must be at least 1")
-    if arguments.quick:
-        arguments.runs = 1
-    return arguments
+        return f"--runs {arguments.runs}: must be at least 1"
+    return None
 
 
 def _workload(arguments: argparse.Namespace) -> Workload:
@@ -164,14 +182,15 @@ def _workload(arguments: argparse.Namespace) -> Workload:
 
 
 def _choose_scenarios(arguments: argparse.Namespace, workload: Workload) -> list[Scenario]:
-    known = scenarios(workload, arguments.rank)
-    wanted = arguments.scenario or [
-        each.name for each in known if not arguments.quick or len(each.faults) <= 1
+    chosen = [
+        each
+        for each in scenarios(workload, arguments.rank)
+        if each.name in (arguments.scenario or SCENARIOS)
+        and (arguments.scenario or not arguments.quick or len(each.faults) <= 1)
     ]
-    for name in wanted:
-        if name not in {each.name for each in known}:
-            raise ValueError(f"--scenario {name}: there are {', '.join(s.name for s in known)}")
-    return [each for each in known if each.name in wanted]
+    if arguments.recovery_limit is None:
+        return chosen
+    return [dataclasses.replace(s, recovery_limit_s=arguments.recovery_limit) for s in chosen]
 
 
 def _is_chosen(name: str, wanted: Sequence[str]) -> bool:

@@ -55,6 +55,16 @@ class PlainMegatron:
         """Mean loss of the global batch by iteration; on ranks that compute one."""
         return [float(loss) for loss in self._losses]
 
+    @property
+    def iteration(self) -> int:
+        """The newest iteration."""
+        return self._iteration
+
+    @property
+    def newest_loss(self) -> float | None:
+        """The loss of the newest iteration; None on ranks that compute none."""
+        return float(self._losses[-1]) if self._losses else None
+
     def run_block(self, num_iterations: int) -> list[float]:
         """Train ``num_iterations`` more and return how long each took, seconds."""
         stamps = [time.perf_counter()]

@@ -75,7 +75,7 @@ class _BlockControl:
         return self._link.take_fault()
 
     def report(self, observation: AnyObservation) -> None:
-        if isinstance(observation, IterationCommitted):
+        if isinstance(observation, IterationCommitted) and observation.loss is not None:
             self.losses.append(observation.loss)
         self._link.report(observation)
 

@@ -60,6 +60,21 @@ def run_ranks(layout: Layout, seed: int, run: Callable[[Seat], Any]) -> list[Any
         ]
 
 
+def take_seat(layout: Layout, global_rank: int, seed: int, store_path: Path) -> Seat:
+    """Make this process a rank, with one thread on a core of its own; all ranks must call it."""
+    cores = sorted(os.sched_getaffinity(0))
+    # Before any thread is made: those of gloo and of the link to the agent share the core.
+    os.sched_setaffinity(0, {cores[global_rank % len(cores)]})
+    torch.set_num_threads(1)
+    logging.basicConfig(level=logging.WARNING)
+    warnings.simplefilter("ignore")
+    place = Place(global_rank, layout, prepare_device("gloo", 0, seed))
+    store = distributed.__dict__["FileStore"](str(store_path), layout.num_workers)
+    groups = Groups(store, place, "gloo")
+    groups.form()
+    return Seat(place, groups, store)
+
+
 def agree(number: float, place: Place) -> float:
     """Return rank 0's number on all ranks."""
     return place.sum_over_all([number if place.global_rank == 0 else 0.0])[0]
@@ -74,18 +89,7 @@ def _fork(
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        cores = sorted(os.sched_getaffinity(0))
-        # Before any thread is made: those of gloo and of the link to the agent share the core.
-        os.sched_setaffinity(0, {cores[global_rank % len(cores)]})
-        torch.set_num_threads(1)
-        logging.basicConfig(level=logging.WARNING)
-        warnings.simplefilter("ignore")
-        device = prepare_device("gloo", 0, seed)
-        place = Place(global_rank, layout, device)
-        store = distributed.__dict__["FileStore"](str(directory / "store"), layout.num_workers)
-        groups = Groups(store, place, "gloo")
-        groups.form()
-        found = run(Seat(place, groups, store))
+        found = run(take_seat(layout, global_rank, seed, directory / "store"))
         (directory / f"{global_rank}.json").write_text(json.dumps(found))
         code = 0
     except BaseException:  # noqa: BLE001 - whatever it is, the child must not run its parent's code

@@ -29,8 +29,14 @@ class Ratio:
     @property
     def percent(self) -> str:
         """How much more the measured way takes, with the interval."""
-        value, low, high = (100 * (number - 1) for number in (self.value, self.low, self.high))
-        return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"
+        return self.percent_to(1)
+
+    def percent_to(self, digits: int) -> str:
+        """The same with so many digits behind the point."""
+        value, low, high = (
+            f"{100 * (number - 1):+.{digits}f}" for number in (self.value, self.low, self.high)
+        )
+        return f"{value} % ({low} to {high})"
 
 
 def ratio_of_pairs(rounds: Sequence[Sequence[Pair]]) -> Ratio:

@@ -111,7 +111,7 @@ def run_campaign(
         run_began_at = now_s()
         directory = Path(tempfile.mkdtemp(prefix="recovery-"))
         try:
-            outcome = contender.run(scenario.faults, directory, context)
+            outcome = contender.run(scenario, directory, context)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         run = results.add(contender.name, scenario.name, number, outcome, now_s() - run_began_at)

@@ -39,6 +39,7 @@ class Figures:
         num_saved_micro_batches: Micro-batches of broken iterations that were kept; None where the
             run does not tell.
         state_sources: Where the state of a replaced rank came from, by fault, where the run tells.
+        num_ranks_at_end: Ranks that trained the last iteration; None where the run does not tell.
         losses: Of every iteration, as committed last.
     """
 
@@ -50,6 +51,7 @@ class Figures:
     num_missing_micro_batches: int = 0
     num_saved_micro_batches: int | None = None
     state_sources: list[str] = field(default_factory=list)
+    num_ranks_at_end: int | None = None
     recoveries: list[Recovery] = field(default_factory=list)
     losses: dict[int, float] = field(default_factory=dict)
 
@@ -109,6 +111,7 @@ def measure(records: Sequence[Record], began_at: float, num_micro_batches: int) 
             commits.setdefault((attempt, record.iteration), record)
     ordered = sorted(commits.values(), key=lambda record: record.at)
     intervals = [b.at - a.at for a, b in itertools.pairwise(ordered)]
+    ranks_at_end = {r.global_rank for r in records if r.kind == "computed" and r.iteration == last}
     computed = Counter((r.iteration, r.index) for r in records if r.kind == "computed")
     return Figures(
         total_s=ordered[-1].at - began_at,
@@ -119,6 +122,7 @@ def measure(records: Sequence[Record], began_at: float, num_micro_batches: int) 
         num_missing_micro_batches=sum(
             num_micro_batches - record.num_contributed for record in ordered
         ),
+        num_ranks_at_end=len(ranks_at_end) or None,
         recoveries=recoveries(records),
         losses={record.iteration: record.loss for record in ordered},
     )

@@ -5,9 +5,18 @@ import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-FaultKind = Literal["kill", "exception"]
+FaultKind = Literal["kill", "exception", "hang", "lost-node", "killed-node"]
+
+NODE_KINDS: Final[frozenset[FaultKind]] = frozenset({"lost-node", "killed-node"})
+"""Faults of a whole node, where the others are faults of one rank."""
+
+SILENT_KINDS: Final[frozenset[FaultKind]] = frozenset({"hang", "lost-node"})
+"""Faults that no exit code, exception or closed connection tells of."""
+
+NUM_NODES: Final = 2
+"""Nodes of a run in which one is lost. In all other runs the alternatives have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +42,23 @@ class Workload:
     seq_length: int = 256
     vocab_size: int = 256
 
+    @property
+    def num_ranks_per_node(self) -> int:
+        """Ranks of each of the nodes, where there are several; the last one may have fewer."""
+        return -(-self.num_ranks // NUM_NODES)
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A rank breaks in the middle of a micro-batch: after its forward pass, before its backward one.
+    """A rank, or its node, breaks in the middle of a micro-batch: after its forward pass, before its backward one.
 
     Attributes:
         iteration: The iteration that is not finished.
         global_rank: The rank.
         num_done: Micro-batches of the iteration that the rank has finished before.
-        kind: SIGKILL, or an exception.
+        kind: SIGKILL, an exception, a hang (SIGSTOP); or what takes all processes of the rank's
+            node at once: SIGSTOP, which closes no connection (``lost-node``), or SIGKILL, which
+            closes all of them (``killed-node``).
     """
 
     iteration: int
@@ -59,6 +75,16 @@ class Plan:
     faults: tuple[Fault, ...]
     directory: str
     settings: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def loses_a_node(self) -> bool:
+        """Whether a fault takes a whole node, so that there must be several."""
+        return any(fault.kind in NODE_KINDS for fault in self.faults)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a fault must be found by a timeout."""
+        return any(fault.kind in SILENT_KINDS for fault in self.faults)
 
     @property
     def journal(self) -> Path:

@@ -14,8 +14,14 @@ from matplotlib import pyplot as plt, ticker
 
 from peers.results import read_results
 
-_COLOURS = {"kill": "#b2182b", "exception": "#2166ac"}
-_MARKERS = {"kill": "o", "exception": "s"}
+_STYLES = {
+    "kill": ("#b2182b", "o"),
+    "exception": ("#2166ac", "s"),
+    "hang": ("#762a83", "D"),
+    "lost-node": ("#1b7837", "^"),
+    "killed-node": ("#bf812d", "v"),
+}
+"""By kind of fault: colour and marker."""
 
 
 def main() -> None:
@@ -25,20 +31,23 @@ def main() -> None:
     mpl.rcParams["svg.hashsalt"] = "recovery"  # equal results give an equal file
     mpl.rcParams["svg.fonttype"] = "none"
     figure, axes = plt.subplots(figsize=(8, 0.5 * len(names) + 1.3), layout="constrained")
-    for offset, kind in ((-0.15, "kill"), (0.15, "exception")):
+    for number, (kind, (colour, marker)) in enumerate(_STYLES.items()):
+        offset = 0.15 * (number - (len(_STYLES) - 1) / 2)
         points = [
             (recovery["next_commit_s"], names.index(run["contender"]) + offset)
             for run in results.runs
-            if run["figures"] and run["scenario"].startswith(kind)
+            if run["figures"] and run["scenario"].rpartition("-")[0] == kind
             for recovery in run["figures"]["recoveries"]
         ]
+        if not points:
+            continue
         axes.scatter(
             [x for x, _ in points],
             [y for _, y in points],
             s=22,
             alpha=0.6,
-            color=_COLOURS[kind],
-            marker=_MARKERS[kind],
+            color=colour,
+            marker=marker,
             linewidths=0,
             label=kind,
         )

@@ -65,12 +65,19 @@ class Herd:
         return True
 
     def end(self) -> None:
-        """Ask the leaders to end, kill what is left of them and of all they started."""
+        """Ask the leaders to end, kill what is left of them and of all they started.
+
+        What is stopped is killed first: it can't answer, and a launcher would wait for it.
+        """
+        for pid in descendants(os.getpid()):
+            if _is_stopped(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         for leader in reversed(self._leaders):
             if leader.poll() is None:
                 leader.terminate()
         self.wait(_GRACE_S)
-        while pids := _descendants(os.getpid()):
+        while pids := descendants(os.getpid()):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -114,11 +121,21 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """Return the ids of all processes below ``pid``, parents before their children."""
     found = []
     for child in _children(pid):
-        found += [child, *_descendants(child)]
+        found += [child, *descendants(child)]
     return found
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        # The name, in brackets, may hold anything; the state follows it.
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state == "T"
 
 
 def _reap_adopted(leaders: set[int]) -> None:

@@ -6,10 +6,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from peers.results import Results
+from peers.scenarios import SCENARIOS
 
 BASELINE: Final = "unicron/default"
 _EQUAL: Final = 1e-5
 """Relative deviation up to which losses count as those of the fault-free run."""
+
+_KINDS: Final = {
+    "kill": ("SIGKILL of a rank", "kill"),
+    "exception": ("Exception in a rank", "exception"),
+    "hang": ("Hang: SIGSTOP of a rank", "hang"),
+    "lost-node": ("Lost node: SIGSTOP of everything on it, no connection is closed", "lost node"),
+    "killed-node": ("Killed node: SIGKILL of everything on it", "killed node"),
+}
+"""By kind of fault: a title, and its name in a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +49,7 @@ def tables(results: Results) -> str:
     parts = [_setting(results)]
     parts += [
         _recovery_table(results, names, scenario)
-        for scenario in ("kill-1", "exception-1", "kill-3", "exception-3")
+        for scenario in sorted(SCENARIOS[1:], key=_num_faults)
         if any(run["scenario"] == scenario for run in results.runs)
     ]
     parts += [_total_table(results, names), _settings_table(results, names)]
@@ -62,18 +72,17 @@ def _setting(results: Results) -> str:
 
 
 def _recovery_table(results: Results, names: Sequence[str], scenario: str) -> str:
-    kind, _, num_faults = scenario.partition("-")
-    what = {"kill": "SIGKILL of a rank", "exception": "Exception in a rank"}[kind]
-    per_run = "one fault" if num_faults == "1" else f"{num_faults} faults, all counted"
+    num_faults = _num_faults(scenario)
+    per_run = "one fault" if num_faults == 1 else f"{num_faults} faults, all counted"
     head = [
-        f"### {what}, {per_run} per run",
+        f"### {_KINDS[_kind(scenario)][0]}, {per_run} per run",
         "",
         (
             "| | fault to next committed iteration, s | x Unicron | fault until the broken iteration is"
             " committed, s | iterations run again | micro-batches recomputed | micro-batches missing"
-            " | losses as without fault | not recovered |"
+            " | losses as without fault | ranks at the end | not recovered |"
         ),
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     rows = [_recovery_row(results, name, scenario) for name in names]
     return "\n".join([*head, *(row for row in rows if row)])
@@ -94,14 +103,17 @@ def _recovery_row(results: Results, name: str, scenario: str) -> str:
         _count(done, lambda f: f["num_recomputed_micro_batches"]),
         _count(done, lambda f: f["num_missing_micro_batches"]),
         f"{sum(equal)} of {len(equal)}" if equal else "-",
+        # Runs of an older benchmark don't tell.
+        _count(done, lambda f: f.get("num_ranks_at_end")),
         f"{sum(not run['figures'] for run in runs)} of {len(runs)}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
 def _total_table(results: Results, names: Sequence[str]) -> str:
-    columns = ("none", "kill-1", "kill-3", "exception-1", "exception-3")
-    titles = ("no fault", "1 kill", "3 kills", "1 exception", "3 exceptions")
+    made = {run["scenario"] for run in results.runs}
+    columns = [name for name in SCENARIOS if name in made]
+    titles = [_column(scenario) for scenario in columns]
     head = [
         f"### From the command to iteration {results.workload.num_iterations}, s",
         "",
@@ -118,6 +130,21 @@ def _total_table(results: Results, names: Sequence[str]) -> str:
         ]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join([*head, *rows])
+
+
+def _kind(scenario: str) -> str:
+    return scenario.rpartition("-")[0]
+
+
+def _num_faults(scenario: str) -> int:
+    return int(scenario.rpartition("-")[2])
+
+
+def _column(scenario: str) -> str:
+    if scenario == "none":
+        return "no fault"
+    number, what = _num_faults(scenario), _KINDS[_kind(scenario)][1]
+    return f"{number} {what}{'s' if number > 1 else ''}"
 
 
 def _settings_table(results: Results, names: Sequence[str]) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 from peers.journal import Record
-from peers.measurement import Figures, next_commit
-from peers.plan import now_s
+from peers.measurement import Figures, measure, next_commit
+from peers.plan import Workload, now_s
 from peers.processes import Herd
+from peers.variants import Command, environment
 
 _LOOK_EVERY_S = 0.05
 
@@ -92,29 +93,64 @@ class Watch:
         return None
 
 
-def follow(
-    watch: Watch,
-    herd: Herd,
-    *,
-    num_servers: int,
-    limits: Limits,
-    show: Callable[[Sequence[Record]], None],
-) -> str | None:
-    """Watch a run to its end; return why it failed, or None."""
-    while True:
-        codes = herd.exit_codes()[num_servers:]
-        watch.look()
-        show(watch.records)
-        if watch.is_complete:
-            # Servers don't end by themselves, and a rank that hangs at its exit has trained.
-            _wait_for_end(herd, num_servers, limits.end_s)
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training from its start to its end.
+
+    Attributes:
+        directory: Where its processes write.
+        show: Told the records again and again.
+    """
+
+    workload: Workload
+    limits: Limits
+    directory: Path
+    show: Callable[[Sequence[Record]], None]
+
+    def make(
+        self,
+        commands: Sequence[Command],
+        source: Source,
+        *,
+        num_servers: int = 0,
+        stdout: Path | None = None,
+    ) -> Outcome:
+        """Start ``commands``, see the training through, end all processes, and measure.
+
+        Args:
+            commands: The first ``num_servers`` of them don't end by themselves.
+            source: Where the records come from.
+            num_servers: As above.
+            stdout: Where standard output goes; by default to the log, with standard error.
+        """
+        log = self.directory / "log.txt"
+        watch = Watch(source, self.workload.num_iterations, self.limits)
+        with Herd(log) as herd:
+            for command in commands:
+                herd.start(command.words, environment(command.environment), stdout)
+            reason = self._follow(watch, herd, num_servers)
+            # Read before the clean-up, which makes ranks say more.
+            last_words = tail(log)
+        if reason is not None:
+            return Outcome(None, reason, int(watch.is_recovering), last_words)
+        return Outcome(measure(watch.records, watch.began_at, self.workload.num_micro_batches))
+
+    def _follow(self, watch: Watch, herd: Herd, num_servers: int) -> str | None:
+        """Watch a run to its end; return why it failed, or None."""
+        while True:
+            codes = herd.exit_codes()[num_servers:]
             watch.look()
-            return None
-        if None not in codes:
-            return f"all processes ended (exit codes {', '.join(map(str, codes))})"
-        if reason := watch.why_hopeless():
-            return reason
-        time.sleep(_LOOK_EVERY_S)
+            self.show(watch.records)
+            if watch.is_complete:
+                # Servers don't end by themselves, and a rank that hangs at its exit has trained.
+                _wait_for_end(herd, num_servers, self.limits.end_s)
+                watch.look()
+                return None
+            if None not in codes:
+                return f"all processes ended (exit codes {', '.join(map(str, codes))})"
+            if reason := watch.why_hopeless():
+                return reason
+            time.sleep(_LOOK_EVERY_S)
 
 
 def _wait_for_end(herd: Herd, num_servers: int, limit_s: float) -> None:

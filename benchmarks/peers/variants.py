@@ -6,12 +6,14 @@ says nothing about recovery.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Final
 
-from peers.plan import FaultKind, Plan
+from peers.nodes import on_node
+from peers.plan import NUM_NODES, Plan
 from peers.processes import free_ports
 
 ROOT: Final = Path(__file__).absolute().parents[2]
@@ -38,7 +40,7 @@ class Variant:
         commands: Returns the processes of a run, given the directory of programs and the plan's
             file. They are started in this order; the run is over when all but the first
             ``num_servers`` have ended.
-        unsupported: Kinds of faults that can't be tried, with the reason.
+        silent_settings: Added to ``settings`` where a fault must be found by a timeout.
     """
 
     peer: str
@@ -47,12 +49,16 @@ class Variant:
     settings: Mapping[str, float]
     commands: Callable[[Path, Plan], Sequence[Command]]
     num_servers: int = 0
-    unsupported: Mapping[FaultKind, str] = field(default_factory=dict)
+    silent_settings: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Name on the command line and in the results."""
         return f"{self.peer}/{self.setting}"
+
+    def settings_for(self, *, is_silent: bool) -> dict[str, float]:
+        """Return what the training reads in a run with such faults."""
+        return {**self.settings, **(self.silent_settings if is_silent else {})}
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -73,32 +79,60 @@ def _plan_file(plan: Plan) -> str:
 
 
 def _elastic(
-    program: str, options: Sequence[str], environment: Mapping[str, str] | None = None
+    program: str,
+    options: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    rendezvous: Sequence[str] = (),
 ) -> Callable[[Path, Plan], Sequence[Command]]:
+    """Return what starts a launcher, or one per node where a node is to be lost.
+
+    ``rendezvous`` is its configuration where there are several nodes. One of them is enough to go on, and
+    the first one has the rendezvous store.
+    """
+
     def commands(programs: Path, plan: Plan) -> Sequence[Command]:
-        words = [
-            str(programs / program),
-            "--nnodes=1",
-            f"--nproc-per-node={plan.workload.num_ranks}",
+        endpoint = f"--rdzv-endpoint=127.0.0.1:{free_ports(1)}"
+        head = [str(programs / program)]
+        common = [
             f"--max-restarts={_MAX_RESTARTS}",
             "--rdzv-backend=c10d",
-            f"--rdzv-endpoint=127.0.0.1:{free_ports(1)}",
+            endpoint,
             "--local-addr=127.0.0.1",
             *options,
-            "-m",
-            "peers.training.restarted",
-            _plan_file(plan),
         ]
-        return [Command(words, environment or {})]
+        tail = ["-m", "peers.training.restarted", _plan_file(plan)]
+        num_ranks = plan.workload.num_ranks
+        if not plan.loses_a_node:
+            size = ["--nnodes=1", f"--nproc-per-node={num_ranks}"]
+            return [Command([*head, *size, *common, *tail], environment or {})]
+        launchers = []
+        for node, ranks in _by_node(plan):
+            size = [f"--nnodes=1:{NUM_NODES}", f"--nproc-per-node={len(ranks)}"]
+            conf = ",".join([f"is_host={str(node == 0).lower()}", *rendezvous])
+            words = [*head, *size, *common, "--rdzv-id=recovery", f"--rdzv-conf={conf}", *tail]
+            launchers.append(
+                Command(words, {**(environment or {}), **on_node(plan.directory, node)})
+            )
+        return launchers
 
     return commands
 
 
+def _by_node(plan: Plan) -> Iterator[tuple[int, range]]:
+    """Return the nodes of the run with their ranks; without a node to lose there is one."""
+    workload = plan.workload
+    size = workload.num_ranks_per_node if plan.loses_a_node else workload.num_ranks
+    for node, first in zip(count(), range(0, workload.num_ranks, size)):
+        yield node, range(first, min(first + size, workload.num_ranks))
+
+
 def _wrapped(programs: Path, plan: Plan) -> Sequence[Command]:
     # Its documentation: not under torchrun, which ends all ranks when one dies.
-    num_reserve = sum(fault.kind == "kill" for fault in plan.faults)
+    num_reserve = sum(fault.kind in {"kill", "hang"} for fault in plan.faults)
     world_size = plan.workload.num_ranks + num_reserve
     port = free_ports(3)
+    node_of = {rank: node for node, ranks in _by_node(plan) for rank in ranks}
     return [
         Command(
             [str(programs / "python"), "-m", "peers.training.wrapped", _plan_file(plan)],
@@ -108,6 +142,7 @@ def _wrapped(programs: Path, plan: Plan) -> Sequence[Command]:
                 "WORLD_SIZE": str(world_size),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
+                **on_node(plan.directory, node_of.get(rank, 0)),
             },
         )
         for rank in range(world_size)
@@ -136,9 +171,11 @@ def _managed(lighthouse: Sequence[str]) -> Callable[[Path, Plan], Sequence[Comma
                     "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}",
                     "REPLICA_GROUP_ID": str(group),
                     "NUM_REPLICA_GROUPS": str(num_groups),
+                    **on_node(plan.directory, node),
                 },
             )
-            for group in range(num_groups)
+            for node, ranks in _by_node(plan)
+            for group in ranks
         ]
         return [Command([*bind, *lighthouse]), *groups]
 
@@ -150,6 +187,14 @@ _QUICK_LAUNCHER: Final = "--monitor-interval=0.02"
 # Ranks share the launcher's store, and torch 2.13 makes none for a restart: a rank that comes early
 # reads the addresses of the ranks before the restart and can't connect (pytorch#135712).
 _OWN_STORE: Final = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+# Nodes that leave are noticed after 3 s, and nobody waits longer than 2 s for one that is missing.
+_QUICK_RENDEZVOUS: Final = (
+    "last_call_timeout=2",
+    "keep_alive_interval=1",
+    "keep_alive_max_attempt=3",
+)
+_QUICK_RENDEZVOUS_TEXT: Final = f"for nodes `--rdzv-conf={','.join(_QUICK_RENDEZVOUS)}`"
 
 VARIANTS: Final[Sequence[Variant]] = (
     Variant(
@@ -164,9 +209,11 @@ VARIANTS: Final[Sequence[Variant]] = (
         "torchrun",
         "tuned",
         "`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`, `--monitor-interval=0.02`; ranks start without"
-        " torch's compiler",
+        f" torch's compiler; for a hang or a lost node a collective timeout of 5 s;"
+        f" {_QUICK_RENDEZVOUS_TEXT}",
         {"lean_imports": 1},
-        _elastic("torchrun", [_QUICK_LAUNCHER], _OWN_STORE),
+        _elastic("torchrun", [_QUICK_LAUNCHER], _OWN_STORE, rendezvous=_QUICK_RENDEZVOUS),
+        silent_settings={"collective_timeout": 5},
     ),
     Variant(
         "ft_launcher",
@@ -179,7 +226,7 @@ VARIANTS: Final[Sequence[Variant]] = (
         "ft_launcher",
         "tuned",
         "heartbeat timeouts 30 and 5 s, `--ft-workload-check-interval=1`,"
-        " `--monitor-interval=0.02`; ranks start without torch's compiler",
+        f" `--monitor-interval=0.02`; ranks start without torch's compiler; {_QUICK_RENDEZVOUS_TEXT}",
         {"heartbeats": 1, "lean_imports": 1},
         _elastic(
             "ft_launcher",
@@ -189,13 +236,14 @@ VARIANTS: Final[Sequence[Variant]] = (
                 "--ft-workload-check-interval=1",
                 _QUICK_LAUNCHER,
             ],
+            rendezvous=_QUICK_RENDEZVOUS,
         ),
     ),
     Variant(
         "inprocess",
         "default",
         "`inprocess.Wrapper` with its defaults, gloo timeout 10 s as in its example, one reserve"
-        " rank per kill",
+        " rank per kill or hang",
         {"gloo_timeout": 10},
         _wrapped,
     ),
@@ -203,7 +251,8 @@ VARIANTS: Final[Sequence[Variant]] = (
         "inprocess",
         "tuned",
         "intervals of 0.1 s, no wait for concurrent faults, heartbeat timeout 5 s, gloo timeout"
-        " 2 s, one reserve rank per kill",
+        " 2 s, one reserve rank per kill or hang; for a hang or a lost node `soft_timeout` 5 s,"
+        " `hard_timeout` 8 s, `termination_grace_time` 0.5 s",
         {
             "gloo_timeout": 2,
             "monitor_thread_interval": 0.1,
@@ -215,6 +264,7 @@ VARIANTS: Final[Sequence[Variant]] = (
             "lean_imports": 1,
         },
         _wrapped,
+        silent_settings={"soft_timeout": 5, "hard_timeout": 8, "termination_grace_time": 0.5},
     ),
     Variant(
         "torchft",

@@ -6,6 +6,7 @@ from controller.api import wire
 from controller.core.events import (
     DrillRequested,
     EventBody,
+    LossDecided,
     PlanApproved,
     PlanRejected,
     PlanRequested,
@@ -19,6 +20,7 @@ def event_of(
     | wire.RejectPlan
     | wire.RequestPlan
     | wire.UncordonNode
+    | wire.DecideLoss
     | wire.RunDrill,
 ) -> EventBody:
     """Return the event that ``command`` asks for."""
@@ -33,7 +35,15 @@ def event_of(
             return PlanRequested(command.request_id, command.actor)
         case wire.UncordonNode():
             return UncordonRequested(
-                command.request_id, command.actor, NodeId(command.node), command.is_forced
+                command.request_id,
+                command.actor,
+                NodeId(command.node),
+                command.is_forced,
+                command.gpu,
+            )
+        case wire.DecideLoss():
+            return LossDecided(
+                command.request_id, command.actor, NodeId(command.node), command.is_lost
             )
         case wire.RunDrill():
             return DrillRequested(

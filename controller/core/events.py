@@ -58,11 +58,16 @@ class ContactLost:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReceived:
-    """The agent's regular sign of life, with every rank that lives on its node."""
+    """The agent's regular sign of life, with every rank that lives on its node.
+
+    Wall clocks in seconds since the epoch: the node's when it was sent, the controller's when it came.
+    """
 
     node: NodeId
     rss_bytes: int
     ranks: tuple[RankStatus, ...]
+    sent_wall_s: float | None = None
+    received_wall_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +162,26 @@ class PlanRequested:
 
 @dataclass(frozen=True, slots=True)
 class UncordonRequested:
-    """An operator wants an isolated node back in service; forced, even if its checks do not pass."""
+    """An operator wants an isolated node back in service; forced, even if its checks do not pass.
+
+    With ``gpu`` only that one of it; without, the node and every single GPU of it.
+    """
 
     request_id: str
     actor: str
     node: NodeId
     is_forced: bool = False
+    gpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LossDecided:
+    """An operator says whether a node out of contact is lost, or is to be waited for."""
+
+    request_id: str
+    actor: str
+    node: NodeId
+    is_lost: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +211,7 @@ EventBody = (
     | PlanRejected
     | PlanRequested
     | UncordonRequested
+    | LossDecided
     | DrillRequested
 )
 

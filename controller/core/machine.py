@@ -10,6 +10,7 @@ from typing import assert_never
 
 from controller.core.commands import NOT_IN_PROCESS, take_life
 from controller.core.cures import settle, take_hangs
+from controller.core.edges import take_late_start, take_look_due
 from controller.core.events import (
     CommandFailed,
     ContactLost,
@@ -18,6 +19,7 @@ from controller.core.events import (
     Event,
     HaltCarriedOut,
     HeartbeatReceived,
+    LossDecided,
     NodeAttached,
     Observed,
     PeerProbed,
@@ -60,6 +62,7 @@ from controller.core.timers import (
     InspectionOverdue,
     IterationOverdue,
     JudgeNode,
+    LookDue,
     PrepareOverdue,
     SettleIncident,
     StartOverdue,
@@ -169,6 +172,7 @@ class Machine:
                 | PlanRejected()
                 | PlanRequested()
                 | UncordonRequested()
+                | LossDecided()
                 | DrillRequested()
             ):
                 take_request(turn, body)
@@ -218,7 +222,9 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
     """A timer of the task's present generation has run out."""
     match timer:
         case StartOverdue():
-            _take_late_start(turn, task)
+            take_late_start(turn, task)
+        case LookDue():
+            take_look_due(turn, task)
         case CommandLives():
             take_life(turn, task)
         case StopOverdue():
@@ -237,13 +243,6 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
                 task.parking.is_impatient = True
         case _:
             assert_never(timer)
-
-
-def _take_late_start(turn: Turn, task: TaskState) -> None:
-    if task.phase is TaskPhase.STARTING:
-        limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
-        text = f"no iteration was committed within {limit_s:.0f} s"
-        take_evidence(turn, task, _evidence(turn, task, "overdue", text))
 
 
 def _hasten(turn: Turn, task: TaskState) -> None:

@@ -1,20 +1,26 @@
-"""Requests of operators: approve, reject, ask for a plan, run a drill.
+"""Requests of operators: decide on a plan, ask for one, judge a node, run a drill.
 
 Each request is answered exactly once. What can't be done is refused with a code for programs and a
 sentence for people, and changes nothing.
 """
 
+from collections.abc import Collection
 from typing import Final, assert_never
 
 from controller.core.events import (
     DrillRequested,
+    LossDecided,
     PlanApproved,
     PlanRejected,
     PlanRequested,
     UncordonRequested,
 )
 from controller.core.instructions import AnswerRequest, CarryOutDrill
+from controller.core.isolation import release_gpu
+from controller.core.node_evidence import gather
+from controller.core.nodes import declare_lost, wait_for
 from controller.core.phases import NodeCondition, PlanState, TaskPhase
+from controller.core.placement import Worker
 from controller.core.planning import approve, propose, reconsider, reject
 from controller.core.state import Drill, NodeState, Plan
 from controller.core.tasks import TaskState
@@ -26,7 +32,9 @@ from profiles.drills.programs import can_stage, no_loop
 _MAX_DRILLS: Final = 50
 
 
-Request = PlanApproved | PlanRejected | PlanRequested | UncordonRequested | DrillRequested
+Request = (
+    PlanApproved | PlanRejected | PlanRequested | UncordonRequested | LossDecided | DrillRequested
+)
 
 
 def take_request(turn: Turn, request: Request) -> None:
@@ -40,6 +48,8 @@ def take_request(turn: Turn, request: Request) -> None:
             request_plan(turn, request)
         case UncordonRequested():
             uncordon(turn, request)
+        case LossDecided():
+            decide_loss(turn, request)
         case DrillRequested():
             request_drill(turn, request)
         case _:
@@ -77,38 +87,75 @@ def request_plan(turn: Turn, event: PlanRequested) -> None:
 
 
 def uncordon(turn: Turn, event: UncordonRequested) -> None:
-    """Take an isolated node back into service, if its checks pass: contact, and no open finding."""
+    """Take an isolated node or GPU back into service, if its checks pass: contact, no open finding."""
+    node = _node_of(turn, event)
+    if node is None:
+        return
+    gpus = set(node.isolated_gpus) if event.gpu is None else {event.gpu} & set(node.isolated_gpus)
+    is_node = bool(node.isolated) and event.gpu is None
+    what = str(event.node) if event.gpu is None else f"GPU {event.gpu} of {event.node}"
+    if not is_node and not gpus:
+        _refuse(turn, event.request_id, "nothing", f"{what} is not isolated")
+        return
+    if failed := [] if event.is_forced else _failed_checks(node, None if is_node else gpus):
+        text = f"{what} stays isolated: {'; '.join(failed)}; mend it, or force it"
+        _refuse(turn, event.request_id, "unfit", text)
+        return
+    for slot in gpus:
+        release_gpu(node, slot)
+    if is_node:
+        node.isolated = ""
+        node.record.clear()
+        node.messages.clear()
+    back: set[NodeId | Worker] = {Worker(event.node, slot) for slot in gpus}
+    if is_node:
+        back.add(event.node)
+    for task in turn.state.tasks.values():
+        task.suspects = [each for each in task.suspects if each not in back]
+    turn.tell(
+        "good", "uncordon", event.node, f"{event.actor} takes {what} back into service",
+        is_forced=event.is_forced,
+    )  # fmt: skip
+    _answer(turn, event.request_id, f"{what} is back in service")
+    reconsider(turn, trigger=event.node, seen=f"{what} is back in service")
+
+
+def decide_loss(turn: Turn, event: LossDecided) -> None:
+    """Give a node up that is out of contact, or wait for it; one whose tasks advance is not lost."""
+    node = _node_of(turn, event)
+    if node is None:
+        return
+    if node.condition is not NodeCondition.UNREACHABLE:
+        text = f"{event.node} is {node.condition}, not out of contact"
+        _refuse(turn, event.request_id, "nothing", text)
+    elif not event.is_lost:
+        wait_for(turn, node, event.actor)
+        _answer(turn, event.request_id, f"{event.node} is waited for")
+    elif advanced := gather(turn, node).advanced:
+        _refuse(turn, event.request_id, "unfit", f"{event.node} is not lost: {advanced}")
+    else:
+        _answer(turn, event.request_id, f"{event.node} is given up")
+        declare_lost(turn, node, f"{event.actor} has given it up")
+
+
+def _node_of(turn: Turn, event: UncordonRequested | LossDecided) -> NodeState | None:
     node = turn.state.nodes.get(event.node)
     if node is None:
         text = f"there is no node {event.node}: {', '.join(turn.state.nodes)} exist"
         _refuse(turn, event.request_id, "unknown", text)
-        return
-    if not node.isolated:
-        _refuse(turn, event.request_id, "nothing", f"{event.node} is not isolated")
-        return
-    if failed := [] if event.is_forced else _failed_checks(node):
-        text = f"{event.node} stays isolated: {'; '.join(failed)}; mend it, or force it"
-        _refuse(turn, event.request_id, "unfit", text)
-        return
-    node.isolated = ""
-    node.record.clear()
-    node.messages.clear()
-    for task in turn.state.tasks.values():
-        task.suspects = [name for name in task.suspects if name != event.node]
-    turn.tell(
-        "good", "uncordon", event.node, f"{event.actor} takes it back into service",
-        is_forced=event.is_forced,
-    )  # fmt: skip
-    _answer(turn, event.request_id, f"{event.node} is back in service")
-    reconsider(turn, trigger=event.node, seen=f"{event.node} is back in service")
+    return node
 
 
-def _failed_checks(node: NodeState) -> list[str]:
+def _failed_checks(node: NodeState, gpus: Collection[int] | None) -> list[str]:
+    """Return what speaks against the node, or against these GPUs of it alone."""
     failed = []
     if node.condition is not NodeCondition.HEALTHY:
         failed.append(f"it is {node.condition}")
+    subjects = None if gpus is None else {f"GPU {slot}" for slot in gpus}
     failed += [
-        f"{finding.probe} still finds {finding.first_line}" for finding in node.findings.values()
+        f"{finding.probe} still finds {finding.first_line}"
+        for finding in node.findings.values()
+        if subjects is None or finding.subject in subjects
     ]
     return failed
 
@@ -117,7 +164,7 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
     """Fill in the target of a drill and have it carried out."""
     drill = _resolve(turn, event)
     if isinstance(drill, str):
-        code = "no_target" if _is_supported(event.drill) else "unsupported"
+        code = "no_target" if event.drill in DRILL_BY_KIND else "unsupported"
         _refuse(turn, event.request_id, code, drill)
         return
     if reason := _why_not_staged(turn, drill):
@@ -155,9 +202,8 @@ def _decidable(turn: Turn, event: PlanApproved | PlanRejected) -> Plan | None:
 
 def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
     """Return the drill with its whole target, or why there is none."""
-    if not _is_supported(event.drill):
-        known = ", ".join(kind for kind in DRILL_BY_KIND if _is_supported(kind))
-        return f"unknown drill {event.drill!r}: known are {known}"
+    if event.drill not in DRILL_BY_KIND:
+        return f"unknown drill {event.drill!r}: known are {', '.join(DRILL_BY_KIND)}"
     target = DRILL_BY_KIND[event.drill].target
     if target == "controller":
         return CarryOutDrill(turn.cause, event.drill)
@@ -180,10 +226,6 @@ def _on_rank(turn: Turn, event: DrillRequested, task: TaskState) -> CarryOutDril
     return CarryOutDrill(
         turn.cause, event.drill, rank.worker.node, task.spec.task, task.generation, number
     )
-
-
-def _is_supported(kind: str) -> bool:
-    return kind in DRILL_BY_KIND and not DRILL_BY_KIND[kind].obstacle
 
 
 def _why_not_staged(turn: Turn, drill: CarryOutDrill) -> str:

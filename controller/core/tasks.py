@@ -219,8 +219,8 @@ class TaskState:
     """Recoveries since the last new iteration."""
     last_cure: Cure | None = None
     """What was last done about a fault since then."""
-    suspects: list[NodeId] = field(default_factory=list)
-    """Nodes that were isolated since then because a restart there had not helped."""
+    suspects: list[NodeId | Worker] = field(default_factory=list)
+    """Nodes, and workers for single GPUs, that were isolated since then: a restart there had not helped."""
 
     def become(self, phase: TaskPhase, note: str = "") -> None:
         """Change the phase along the table, with a note for operators."""
@@ -255,6 +255,11 @@ class TaskState:
             self.advanced_at = at
         rank = self.ranks[global_rank]
         rank.iteration = max(rank.iteration, iteration)
+
+    @property
+    def has_all_iterations(self) -> bool:
+        """Whether its last iteration is committed; what is left to do is to save and to end."""
+        return self.spec.num_iterations is not None and self.iteration >= self.spec.num_iterations
 
     @property
     def is_active(self) -> bool:

@@ -48,6 +48,7 @@ class DemoOptions:
     drills: list[ScheduledDrill]
     base_port: int | None
     sshd: Literal["auto", "openssh", "asyncssh"]
+    network: Literal["loopback", "namespaces", "auto"]
     event_log: Path | None
     serve: Path | None
     time_limit_s: float | None
@@ -80,6 +81,12 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
         choices=["auto", "openssh", "asyncssh"],
         default="auto",
         help="SSH server of the nodes: OpenSSH where installed, else asyncssh's (default auto)",
+    )
+    cluster.add_argument(
+        "--namespaces",
+        action="store_true",
+        help="give each node a network namespace of its own, which the drill partition needs"
+        " (root and iproute2; default: all share the loopback network)",
     )
 
 
@@ -188,12 +195,18 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         is_json=arguments.json,
         drills=[
             parse_drill(
-                text, tasks=sizes, nodes=nodes, num_iterations=num_iterations, commands=commands
+                text,
+                tasks=sizes,
+                nodes=nodes,
+                num_iterations=num_iterations,
+                has_namespaces=arguments.namespaces,
+                commands=commands,
             )
             for text in arguments.drill
         ],
         base_port=arguments.base_port,
         sshd=arguments.sshd,
+        network="namespaces" if arguments.namespaces else "loopback",
         event_log=arguments.event_log,
         serve=arguments.serve,
         time_limit_s=arguments.time_limit,

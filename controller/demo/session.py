@@ -18,8 +18,8 @@ from controller.core.phases import TaskPhase
 from controller.core.state import ClusterState
 from controller.demo.charter import charter_of
 from controller.demo.cluster import LocalCluster
-from controller.demo.drillground import LocalDrillGround, Pids
-from controller.demo.drills import OFFERED
+from controller.demo.drillground import LocalDrillGround
+from controller.demo.drills import offered
 from controller.demo.hub import Hub, Screen
 from controller.demo.options import DemoOptions
 from controller.demo.schedule import DrillSchedule, has_settled, why_stuck
@@ -50,6 +50,7 @@ class Session:
         self._options = options
         self._clock = clock
         self._is_closing = False
+        self._offered = offered(has_namespaces=cluster.has_namespaces)
         self._socket = options.serve or cluster.root / "api.sock"
         self._event_log = EventLog(options.event_log) if options.event_log else None
         self._charter = charter_of(options, cluster.nodes, cluster.root)
@@ -63,15 +64,22 @@ class Session:
         self._drills = LocalDrillGround(
             self,
             cluster,
-            Pids(lambda node: self.state.nodes[node].agent_pid, self._rank_pid),
-            self._is_killed.set,
             lambda text: self._hub.say("drill", text),
         )
 
     def _next_controller(self) -> Controller:
         return Controller(self._charter, self._journal, self._clock, self._hub.say)
 
-    def _rank_pid(self, task: TaskId, global_rank: int) -> int | None:
+    def agent_pid(self, node: NodeId) -> int | None:
+        """Return the process of a node's agent, if it has one."""
+        return self.state.nodes[node].agent_pid
+
+    def kill_controller(self) -> None:
+        """Drop the controller without a goodbye; the next one takes over."""
+        self._is_killed.set()
+
+    def rank_pid(self, task: TaskId, global_rank: int) -> int | None:
+        """Return the process of a rank, if it has one."""
         rank = self.state.tasks[task].ranks.get(global_rank)
         return rank.pid if rank is not None else None
 
@@ -82,7 +90,7 @@ class Session:
             started_wall_s=self._clock.started_wall_s,
             is_auto_heal=self._options.policy.is_auto_heal,
             is_closing=self._is_closing,
-            drills=OFFERED,
+            drills=self._offered,
             max_losses=max_losses,
         )
         return project(self.state, self._clock.now(), frame)

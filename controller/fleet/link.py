@@ -232,11 +232,22 @@ class NodeLink:
             case Report():
                 self._take_report(message)
             case Heartbeat():
-                self._post(HeartbeatReceived(node, message.rss_bytes, tuple(message.ranks)))
+                self._take_heartbeat(message)
             case CommandDone():
                 self._commands.take(message)
             case StoreCall():
                 self._listener.take_store_call(node, message)
+
+    def _take_heartbeat(self, beat: Heartbeat) -> None:
+        self._post(
+            HeartbeatReceived(
+                self.address.node,
+                beat.rss_bytes,
+                tuple(beat.ranks),
+                sent_wall_s=beat.wall_s,
+                received_wall_s=self._clock.wall_s(),
+            )
+        )
 
     def _take_report(self, report: Report) -> None:
         if report.seq <= self._last_seq:

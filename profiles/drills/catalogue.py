@@ -175,7 +175,13 @@ DRILLS: Final[tuple[Drill, ...]] = (
         "node", _LOST,
     ),
     Drill(
-        "partition", "Cut a node off from the controller",
+        "partition", "Cut a node off from the network",
+        "The link of the node's network namespace is taken down for 15 s: neither controller nor peers"
+        " reach it, its ranks go on in vain, and nothing is reset. Then the link is taken up.",
+        "node", _LOST, needs_namespaces=True,
+    ),
+    Drill(
+        "stop-ssh", "Stop a node's SSH server",
         "The node's SSH server is stopped for 8 s, so that neither controller nor peers get a word"
         " through, while its ranks reach their peers.",
         "node", _OUT_OF_SIGHT,

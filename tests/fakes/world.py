@@ -64,7 +64,7 @@ from nodeagent.protocol.observations import (
     RankStarted,
 )
 from nodeagent.protocol.regroup import RankRef
-from nodeagent.protocol.standing import Standing
+from nodeagent.protocol.standing import Standing, Where
 from profiles.layout import Layout
 from tests.fakes.world_training import ITERATION_S, FakeRank, Run, loss_of
 
@@ -135,6 +135,10 @@ class World:
         """What the ranks of a task say does not recover in process."""
         self.deaf: set[int] = set()
         """Processes that hang: they do not park."""
+        self.lost_in_code: set[int] = set()
+        """Deaf ones that compute for ever; the others are stopped by a signal."""
+        self.lingering: set[int] = set()
+        """Deaf ones that have done all that they were to do, and do not exit."""
         self.iteration_s = ITERATION_S
         self.loss_factor = 1.0
         """What losses and gradient norms are multiplied by."""
@@ -433,6 +437,8 @@ class World:
         is_hopeless = run.is_stalled or run.has_lost_rendezvous
         if is_hopeless or run.is_formed or not run.is_complete:
             return
+        if any(rank.pid in self.deaf for rank in run.ranks.values()):
+            return  # the others wait for it
         sources = run.form(self.tasks[run.task].checkpoint)
         self.tasks[run.task].stopping = None
         for number, rank in sorted(run.ranks.items()):
@@ -493,8 +499,12 @@ class World:
 
     def _finish(self, run: Run, reason: Literal["finished", "stopped"]) -> None:
         run.is_stalled = True
+        if any(each.pid in self.deaf - self.lingering for each in run.ranks.values()):
+            return  # nobody leaves before all is saved
         for node, rank in self._ranks(run.task, run.generation):
             rank.is_done = True
+            if rank.pid in self.lingering:
+                continue
             self.observe(node, RankDone(**_who(rank), iteration=rank.iteration, reason=reason))
             self.end_rank(node, rank, exit_code=0)
 
@@ -525,8 +535,10 @@ class World:
             if (rank.task, rank.generation) != (instruction.task, instruction.generation):
                 continue
             is_deaf = rank.pid in self.deaf
+            where: Where = "stopped" if is_deaf else "collective"
             standing = Standing(
-                where="stopped" if is_deaf else "collective",
+                where="computing" if rank.pid in self.lost_in_code else where,
+                place="load (program.py:7)",
                 collective="" if is_deaf else "the reduction",
                 iteration=rank.iteration + 1,
                 phase=rank.phase,
@@ -582,6 +594,8 @@ class World:
                 )
 
     def _fail_collective(self, node: FakeNode, rank: FakeRank, generation: Generation) -> None:
+        if rank.pid in self.deaf:
+            return
         if rank.is_alive and not rank.is_parked and rank.generation == generation:
             rank.is_parked = True
             self._raise(node, rank, "RuntimeError", "Connection closed by peer", is_own=False)
@@ -615,7 +629,8 @@ class World:
             for rank in list(node.ranks.values()):
                 is_meant = rank.global_rank in instruction.only
                 if is_meant and rank.generation == instruction.generation:
-                    assert rank.task != instruction.task or not self._is_in_run(rank)
+                    is_over = rank.is_done or not self._is_in_run(rank)
+                    assert rank.task != instruction.task or is_over
                     if rank.task == instruction.task:
                         self.end_rank(node, rank, number=9)
         elif instruction.is_graceful:

@@ -5,8 +5,15 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from controller.core.events import PlanApproved, PlanRejected, PlanRequested, UncordonRequested
+from controller.core.events import (
+    LossDecided,
+    PlanApproved,
+    PlanRejected,
+    PlanRequested,
+    UncordonRequested,
+)
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from controller.core.policy import Policy
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
@@ -121,7 +128,8 @@ pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
 def test_promises_hold_and_nothing_is_left_undone(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(demo_machine(num_nodes=5), seed=seed, num_iterations=10**6)
+    policy = Policy(is_auto_heal=True, uncorroborated_limit_s=4.0)
+    world = World(demo_machine(num_nodes=5, policy=policy), seed=seed, num_iterations=10**6)
     world.run(4.0)
     for pause_s, (kind, target, detail) in faults:
         world.run(world.now + pause_s)
@@ -146,13 +154,41 @@ def test_promises_hold_and_nothing_is_left_undone(
             assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
 
-decision = st.tuples(st.sampled_from(["approve", "reject", "request"]), st.just("n1"), st.just(0.0))
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    faults=st.lists(st.tuples(pause, fault), max_size=6),
+)
+def test_every_task_ends_whatever_hits_it_on_the_way(
+    seed: int, faults: list[tuple[float, tuple[str, str, float]]]
+) -> None:
+    policy = Policy(is_auto_heal=True, uncorroborated_limit_s=4.0)
+    machine = demo_machine(num_nodes=5, policy=policy, num_iterations=9)
+    world = World(machine, seed=seed, num_iterations=9)
+    world.run(4.0)
+    for pause_s, (kind, target, detail) in faults:
+        world.run(world.now + pause_s)
+        strike(world, kind, target, detail)
+    world.run(world.now + 150.0)
+    for task in machine.state.tasks.values():
+        if task.phase is TaskPhase.WAITING:
+            assert not any(node.is_in_service for node in machine.state.nodes.values())
+        elif task.phase is not TaskPhase.FINISHED:
+            assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
 
-def decide(world: World, kind: str) -> None:
+verdict = st.tuples(st.sampled_from(["lost", "wait"]), st.sampled_from(NODES), st.just(0.0))
+decision = verdict | st.tuples(
+    st.sampled_from(["approve", "reject", "request"]), st.just("n1"), st.just(0.0)
+)
+
+
+def decide(world: World, kind: str, node: str = "n1") -> None:
     """Do what an operator might."""
     plan = world.machine.state.pending_plan()
-    if kind == "request":
+    if kind in {"lost", "wait"}:
+        world.post(LossDecided("r", "op", NodeId(node), is_lost=kind == "lost"))
+    elif kind == "request":
         world.post(PlanRequested("r", "op"))
     elif plan and kind == "approve":
         world.post(PlanApproved("r", "op", plan.name, plan.revision))
@@ -168,12 +204,13 @@ def decide(world: World, kind: str) -> None:
 def test_an_operator_can_always_get_everything_going_again(
     seed: int, steps: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(demo_machine(is_auto_heal=False, num_nodes=5), seed=seed, num_iterations=10**6)
+    policy = Policy(uncorroborated_limit_s=4.0)
+    world = World(demo_machine(num_nodes=5, policy=policy), seed=seed, num_iterations=10**6)
     world.run(4.0)
     for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
-        if kind in {"approve", "reject", "request"}:
-            decide(world, kind)
+        if kind in {"approve", "reject", "request", "lost", "wait"}:
+            decide(world, kind, target)
         else:
             strike(world, kind, target, detail)
     world.run(world.now + 90.0)
@@ -200,17 +237,21 @@ def test_an_operator_can_always_get_everything_going_again(
 @settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 2**16),
-    faults=st.lists(st.tuples(pause, fault), max_size=6),
+    steps=st.lists(st.tuples(pause, fault | verdict), max_size=6),
 )
 def test_replaying_the_journal_rebuilds_the_state(
-    seed: int, faults: list[tuple[float, tuple[str, str, float]]]
+    seed: int, steps: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(demo_machine(num_nodes=5), seed=seed, num_iterations=10**6)
+    policy = Policy(uncorroborated_limit_s=2.0)
+    world = World(demo_machine(num_nodes=5, policy=policy), seed=seed, num_iterations=10**6)
     world.run(4.0)
-    for pause_s, (kind, target, detail) in faults:
+    for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
-        strike(world, kind, target, detail)
-    replayed = demo_machine(num_nodes=5)
+        if kind in {"lost", "wait"}:
+            decide(world, kind, target)
+        else:
+            strike(world, kind, target, detail)
+    replayed = demo_machine(num_nodes=5, policy=policy)
     for event in world.events:
         replayed.handle(event)
     assert replayed.state == world.machine.state

@@ -14,7 +14,8 @@ import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from peers.journal import JournalWriter
-from peers.plan import Fault, Plan
+from peers.nodes import lose_own_node
+from peers.plan import NODE_KINDS, Fault, Plan
 from peers.training.model import MicroBatches, build_model, build_optimizer
 
 _MAX_GRAD_NORM = 1.0
@@ -95,9 +96,17 @@ class Replica:
         for number, fault in enumerate(self._plan.faults):
             if self._is_due(fault) and _is_first(Path(self._plan.directory) / f"fault-{number}"):
                 self._journal.fault(self._iteration, index)
-                if fault.kind == "kill":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                raise InjectedError(f"planned for iteration {self._iteration}")
+                self._break(fault)
+
+    def _break(self, fault: Fault) -> None:
+        if fault.kind in NODE_KINDS:
+            lose_own_node(fault.kind)
+        if fault.kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault.kind == "exception":
+            raise InjectedError(f"planned for iteration {self._iteration}")
+        # A hang: every thread of the process stands still.
+        os.kill(os.getpid(), signal.SIGSTOP)
 
     def _is_due(self, fault: Fault) -> bool:
         place = (self._iteration, self._global_rank, self._num_done)

@@ -26,7 +26,8 @@ def main() -> None:
     prepare_process(plan.workload.seed)
     distributed.init_process_group("gloo", timeout=timedelta(seconds=_TIMEOUT_S))
     beat, close = _monitoring(plan)
-    train(plan, int(os.environ["TORCHELASTIC_RESTART_COUNT"]), beat=beat, timeout_s=_TIMEOUT_S)
+    timeout_s = plan.settings.get("collective_timeout", _TIMEOUT_S)
+    train(plan, int(os.environ["TORCHELASTIC_RESTART_COUNT"]), beat=beat, timeout_s=timeout_s)
     close()
     distributed.destroy_process_group()
 

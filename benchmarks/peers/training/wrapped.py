@@ -25,6 +25,9 @@ _TIMES = (
     "progress_watchdog_interval",
     "heartbeat_timeout",
     "last_call_wait",
+    "soft_timeout",
+    "hard_timeout",
+    "termination_grace_time",
 )
 
 

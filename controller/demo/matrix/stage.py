@@ -18,7 +18,7 @@ from controller.clock import Clock
 from controller.core.events import DrillRequested, PlanRequested, UncordonRequested
 from controller.core.phases import IncidentState, TaskPhase
 from controller.demo.cluster import DemoError, LocalCluster
-from controller.demo.drillground import FREEZE_S
+from controller.demo.drillground import FREEZE_S, PARTITION_S
 from controller.demo.matrix.calm import (
     generations,
     have_advanced,
@@ -53,7 +53,8 @@ _REST_S: Final = 12.0
 """How long a node is left alone before its kernel says something: it belonged to a younger fault."""
 _MEND_PAUSE_S: Final = 2.0
 _RETURN_S: Final = 8.0
-"""How long a node that was frozen has to come back by itself."""
+"""How long a node that was frozen or cut off has to come back by itself."""
+_AWAY_S: Final = {"freeze-node": FREEZE_S, "partition": PARTITION_S}
 
 
 class NotCalmError(Exception):
@@ -78,6 +79,10 @@ class Stage:
         self._numbers = itertools.count()
         self._last_struck: dict[str, float] = {}
         self._returns_at: dict[NodeId, float] = {}
+
+    def can_run(self, drill: Drill) -> bool:
+        """Whether the cluster has what the drill needs."""
+        return self._cluster.has_namespaces or not drill.needs_namespaces
 
     async def become_calm(self) -> None:
         """Mend what is broken and wait until the cluster is whole and at rest.
@@ -135,8 +140,8 @@ class Stage:
         if drill.family in _LOGGED:
             await self._leave_alone(struck)
         self._last_struck[struck.node] = self._last_struck[struck.name] = self._clock.now()
-        if drill.family == "freeze-node":
-            self._returns_at[struck.node] = self._clock.now() + FREEZE_S + _RETURN_S
+        if (away_s := _AWAY_S.get(drill.family)) is not None:
+            self._returns_at[struck.node] = self._clock.now() + away_s + _RETURN_S
         known = {incident.name for incident in self._session.state.incidents}
         mark, before = self._ear.mark(), generations(self._session.state)
         node = struck.node if struck.task is None else None

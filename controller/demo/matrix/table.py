@@ -45,7 +45,6 @@ def listed(drill: Drill) -> dict[str, JsonValue]:
             "says": expected.says or None,
             "sentence": expected.sentence,
         },
-        "obstacle": drill.obstacle or None,
     }
 
 
@@ -63,8 +62,6 @@ def explained(drills: Sequence[Drill]) -> str:
         ]
         if drill.target == "rank" and drill.needs in _NEEDED:
             lines.append(f"    needs {_NEEDED[drill.needs]}")
-        if drill.obstacle:
-            lines.append(f"    not yet: {drill.obstacle}")
         parts.append("\n".join(lines))
     return "\n".join(parts) + "\n"
 
@@ -147,9 +144,7 @@ def section(rows: Sequence[Row], drills: Sequence[Drill], duration_s: float, dat
         f"- `{row.drill.kind}`: {'; '.join(row.disagreements)}." for row in rows if not row.agrees
     ]
     differing += [
-        f"- `{drill.kind}` can't be run yet: {drill.obstacle}."
-        for drill in drills
-        if drill.obstacle
+        f"- `{drill.kind}` was not run: {drill.obstacle}." for drill in drills if drill.obstacle
     ]
     if differing:
         lines += ["", "Where what was seen differs from what should be:", "", *differing]

@@ -1,8 +1,7 @@
 """The ratio of two loops' iteration times, and its interval."""
 
 import pytest
-
-from benchmarks.paired.ratio import Pair, ratio_of_means, ratio_of_pairs
+from paired.ratio import Pair, ratio_of_means, ratio_of_pairs
 
 
 def test_equal_times_give_one_without_doubt() -> None:

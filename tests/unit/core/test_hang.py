@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.core.hang import Hang, find_hang
+from controller.core.hang import Hang, find_absent, find_hang
 from nodeagent.detect.stacks import parse_dump, standing_of
 from nodeagent.protocol.regroup import Phase
 from nodeagent.protocol.standing import Standing, Where
@@ -135,3 +135,38 @@ def test_nobody_is_named_by_where_he_waits_while_somebody_was_not_seen() -> None
     assert culprits(waits(), None, waits("vote"), waits("vote")) is None
     assert culprits(waits(), None, waits(), silent("stopped")) == {3}
     assert hang_of() == Hang({}, "nobody waits in a collective")
+
+
+def absent_of(
+    *standings: Standing,
+    arrived: tuple[int, ...] = (),
+    missing: tuple[int, ...] = (),
+    is_over: bool = True,
+) -> set[int] | None:
+    hang = find_absent(
+        dict(enumerate(standings)), arrived=arrived, missing=missing, is_over=is_over
+    )
+    return None if hang is None else set(hang.reasons)
+
+
+def test_stopped_rank_keeps_a_generation_from_forming_whatever_time_it_is() -> None:
+    standings = (waits(), computes(), silent("stopped"), silent("blocked"))
+    for is_over in (False, True):
+        assert absent_of(*standings, is_over=is_over) == {2}
+
+
+@pytest.mark.parametrize("other", [computes(), silent("blocked"), silent("no answer")])
+def test_rank_that_keeps_others_waiting_is_named_once_time_is_over(other: Standing) -> None:
+    assert absent_of(waits(), other, waits(), is_over=False) is None
+    assert absent_of(waits(), other, waits()) == {1}
+    assert absent_of(computes(), other, arrived=(0,)) == {1}
+
+
+def test_nobody_is_named_while_all_build_their_models_or_all_wait() -> None:
+    assert absent_of(computes(), computes()) is None
+    assert absent_of(waits(), waits()) == set()
+
+
+def test_rank_that_has_not_come_up_is_missing() -> None:
+    assert absent_of(waits(), waits(), missing=(2,)) == {2}
+    assert absent_of(waits(), waits(), missing=(2,), is_over=False) is None

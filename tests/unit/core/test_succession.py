@@ -119,10 +119,10 @@ def test_a_node_has_time_to_be_reached_although_its_task_suffers(world: World) -
     world.now += world.machine.policy.takeover_grace_s - 0.1
     world.post(TimerFired(JudgeNode(victim.worker.node)))
     node = world.machine.state.nodes[victim.worker.node]
-    assert node.condition is NodeCondition.UNREACHABLE
+    before = node.condition
     world.now += 0.2
     world.post(PeerProbed(victim.worker.node, witness.worker.node, "refused"))
-    assert node.condition is NodeCondition.LOST
+    assert (before, node.condition) == (NodeCondition.UNREACHABLE, NodeCondition.LOST)
 
 
 def test_probes_that_were_under_way_are_forgotten_and_made_again(world: World) -> None:

@@ -17,6 +17,7 @@ from controller.core.events import (
     EventBody,
     HaltCarriedOut,
     HeartbeatReceived,
+    LossDecided,
     NodeAttached,
     Observed,
     PeerProbed,
@@ -34,6 +35,7 @@ from controller.core.timers import (
     InspectionOverdue,
     IterationOverdue,
     JudgeNode,
+    LookDue,
     PrepareOverdue,
     SettleIncident,
     StartOverdue,
@@ -125,6 +127,7 @@ TIMERS: list[Timer] = [
     PrepareOverdue(A, G2),
     CommandLives(A, G2),
     IterationOverdue(A, G2),
+    LookDue(A, G2),
     InspectionOverdue(A, G2),
 ]
 BODIES: list[EventBody] = [
@@ -143,6 +146,7 @@ BODIES: list[EventBody] = [
     PlanApproved("r1", "op", "P-1", 2),
     PlanRejected("r2", "op", "P-1", 2, "not now"),
     PlanRequested("r3", "op"),
+    LossDecided("r7", "op", N1, is_lost=True),
     UncordonRequested("r6", "op", N1, is_forced=True),
     DrillRequested("r4", "op", "lose-node"),
     DrillRequested("r5", "op", "kill-rank", A, 3, N1),
