@@ -51,9 +51,7 @@ class Pattern:
         tree = parsed(source)
         needs = needs_of(tree) if is_screened else ()
         self.literals: frozenset[Literal] = needs[0] if needs else frozenset()
-        self.needs = tuple(
-            frozenset(literal.sought for literal in literals) for literals in needs
-        )
+        self.needs = tuple(frozenset(literal.sought for literal in literals) for literals in needs)
         self.is_anchored = source.startswith("^")
         self.has_certain_digits = bool(_CERTAIN_DIGITS.search(_ANY_DIGITS.sub("", source)))
         self.needs_digit = needs_digit(tree)
