@@ -10,7 +10,7 @@ import importlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise
 from typing import Any, Final
 
 # The standard library's own parser of patterns. It has no public name, yet it is the only thing
@@ -52,6 +52,8 @@ Tree = Any
 """A pattern that is parsed; what it is made of is the standard library's own affair."""
 _Argument = Any
 """What an operator of a parsed pattern holds: a number, a list or a tuple, as the parser likes."""
+_END: Final[tuple[str, _Argument]] = ("", None)
+"""Stands behind the last item of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +177,8 @@ def _candidates(items: Iterable[Any]) -> list[_Marked]:
     """Return sets of literals with their edges marked, one of each of which a match holds."""
     found: list[_Marked] = []
     run = ""
-    sequence = list(_flat(items))
-    for (name, argument), follower in zip_longest(sequence, sequence[1:], fillvalue=("", None)):
+    sequence = [*_flat(items), _END]
+    for (name, argument), follower in pairwise(sequence):
         if letter := _letter(name, argument):
             run += letter
             continue

@@ -166,12 +166,9 @@ def _match(rule: Rule, number: int, text: str, body: str, has_digits: bool) -> S
     if found is None:
         return None
     groups = found.groupdict()
+    devices = (name for key, name in groups.items() if key.startswith("device") and name)
     return _sign(
-        rule.entry,
-        number,
-        text,
-        device=groups.get("device") or groups.get("device2") or "",
-        value=groups.get("value") or "",
+        rule.entry, number, text, device=next(devices, ""), value=groups.get("value") or ""
     )
 
 

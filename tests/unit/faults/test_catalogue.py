@@ -6,7 +6,7 @@ import pytest
 
 from profiles.faults.catalogue import CatalogueError, default_catalogue, load_catalogue
 from profiles.faults.entry import Precedence
-from profiles.faults.literals import Literal, literals_of, needs_of, parsed
+from profiles.faults.literals import Literal, literals_of, needs_digit, needs_of, parsed
 from profiles.faults.rules import rule_of
 from profiles.faults.screen import Screen
 from profiles.faults.status import Severity, Status
@@ -50,6 +50,8 @@ def test_the_vendors_table_is_there_as_a_whole() -> None:
     [
         ("cuda.toml", 'status = "cuda_error"', 'status = "cuda_eror"', ["cuda.toml", "status"]),
         ("cuda.toml", "'sanitizer'", "'sanitizer'", []),
+        ("cuda.toml", "unless = ['oom-kill'", "unless = ['(oom-kill'", ["device-oom", "regular"]),
+        ("cuda.toml", "'illegal memory access'", "'(?<!a+)illegal'", ["illegal-access", "regular"]),
         ("cuda.toml", "device-side assert", "device-side (assert", ["device-assert", "regular"]),
         ("cuda.toml", 'id = "sanitizer"', 'id = "device-assert"', ["device-assert", "already in"]),
         ("combinations.toml", '"task-blocked"', '"task-bloked"', ["task-bloked"]),
@@ -104,6 +106,43 @@ def test_literals_stand_in_every_match(pattern: str, literals: set[str]) -> None
     assert bool(found) == bool(literals)
     if pattern.startswith("Connection"):
         assert found == literals
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sought"),
+    [
+        (r"\bDBE\b", {" dbe "}),
+        (r"(?-i:DEBUG)\b[\]: |-]", {"debug "}),
+        (r"\b(?:ice|i40e)\b.*", {" ice ", " ie "}),
+        (r"\b(?:ice|ena)\w*", {" ice", " ena"}),
+        (r"\bmlx5_core\b", {"mlx_core"}),
+    ],
+)
+def test_words_are_sought_with_the_edges_that_the_pattern_asks_for(
+    pattern: str, sought: set[str]
+) -> None:
+    assert {literal.sought for literal in needs_of(parsed(pattern))[0]} == sought
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_needed"),
+    [
+        (r"exit code -(?:9|11)", True),
+        (r"rank \d+", True),
+        (r"at [1-9]\d* of", True),
+        (r"rank \d*", False),
+        (r"Errno|code 28", False),
+        (r"[^\d] left", False),
+    ],
+)
+def test_a_pattern_knows_whether_it_needs_a_digit(pattern: str, is_needed: bool) -> None:
+    assert needs_digit(parsed(pattern)) is is_needed
+
+
+def test_every_pattern_of_the_shipped_catalogue_compiles() -> None:
+    for entry in default_catalogue().entries.values():
+        rule = rule_of(entry)
+        assert all(p.expression.pattern for p in (*rule.patterns, *rule.unless))
 
 
 def test_every_pattern_that_is_not_a_veto_has_a_literal_that_screens() -> None:
