@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from profiles.faults.entry import Combination, Entry
 from profiles.faults.rules import Rule, rule_of
 from profiles.faults.screen import Screen
-from profiles.faults.series import SERIES_WORDS
+from profiles.faults.series import ODD_WORDS, SERIES_WORDS
 from profiles.faults.status import Severity, Status, StatusInfo
 from profiles.faults.xid import XID_WORD, XidCode, XidTable
 
@@ -100,7 +100,7 @@ def load_catalogue(folder: Traversable) -> Catalogue:
         xids=xids,
         screen=Screen(
             [rule for rule in rules if not rule.entry.is_veto],
-            watchwords=(*SERIES_WORDS, XID_WORD),
+            watchwords=(*SERIES_WORDS, *ODD_WORDS, XID_WORD),
         ),
         vetoes=tuple(rule for rule in rules if rule.entry.is_veto),
     )

@@ -142,11 +142,15 @@ def _literal(marked: str) -> Literal:
     return Literal(text, _part(marked), sought)
 
 
-def _order(literals: frozenset[Literal]) -> tuple[int, int, int, list[str]]:
-    """Return what the rarest set is the least by; of equals the longest words, then the fewest."""
+def _order(literals: frozenset[Literal]) -> tuple[int, int, int, list[str], list[str]]:
+    """Return what the rarest set is the least by; of equals the longest words, then the fewest.
+
+    Of the same words those that ask for an edge come first: a space stands before all letters.
+    """
     parts = [literal.part for literal in literals]
     worth, length = min(part.worth for part in parts), min(len(part.letters) for part in parts)
-    return -worth, -length, len(literals), _texts(literals)
+    sought = sorted(literal.sought for literal in literals)
+    return -worth, -length, len(literals), _texts(literals), sought
 
 
 def _texts(literals: Iterable[Literal]) -> list[str]:

@@ -62,10 +62,11 @@ class Matcher:
     def read_all(self, lines: Iterable[bytes], first_number: int) -> Iterator[Sign | int]:
         """Yield the signs in lines that are numbered from ``first_number``.
 
-        In a long log, an integer stands for a line that is taken to name the same fault as the last
-        one of its shape: it is the line's number.
+        In a long log, an integer stands for lines that are taken to name the same fault as the last
+        one of their shape: it is the number of the last of them.
         """
         shape_of = self._shapes.shape_of
+        skipped = 0
         for number, line in enumerate(lines, start=first_number):
             # Nine lines of ten end here: what is not done here is what makes a log fast to read.
             shape = shape_of(line)
@@ -73,13 +74,18 @@ class Matcher:
                 continue
             if self._is_long and shape.is_skipped(number, self._num_progress):
                 if shape.says_fault:
+                    skipped = number
                     self._watchful_until = number + _WATCHFUL_LINES
-                    yield number
                 continue
+            if skipped:
+                yield skipped
+                skipped = 0
             if len(line) > _PIECE_BYTES or b"\r" in line:
                 yield from self.read(number, line)
             else:
                 yield from self._read_shaped(number, line, shape)
+        if skipped:
+            yield skipped
 
     def read(self, number: int, line: bytes) -> list[Sign]:
         """Return the signs in line ``number``, which holds no line feed; any bytes will do.

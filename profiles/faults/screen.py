@@ -10,6 +10,7 @@ depend on how many literals there are.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from itertools import filterfalse
 from typing import Final
 
 from profiles.faults.rules import Pattern, Rule
@@ -72,6 +73,7 @@ class Screen:
         for part in self._texts_by_part:
             self._parts_by_beginning[part[: self._beginning]].append(part)
         self._idle: set[bytes] = set()
+        self._is_idle = self._idle.__contains__
         self._texts_by_word: dict[bytes, frozenset[str]] = {}
         self._texts_by_words: dict[frozenset[bytes], frozenset[str]] = {}
 
@@ -81,10 +83,10 @@ class Screen:
         Words are lower-case letters, as if the line's digits were not there. Of a line of words that
         no rule cares for there are none.
         """
-        words = set(line.translate(_LETTERS, _DIGITS).split()).difference(self._idle)
+        words = frozenset(filterfalse(self._is_idle, line.translate(_LETTERS, _DIGITS).split()))
         if not words:
             return _NOTHING
-        texts = self._texts_by_words.get(frozenset(words))
+        texts = self._texts_by_words.get(words)
         return self._texts_of_all(words) if texts is None else texts
 
     def rules_for(self, line: bytes) -> tuple[Rule, ...]:
@@ -95,15 +97,18 @@ class Screen:
         """Return the rules worth trying on ``line``, which may hold these ``texts``."""
         if texts <= self._silent and not self._always:
             return ()
+        text = lowered(line)
+        held = [literal for literal in texts if literal in text]
+        if not held and not self._always:
+            return ()
         text = texts_and_words(line)
         chosen: dict[int, set[Pattern]] = {}
         for number, pattern in self._always:
             chosen.setdefault(number, set()).add(pattern)
-        for literal in texts:
-            if literal in text:
-                for number, pattern in self._patterns_by_text.get(literal, ()):
-                    if pattern.can_match(text):
-                        chosen.setdefault(number, set()).add(pattern)
+        for literal in held:
+            for number, pattern in self._patterns_by_text.get(literal, ()):
+                if pattern.can_match(text):
+                    chosen.setdefault(number, set()).add(pattern)
         if not chosen:
             return ()
         # In the order of the catalogue: of the patterns of a rule the first that matches counts.

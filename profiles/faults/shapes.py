@@ -10,7 +10,7 @@ from typing import Final
 
 from profiles.faults.rules import Rule
 from profiles.faults.screen import Screen, lowered, shape_of
-from profiles.faults.series import SERIES_WORDS
+from profiles.faults.series import ODD_WORDS, SERIES_WORDS
 from profiles.faults.xid import XID_WORD, xid_numbers
 
 _HEX_WORD: Final = re.compile(rb"\bx[a-f]+\b|\b(?!dead\b)[a-f]{4,}\b")
@@ -24,7 +24,6 @@ _MAX_SKIPPED_LINES: Final = 160
 _MAX_SKIPPED_PROGRESS: Final = 32
 """How many lines of progress may stand between them: after more of them it says something new."""
 _HEX_SIGN: Final = b"0x"
-_ODD_WORDS: Final = ("nan", "inf")
 _CHATTER: Final = b"number of nan iterations"
 """Stands in every progress line of Megatron, and would make each of them look suspicious."""
 _LEVEL_NAME: Final = "info"
@@ -105,9 +104,10 @@ class ShapeBook:
 
     def _looked_up(self, key: bytes, line: bytes) -> Shape:
         """Return the shape of a line that differs from all that are known, maybe in a hash alone."""
-        if _CHATTER in line:
-            line = line.replace(_CHATTER, b"")
         texts = self._screen.texts_in(line)
+        if not texts.isdisjoint(ODD_WORDS) and _CHATTER in line:
+            line = line.replace(_CHATTER, b"")
+            texts = self._screen.texts_in(line)
         if not texts:
             return self._keep_idle(key)
         if _HEX_SIGN in line and (known := self._without_hash(key, line)):
@@ -118,7 +118,8 @@ class ShapeBook:
             return self._without_hash(key, line) or self._keep(key, line, rules, has_numbers)
         if not has_numbers:
             return self._keep_idle(key)
-        return self._keep_shape(key, _ODD_NUMBERS if _has_odd_numbers(line) else NUMBERS)
+        is_odd = not texts.isdisjoint(ODD_WORDS) and _has_odd_numbers(line)
+        return self._keep_shape(key, _ODD_NUMBERS if is_odd else NUMBERS)
 
     def _without_hash(self, key: bytes, line: bytes) -> Shape | None:
         """Return the shape of lines that differ from ``line`` in hashes and addresses alone."""
@@ -159,7 +160,7 @@ class ShapeBook:
 
 def _has_odd_numbers(line: bytes) -> bool:
     text = lowered(line).replace(_LEVEL_NAME, "")
-    return any(word in text for word in _ODD_WORDS)
+    return any(word in text for word in ODD_WORDS)
 
 
 def _with_xids(key: bytes, line: bytes) -> bytes:
