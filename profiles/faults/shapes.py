@@ -104,14 +104,14 @@ class ShapeBook:
 
     def _looked_up(self, key: bytes, line: bytes) -> Shape:
         """Return the shape of a line that differs from all that are known, maybe in a hash alone."""
+        if _HEX_SIGN in line and (known := self._without_hash(key, line)):
+            return known
         texts = self._screen.texts_in(line)
         if not texts.isdisjoint(ODD_WORDS) and _CHATTER in line:
             line = line.replace(_CHATTER, b"")
             texts = self._screen.texts_in(line)
         if not texts:
             return self._keep_idle(key)
-        if _HEX_SIGN in line and (known := self._without_hash(key, line)):
-            return known
         rules = self._screen.rules_with(texts, line)
         has_numbers = not texts.isdisjoint(SERIES_WORDS)
         if rules or XID_WORD in texts:
