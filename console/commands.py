@@ -35,6 +35,12 @@ class Operator(Protocol):
     def reject(self) -> None:
         """Ask for the reason to reject the plan that waits."""
 
+    def give_up(self) -> None:
+        """Ask whether a node out of contact is lost."""
+
+    def wait(self) -> None:
+        """Say that a node out of contact is not lost, or not yet."""
+
     def propose(self) -> None:
         """Request a plan for the present state."""
 
@@ -116,6 +122,13 @@ def can_decide(state: State) -> Enabled:
     return can_act(state)
 
 
+def can_judge(state: State) -> Enabled:
+    """Allow a verdict while a node is out of contact."""
+    if not state.out_of_contact:
+        return "every node is in contact"
+    return can_act(state)
+
+
 def can_propose(state: State) -> Enabled:
     """Allow a request for a plan while none waits."""
     if state.pending is not None:
@@ -151,6 +164,14 @@ COMMANDS: Final = (
     Command(
         "plan.reject", "Reject the plan that waits", "reject",
         "X", _DECIDE, _LOW, can_decide, lambda operator: operator.reject(),
+    ),
+    Command(
+        "node.lost", "Give the selected node up that is out of contact, or the one asked about", "lost",
+        "L", _DECIDE, _HIGH, can_judge, lambda operator: operator.give_up(),
+    ),
+    Command(
+        "node.wait", "Wait for it: it is not lost, or not yet", "wait",
+        "W", _DECIDE, _LOW, can_judge, lambda operator: operator.wait(),
     ),
     Command(
         "plan.propose", "Propose a plan for the present state", "propose",
@@ -234,11 +255,16 @@ def hint(command: Command, state: State) -> KeyHint:
 
 
 def bar_hints(state: State) -> list[KeyHint]:
-    """Return the key bar's commands. Without a plan, what decides on plans is left out."""
+    """Return the key bar's commands, without those that nothing on screen is about."""
+    pointless = []
+    if state.pending is None:
+        pointless.append(has_pending)
+    if not state.out_of_contact:
+        pointless.append(can_judge)
     return [
         hint(command, state)
         for command in COMMANDS
-        if command.label and not (command.enabled is has_pending and state.pending is None)
+        if command.label and command.enabled not in pointless
     ]
 
 

@@ -14,13 +14,21 @@ from textual.screen import Screen
 from console.commands import help_hints
 from console.dialogs.decide import ApproveDialog, RejectDialog
 from console.dialogs.drill import DrillChoice, DrillDialog
+from console.dialogs.give_up import GiveUpDialog
 from console.dialogs.plain import HelpDialog, QuitDialog, TransitionDialog
 from console.screens.overview import Overview
-from console.viewmodel.activity import DrillEffect, Effect, PlanEffect, ProposalEffect
+from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.state import ArmSwitched, Event, LinkPhase, State
 from console.widgets.look import Look
-from controller.api.views import PlanState
-from controller.api.wire import ApprovePlan, Command, RejectPlan, RequestPlan, RunDrill
+from controller.api.views import NodeView, PlanState
+from controller.api.wire import (
+    ApprovePlan,
+    Command,
+    DecideLoss,
+    RejectPlan,
+    RequestPlan,
+    RunDrill,
+)
 
 ResultT = TypeVar("ResultT")
 
@@ -113,6 +121,25 @@ class Desk:
         dialog = RejectDialog(self._host.look, self._clock, self._host.state, plan)
         self._host.ask(dialog, answered)
 
+    def give_up(self) -> None:
+        """Ask whether a node out of contact is lost."""
+        node = self._node_out_of_contact()
+        if node is None:
+            return
+
+        def answered(is_lost: bool | None) -> None:
+            if is_lost:
+                self._judge(node, is_lost=True)
+
+        dialog = GiveUpDialog(self._host.look, self._clock, self._host.state, node)
+        self._host.ask(dialog, answered)
+
+    def wait(self) -> None:
+        """Say that a node out of contact is not lost, or not yet."""
+        node = self._node_out_of_contact()
+        if node is not None:
+            self._judge(node, is_lost=False)
+
     def propose(self) -> None:
         """Request a plan for the present state."""
         view = self._host.state.view
@@ -191,6 +218,22 @@ class Desk:
         """Go to the first or the last row of the focused panel."""
         if panel := self._host.overview.panel:
             panel.jump(to_end=to_end)
+
+    def _node_out_of_contact(self) -> NodeView | None:
+        """Return the node that a verdict is about: the selected one, else the one asked about."""
+        away = self._host.state.out_of_contact
+        selected = self._host.overview.selection.node
+        return next((node for node in away if node.node == selected), away[0] if away else None)
+
+    def _judge(self, node: NodeView, *, is_lost: bool) -> None:
+        command = DecideLoss(
+            request_id=self._new_request_id(),
+            actor=self._session.actor,
+            node=node.node,
+            is_lost=is_lost,
+        )
+        title = f"give up {node.node}" if is_lost else f"wait for {node.node}"
+        self._host.transmit(command, title, LossEffect(node.node, is_lost=is_lost))
 
     def _inject(self, choice: DrillChoice | None) -> None:
         view = self._host.state.view

@@ -65,6 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             description="Ask a running controller to take an isolated node back into service.",
         )
     )
+    operate.add_unreachable_arguments(
+        commands.add_parser(
+            "unreachable",
+            help="say whether a node out of contact is lost",
+            description="Tell a running controller whether a node out of contact is lost, or is to be"
+            " waited for.",
+        )
+    )
     parsed = parser.parse_args(arguments)
     run = {
         "demo": demo.run,
@@ -72,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "drill": drill.run,
         "policy": policy.run,
         "uncordon": operate.run_uncordon,
+        "unreachable": operate.run_unreachable,
     }[parsed.command]
     return run(parsed)
 

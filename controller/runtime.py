@@ -31,6 +31,7 @@ from controller.core.timers import Timer
 from controller.launches import Backend, TaskProgram, preparations, starts
 from controller.ports import Audience, DrillGround, Fleet
 from controller.store.journal import Journal
+from controller.store.replay import Legacy
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.training import RankLaunch
 
@@ -54,7 +55,9 @@ class Runtime:
         clock: Clock,
         programs: Mapping[TaskId, TaskProgram],
         backend: Backend = "gloo",
+        legacy: Legacy | None = None,
     ) -> None:
+        """Go on from ``legacy``, which ``machine`` has relived, or begin with an empty journal."""
         self.machine = machine
         self._journal = journal
         self._clock = clock
@@ -62,7 +65,8 @@ class Runtime:
         self._backend: Backend = backend
         self._queue: asyncio.Queue[EventBody] = asyncio.Queue()
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
-        self._num_events = 0
+        self._legacy = legacy or Legacy()
+        self._num_events = self._legacy.num_events
 
     def post(self, body: EventBody) -> None:
         """Take an event; it is handled after those that came before it."""
@@ -70,6 +74,8 @@ class Runtime:
 
     async def run(self, surroundings: Surroundings) -> None:
         """Handle events until cancelled."""
+        for timer, after_s in self._legacy.timers.items():
+            self._set_timer(timer, after_s)
         try:
             while True:
                 self._handle(await self._queue.get(), surroundings)
@@ -111,7 +117,7 @@ class Runtime:
             case DropRendezvous():
                 fleet.drop_rendezvous(instruction.task, instruction.generation)
             case SetTimer():
-                self._set_timer(instruction)
+                self._set_timer(instruction.timer, instruction.after_s)
             case Announce():
                 audience.hear(event.at, instruction)
             case AnswerRequest():
@@ -126,12 +132,11 @@ class Runtime:
         addresses = {name: node.spec.address for name, node in nodes.items()}
         return starts(instruction, self._programs[instruction.task], self._backend, addresses)
 
-    def _set_timer(self, instruction: SetTimer) -> None:
-        timer = instruction.timer
+    def _set_timer(self, timer: Timer, after_s: float) -> None:
         if timer in self._timers:
             self._timers[timer].cancel()
         loop = asyncio.get_running_loop()
-        self._timers[timer] = loop.call_later(instruction.after_s, self._fire, timer)
+        self._timers[timer] = loop.call_later(after_s, self._fire, timer)
 
     def _fire(self, timer: Timer) -> None:
         del self._timers[timer]

@@ -32,11 +32,12 @@ from nodeagent.outbox_file import OutboxFile
 from nodeagent.probes.gpu import NvmlGpus
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.probes.processes import rss_bytes
-from nodeagent.processes import RankProcesses, Witnesses
+from nodeagent.processes import RankProcesses
 from nodeagent.protocol.codec import MAX_LINE_BYTES
 from nodeagent.protocol.ids import AgentId, NodeId
 from nodeagent.protocol.messages import Attach
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.rank_exits import Witnesses
 from nodeagent.rank_files import RankFiles
 from nodeagent.rank_hub import MAX_RANK_LINE_BYTES, RankHub
 from nodeagent.rank_inspector import RankInspector

@@ -7,7 +7,7 @@ processes, which ends this one.
 
 Lines are taken once, also where agents are replaced: how far a log was read is stored with the report
 of the last line in it. A program that has attached to the agent tells its iterations itself, and
-its log is not read from then on.
+its log is not read from then on, by the next agent neither.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.clock import Clock
-from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.outbox_records import Mark, MarkScope
 from nodeagent.protocol.observations import IterationCommitted, RankDone, RankHalted
 from nodeagent.protocol.regroup import Position
 from nodeagent.rank_files import ExitRecord, RankFiles

@@ -19,10 +19,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Final, assert_never
 
-from nodeagent.outbox import MarkScope
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.outbox_records import MarkScope
 from nodeagent.probes.peer import PeerAnswer, probe_ssh
 from nodeagent.processes import RankProcesses, Spawn
+from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import (
@@ -264,8 +265,21 @@ class Commands:
             rank.kill()
         elif command.fault.kind == "stop":
             rank.stop()
+        elif reason := _why_deaf(rank, command.fault):
+            raise CommandError(f"rank {key.stem} {reason}")
         elif not self._hub.break_rank(rank.pid, command.fault):
             raise CommandError(f"rank {key.stem} is not connected")
+
+
+def _why_deaf(rank: RankProcess, fault: RankFault) -> str:
+    """Return why a rank that is a command can't break itself so, in words; empty if it can."""
+    if not rank.is_command:
+        return ""
+    if not rank.is_attached:
+        return "is a command that has not attached: it can be killed or stopped only"
+    if fault.kind == "raise" and not fault.status:
+        return ""
+    return "is a command: it can be killed or stopped, or raise an exception of its own"
 
 
 async def _look_at_nobody(_ranks: Sequence[RankProcess], _answer_s: float, _limit_s: float) -> None:

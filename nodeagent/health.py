@@ -1,7 +1,8 @@
 """The health of the node: every probe at its interval, what they find into the outbox.
 
 A look may block (NVML, a dead file system), so each has a thread of its own and a limit; one that
-does not come back is told once, and again when it does. What a probe does is in ``probes``, what
+does not come back, or fails, is told once, and again when it does; what it had found before holds
+until then. What a probe does is in ``probes``, what
 its readings mean in ``detect``; the kernel log has a watch of its own.
 """
 
@@ -16,14 +17,14 @@ from typing import Any, Final, Generic, TypeVar
 
 from nodeagent.blocking import Blocking
 from nodeagent.clock import Clock
-from nodeagent.detect.disk import DiskDetector, DiskReading
+from nodeagent.detect.disk import DiskDetector, DiskLook
 from nodeagent.detect.gpu import GpuDetector
 from nodeagent.detect.memory import MemoryDetector, MemoryReading
 from nodeagent.detect.network import LinkReading, NetworkDetector
 from nodeagent.detect.standing import Standing
 from nodeagent.finding_store import FindingStore
 from nodeagent.kernel_watch import KernelWatch
-from nodeagent.probes.disk import read_disks
+from nodeagent.probes.disk import Disks
 from nodeagent.probes.gpu import Gpus
 from nodeagent.probes.memory import read_memory
 from nodeagent.probes.network import read_links
@@ -75,9 +76,12 @@ class Look(Generic[ReadingT]):
             try:
                 taken = await thread.call(self.prepare(), self.limit_s)
             except TimeoutError:
-                silence = [self._silence()]
+                silence = [self._silence(f"has no answer after {self.limit_s:.0f} s")]
             else:
-                found = () if taken is None else self.judge(taken)
+                if taken is None:
+                    silence = [self._silence("failed; see agent.log")]
+                else:
+                    found = self.judge(taken)
             if not is_known:
                 _LOG.info("%s: %s, every %g s", self.probe, self.state(), self.interval_s)
                 is_known = True
@@ -85,13 +89,10 @@ class Look(Generic[ReadingT]):
                 report(finding)
             await asyncio.sleep(self.interval_s)
 
-    def _silence(self) -> NodeFinding:
+    def _silence(self, what: str) -> NodeFinding:
+        name = f"{self.probe} probe"
         return NodeFinding(
-            probe=self.probe,
-            sign="message",
-            subject="probe",
-            text=f"the {self.probe} probe has no answer after {self.limit_s:.0f} s",
-            value=self.limit_s,
+            probe=self.probe, sign="unreadable", subject=name, text=f"the {name} {what}"
         )
 
 
@@ -122,6 +123,7 @@ class NodeHealth:
         self._clock = clock
         self._state_dir = state_dir
         self._ranks = ranks
+        self._file_systems = Disks(clock)
         self._network = NetworkDetector()
         self._links = "not looked for yet"
         self._looks: tuple[Look[Any], ...] = (
@@ -143,8 +145,8 @@ class NodeHealth:
             look.probe: look.state() for look in self._looks
         }
 
-    def _disks(self) -> Callable[[], list[DiskReading]]:
-        return partial(read_disks, self._paths())
+    def _disks(self) -> Callable[[], DiskLook]:
+        return partial(self._file_systems.read, self._paths())
 
     def _paths(self) -> list[Path]:
         """Return what is written to, checkpoints first: a file system has the name of its first."""

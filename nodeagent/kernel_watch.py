@@ -1,4 +1,4 @@
-"""Follows the kernel log: lines to who asks about killed processes, faults into findings.
+"""Follows the kernel log: lines to who asks about killed processes, faults and losses into findings.
 
 The catalogue of faults is loaded when the first line comes, beside the agent's work, since that takes
 most of a second of processor time; lines that come meanwhile wait. A poll costs some microseconds where
@@ -14,6 +14,7 @@ from typing import Final
 from nodeagent.blocking import Blocking
 from nodeagent.clock import Clock
 from nodeagent.detect.kernel_log import KernelLogDetector
+from nodeagent.detect.lost_lines import Lost, LostLines
 from nodeagent.detect.memory_kills import MemoryKills
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.protocol.findings import NodeFinding
@@ -34,6 +35,7 @@ class KernelWatch:
         self._clock = clock
         self._report = report
         self._kills: MemoryKills | None = None
+        self._lost = LostLines()
         self._waiting: deque[bytes] = deque(maxlen=_MAX_WAITING)
         self._is_useless = False
 
@@ -52,7 +54,11 @@ class KernelWatch:
         lines = self._log.read(now_s)
         if lines and self._kills is not None:
             self._kills.take_lines(lines, now_s)
+        num_over = max(0, len(self._waiting) + len(lines) - _MAX_WAITING)
         self._waiting.extend(lines)
+        lost = self._log.take_lost().plus(Lost(num_lines=num_over))
+        if (finding := self._lost.take(lost, lines, now_s)) is not None:
+            self._report(finding)
 
     async def run(self) -> None:
         """Follow the log for good."""

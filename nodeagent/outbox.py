@@ -1,8 +1,8 @@
 """What a node has to tell the controller, and what it must not tell twice: the pure part.
 
-The outbox is a fold over *records*. Every change is a record; applying the same records to an
-empty outbox gives the same outbox, so the file of records (``outbox_file``) is all that survives an
-agent. Two ideas make the delivery exact:
+The outbox is a fold over *records* (``outbox_records``). Every change is a record; applying the same
+records to an empty outbox gives the same outbox, so the file of records (``outbox_file``) is all that
+survives an agent. Two ideas make the delivery exact:
 
 - A *report* has a sequence number and stays until the controller acknowledges it. The controller
   drops numbers it has seen.
@@ -23,11 +23,19 @@ Nothing here reads a clock or a file.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Final, Literal, assert_never
+from typing import Final, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from nodeagent.outbox_records import (
+    Acknowledged,
+    Attached,
+    Halted,
+    Head,
+    Mark,
+    Marked,
+    MarkScope,
+    OutboxRecord,
+    Stored,
+)
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import TaskId
@@ -40,111 +48,9 @@ MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
 MAX_PROCESS_MARKS: Final = 2_048
 """Marks about single processes that are kept; the oldest concern processes that are long gone."""
 
-_ROUTINE: Final = (IterationCommitted, CheckpointSaved, NodeFinding)
-
-
-class MarkScope(StrEnum):
-    """What a mark is about. ``name`` is a process, a rank or a task.
-
-    A process is named ``task.generation.rank.pid`` after the rank that it was *born* as, whatever
-    rank it has become since: its marks are the same for its whole life.
-    """
-
-    INTAKE = "intake"
-    """process -> newest sequence number stored from it"""
-    START = "start"
-    """rank (``task.generation.rank``) -> 1 once it has a process, or was told to get none, in
-    this run"""
-    EXIT = "exit"
-    """process -> 1 once its exit was told"""
-    DONE = "done"
-    """process -> 1 once it was told that it has finished, where the agent says so in its place"""
-    LOG = "log"
-    """process -> bytes of its log whose iterations were told"""
-    FOREIGN = "foreign"
-    """process -> 1 if it was started for an earlier run of the controller"""
-    FENCE = "fence"
-    """task -> newest generation that was asked to start"""
-    STOP = "stop"
-    """task -> newest generation that was asked to stop"""
-    DRAIN = "drain"
-    """task -> newest generation that was asked to stop at an iteration boundary"""
-
-
 _OF_RUN: Final = frozenset({MarkScope.START, MarkScope.FENCE, MarkScope.STOP, MarkScope.DRAIN})
 _OF_TASK: Final = frozenset({MarkScope.FENCE, MarkScope.STOP, MarkScope.DRAIN})
-
-
-class Mark(BaseModel):
-    """A number that only grows."""
-
-    model_config = ConfigDict(frozen=True)
-
-    scope: MarkScope
-    name: str
-    value: int = 1
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Head(_Record):
-    """First record of a compacted file: everything but the halts and the reports."""
-
-    kind: Literal["head"] = "head"
-    run_id: str | None
-    term: int
-    next_seq: int
-    marks: list[Mark]
-
-
-class Stored(_Record):
-    """A report, and the mark that keeps it from being stored twice."""
-
-    kind: Literal["stored"] = "stored"
-    report: Report
-    mark: Mark | None = None
-
-
-class Marked(_Record):
-    """A mark without a report."""
-
-    kind: Literal["marked"] = "marked"
-    mark: Mark
-
-
-class Halted(_Record):
-    """The task's generation shall park: all that was asked of it so far, taken together."""
-
-    kind: Literal["halted"] = "halted"
-    task: TaskId
-    halt: Halt
-
-
-class Acknowledged(_Record):
-    """The controller has everything up to ``seq``.
-
-    Numbers go on after it, also where this node lost its file and begins at 1 while the controller
-    kept its journal: it would take lower ones for repetitions.
-    """
-
-    kind: Literal["acknowledged"] = "acknowledged"
-    seq: int
-
-
-class Attached(_Record):
-    """The controller of ``run_id`` took over. A new run clears the reports and its marks."""
-
-    kind: Literal["attached"] = "attached"
-    run_id: str
-    term: int
-    foreign: list[str] = []
-
-
-OutboxRecord = Annotated[
-    Head | Stored | Marked | Halted | Acknowledged | Attached, Field(discriminator="kind")
-]
+_ROUTINE: Final = (IterationCommitted, CheckpointSaved, NodeFinding)
 
 
 @dataclass(frozen=True, slots=True)

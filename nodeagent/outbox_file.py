@@ -17,7 +17,8 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from nodeagent.outbox import Mark, MarkScope, Outbox, OutboxRecord
+from nodeagent.outbox import Outbox
+from nodeagent.outbox_records import Mark, MarkScope, OutboxRecord
 from nodeagent.protocol.codec import Codec, ProtocolError, encode
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.local import Halt

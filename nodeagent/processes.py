@@ -2,64 +2,41 @@
 
 Every rank has a pidfd, also those forked by the template or started by an agent before this one. A
 pidfd names the process itself, so a signal can't reach a stranger that was given the same pid. An
-exit is stored in the outbox before the rank's files are removed; the mark stored with it keeps the
-next agent from reporting it again if this one dies in between.
+exit is stored before the rank's files are removed.
 
 A process may be told to go on as another rank. From that instant it is known by the new name here
 and on disk, whether or not it has heard of it: the next agent sees to that, and its exit counts for
 the rank that it was to be.
 
-How a process ended is known from its ``.exit`` file: the agent is not its parent. Who sent a SIGKILL
-is told by ``kill_causes``. Which ranks to kill or start is decided in ``supervisor``.
+How a process ended is found out in ``rank_exits``. Which ranks to kill or start is decided in
+``supervisor``.
 """
 
 import asyncio
 import logging
 import os
-import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from nodeagent.clock import Clock
-from nodeagent.command_ranks import CommandRanks
-from nodeagent.kill_causes import KillCauses
-from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
-from nodeagent.pidfd import wait_ended
+from nodeagent.outbox_records import Mark, MarkScope
 from nodeagent.protocol.local import RankHello, RankPulse
 from nodeagent.protocol.messages import RankStatus
-from nodeagent.protocol.observations import AnyObservation, LaunchFailed, RankExited, RankStarted
+from nodeagent.protocol.observations import RankStarted
 from nodeagent.protocol.training import RankLaunch
-from nodeagent.rank_files import ExitRecord, RankFiles, RankRecord
+from nodeagent.rank_exits import RankExits, Witnesses
+from nodeagent.rank_files import RankFiles, RankRecord
 from nodeagent.rank_process import RankProcess, open_running
-from nodeagent.supervisor import Adoption, RankKey, is_exit_expected, judge_record, key_of
+from nodeagent.supervisor import Adoption, RankKey, judge_record, key_of
 
 _LOG = logging.getLogger(__name__)
 
-EXIT_FILE_WAIT_S: Final = 2.0
 RECORD_WAIT_S: Final = 5.0
 _POLL_S: Final = 0.02
-_STORE_RETRY_S: Final = 1.0
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 """Runs a coroutine in the agent's task group; the text names it in the log if it fails."""
-
-
-@dataclass(frozen=True, slots=True)
-class Witnesses:
-    """Who else knows of the end of a process.
-
-    Attributes:
-        drained: Waits until what the process ``pid`` had sent to the agent is read, so that its exit
-            is not stored before its last words.
-        causes: Tells kills for memory from others.
-        commands: Speaks for the ranks that are commands.
-    """
-
-    drained: Callable[[int], Awaitable[None]]
-    causes: KillCauses
-    commands: CommandRanks
 
 
 class RankProcesses:
@@ -86,8 +63,8 @@ class RankProcesses:
         self._outbox = outbox
         self._clock = clock
         self._spawn = spawn
-        self._drained, self._causes = witnesses.drained, witnesses.causes
-        self.commands = witnesses.commands
+        self._causes, self.commands = witnesses.causes, witnesses.commands
+        self._exits = RankExits(files, outbox, clock, witnesses)
         self._by_pid: dict[int, RankProcess] = {}
         self._launched_at: dict[RankKey, float] = {}
 
@@ -153,6 +130,7 @@ class RankProcesses:
         rank = RankProcess(record, launched_at=self._launched_at.pop(record.born, now))
         marks = self._outbox.outbox
         rank.is_foreign = bool(marks.mark(MarkScope.FOREIGN, rank.name))
+        rank.is_attached = bool(marks.mark(MarkScope.SPEAKS, rank.name))
         rank.is_cold = not rank.is_command and self._files.is_cold(rank.born)
         rank.pidfd = open_running(record)
         verdict = judge_record(
@@ -196,7 +174,7 @@ class RankProcesses:
             The process; None where nothing on disk tells of it.
 
         Raises:
-            OSError: Its start can't be stored.
+            OSError: Its start, or that it has attached, can't be stored.
         """
         key = RankKey(hello.task, hello.generation, hello.global_rank)
         deadline = self._clock.monotonic_s() + RECORD_WAIT_S
@@ -206,7 +184,7 @@ class RankProcesses:
                 self.adopt(record)
                 break
             if (command := self._command_above(key, hello.pid)) is not None:
-                command.is_attached = True
+                self._note_attached(command)
                 return command
             if self._clock.monotonic_s() >= deadline:
                 _LOG.warning("%s has no record", key.process(hello.pid))
@@ -216,7 +194,7 @@ class RankProcesses:
         if rank is not None and rank.is_cold:
             self._note_start(rank)
         if rank is not None and rank.is_command:
-            rank.is_attached = True
+            self._note_attached(rank)
         return rank
 
     def pulse(self, pid: int, pulse: RankPulse) -> None:
@@ -257,6 +235,11 @@ class RankProcesses:
         except ProcessLookupError:
             return None
 
+    def _note_attached(self, rank: RankProcess) -> None:
+        """Note for good that its program speaks for itself: the next agent must not read its log."""
+        self._outbox.advance(MarkScope.SPEAKS, rank.name)
+        rank.is_attached = True
+
     def _note_start(self, rank: RankProcess) -> None:
         key = rank.key
         if rank.is_foreign:
@@ -276,82 +259,10 @@ class RankProcesses:
         self._outbox.store(started, self._clock.wall_s(), mark)
 
     async def _watch(self, rank: RankProcess) -> None:
-        if rank.pidfd is not None:
-            await wait_ended(rank.pidfd)
-        ended = await self._exit_record(rank)
-        await self._drained(rank.pid)
-        is_out_of_memory = await self._is_out_of_memory(rank, ended)
-        self._causes.forget(rank.pid)
-        await self._store_exit(rank, ended, is_out_of_memory=is_out_of_memory)
+        await self._exits.store(rank)
         del self._by_pid[rank.pid]
         self._forget(rank)
-
-    async def _exit_record(self, rank: RankProcess) -> ExitRecord | None:
-        """Wait until its parent wrote how the rank ended; the parent may itself be dead."""
-        deadline = self._clock.monotonic_s() + EXIT_FILE_WAIT_S
-        while (ended := self._files.exit(rank.born, rank.pid)) is None:
-            if self._clock.monotonic_s() >= deadline:
-                _LOG.warning("nobody wrote how %s ended", rank.name)
-                break
-            await asyncio.sleep(_POLL_S)
-        return ended
-
-    async def _is_out_of_memory(self, rank: RankProcess, ended: ExitRecord | None) -> bool:
-        if ended is None or ended.signal != signal.SIGKILL or rank.is_killed_here:
-            return False
-        return await self._causes.is_out_of_memory(rank.pid)
-
-    def _describe_exit(
-        self, rank: RankProcess, ended: ExitRecord | None, *, is_out_of_memory: bool
-    ) -> AnyObservation:
-        key, marks = rank.key, self._outbox.outbox
-        tail = self._files.tail(rank.born)
-        if rank.is_cold and not rank.is_foreign and not marks.mark(MarkScope.START, key.stem):
-            return LaunchFailed(
-                task=key.task,
-                generation=key.generation,
-                global_rank=key.global_rank,
-                reason=f"cold start ended with {_in_words(ended)} before its first word: {tail}",
-            )
-        return RankExited(
-            task=key.task,
-            generation=key.generation,
-            global_rank=key.global_rank,
-            pid=rank.pid,
-            exit_code=ended.exit_code if ended else None,
-            signal=ended.signal if ended else None,
-            is_expected=is_exit_expected(key, is_foreign=rank.is_foreign, marks=marks),
-            is_core_dumped=ended is not None and ended.is_core_dumped,
-            is_out_of_memory=is_out_of_memory,
-            stderr_tail=tail,
-        )
-
-    async def _store_exit(
-        self, rank: RankProcess, ended: ExitRecord | None, *, is_out_of_memory: bool
-    ) -> None:
-        """Store an exit, whatever it takes: it is the one report that nobody repeats."""
-        mark = Mark(scope=MarkScope.EXIT, name=rank.name)
-        while True:
-            try:
-                if rank.is_command and not rank.is_foreign:
-                    self.commands.take_end(rank, ended)
-                # Described anew each time: it may have been given another name meanwhile.
-                exit_ = self._describe_exit(rank, ended, is_out_of_memory=is_out_of_memory)
-                self._outbox.store(exit_, self._clock.wall_s(), mark)
-            except OSError as error:
-                _LOG.error("can't store the exit of %s, trying again: %s", rank.name, error)
-                await asyncio.sleep(_STORE_RETRY_S)
-            else:
-                return
 
     def _forget(self, rank: RankProcess) -> None:
         self._files.retire(rank.born)
         rank.release()
-
-
-def _in_words(ended: ExitRecord | None) -> str:
-    if ended is None:
-        return "an unknown status"
-    if ended.signal is not None:
-        return f"signal {ended.signal}"
-    return f"exit code {ended.exit_code}"

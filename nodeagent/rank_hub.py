@@ -24,8 +24,8 @@ from typing import Final, Protocol
 
 from pydantic import TypeAdapter
 
-from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.outbox_records import Mark, MarkScope
 from nodeagent.protocol.codec import MAX_LINE_BYTES, ProtocolError
 from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId

@@ -87,6 +87,7 @@ class RankProcess:
             busy_s=busy_s,
             busy_spread_s=_median(abs(each - busy_s) for each in self.busy_s),
             rss_bytes=rss_bytes(self.pid),
+            is_attached=self.is_attached,
         )
 
     def take_pulse(self, pulse: RankPulse) -> None:

@@ -18,8 +18,8 @@ from typing import Final
 
 from nodeagent.clock import Clock
 from nodeagent.launcher import Launcher
-from nodeagent.outbox import Mark, MarkScope
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.outbox_records import Mark, MarkScope
 from nodeagent.processes import RankProcesses
 from nodeagent.protocol.local import RankForked
 from nodeagent.protocol.observations import LaunchFailed

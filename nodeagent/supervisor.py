@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from nodeagent.outbox import MarkScope
+from nodeagent.outbox_records import MarkScope
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.training import RankLaunch
 

@@ -30,7 +30,8 @@ from nodeagent.rank.loop import Context, Loop
 from nodeagent.rank.parallel import Place
 from nodeagent.rank.program import build_loop
 from nodeagent.rank.sharded import ShardedOptimizer
-from nodeagent.rank.train import PausedError, Surroundings, Training
+from nodeagent.rank.surroundings import Surroundings
+from nodeagent.rank.train import PausedError, Training
 from paired.ranks import Seat
 
 

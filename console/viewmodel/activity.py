@@ -9,7 +9,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from console.viewmodel.numbers import latency
-from controller.api.views import ClusterView, IncidentState, IncidentView, PlanState
+from controller.api.views import (
+    ClusterView,
+    IncidentState,
+    NodeCondition,
+    PlanState,
+)
 from controller.api.wire import Reply
 
 
@@ -49,7 +54,15 @@ class DrillEffect:
     expectation: str = ""
 
 
-Effect = PlanEffect | ProposalEffect | DrillEffect | None
+@dataclass(frozen=True, slots=True)
+class LossEffect:
+    """Done when the node is lost, or is not asked about any more."""
+
+    node: str
+    is_lost: bool
+
+
+Effect = PlanEffect | ProposalEffect | DrillEffect | LossEffect | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +102,11 @@ def followed(activity: Activity, view: ClusterView, at: float) -> Activity:
         case PlanEffect() as effect:
             return _followed_plan(activity, effect, view, at)
         case ProposalEffect(known):
-            for plan in view.plans:
-                if plan.id not in known and plan.state is PlanState.PENDING:
-                    return _now(activity, ActionPhase.DONE, f"{plan.id} waits for you", at)
-            return activity
+            return _followed_proposal(activity, known, view, at)
         case DrillEffect(known):
-            new = [incident for incident in view.incidents if incident.id not in known]
-            return _followed_drill(activity, new[0], at) if new else activity
+            return _followed_drill(activity, known, view, at)
+        case LossEffect() as loss:
+            return _followed_loss(activity, loss, view, at)
         case None:
             return activity
 
@@ -113,7 +124,34 @@ def _followed_plan(
     return activity
 
 
-def _followed_drill(activity: Activity, incident: IncidentView, at: float) -> Activity:
+def _followed_proposal(
+    activity: Activity, known: frozenset[str], view: ClusterView, at: float
+) -> Activity:
+    for plan in view.plans:
+        if plan.id not in known and plan.state is PlanState.PENDING:
+            return _now(activity, ActionPhase.DONE, f"{plan.id} waits for you", at)
+    return activity
+
+
+def _followed_loss(
+    activity: Activity, effect: LossEffect, view: ClusterView, at: float
+) -> Activity:
+    node = next((one for one in view.nodes if one.node == effect.node), None)
+    if node is None or (effect.is_lost and node.condition is NodeCondition.UNREACHABLE):
+        return activity
+    if effect.is_lost is (node.condition is NodeCondition.LOST):
+        is_done = effect.is_lost or node.asked_at is None
+        message = f"{node.node} is {node.condition}"
+        return _now(activity, ActionPhase.DONE, message, at) if is_done else activity
+    return _now(activity, ActionPhase.REFUSED, f"{node.node} is {node.condition}", at)
+
+
+def _followed_drill(
+    activity: Activity, known: frozenset[str], view: ClusterView, at: float
+) -> Activity:
+    incident = next((one for one in view.incidents if one.id not in known), None)
+    if incident is None:
+        return activity
     found = max(0.0, incident.detected_at - incident.fault_at)
     message = f"{incident.id} {incident.status}: found after {latency(found)}, {incident.state}"
     if incident.state is IncidentState.RESOLVED and incident.resolved_at is not None:

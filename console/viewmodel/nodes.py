@@ -56,7 +56,8 @@ def _label_size(nodes: list[NodeView]) -> int:
 def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> Row:
     is_out = node.isolated and node.condition is NodeCondition.HEALTHY
     word = ISOLATED_WORD if is_out else NODE_WORDS[node.condition]
-    note = (node.isolated if is_out else "") or node.note or "; ".join(node.findings)
+    gpus = [f"GPU {each.worker} {each.isolated}" for each in node.workers if each.isolated]
+    note = (node.isolated if is_out else "") or node.note or "; ".join([*gpus, *node.findings])
     cells = {
         "name": cell(node.node, Tone.STRONG),
         "condition": marked(word, glyphs),
@@ -64,7 +65,7 @@ def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> Row:
         "heard": _heard(state, node, glyphs),
     }
     if note:
-        is_calm = word[2] is Tone.GOOD and not node.findings
+        is_calm = word[2] is Tone.GOOD and not node.findings and not gpus
         tone = Tone.WARN if word[2] is Tone.GOOD else word[2]
         cells["note"] = cell(note, Tone.DIM if is_calm else tone)
     if node.agent_pid is not None:
@@ -97,6 +98,8 @@ def _label(
 ) -> Span:
     if condition is NodeCondition.LOST:
         return span(f"{glyphs.bad}{glyphs.dash}", Tone.BAD)
+    if worker.isolated and worker.task is None:
+        return span(f"{glyphs.bad}{glyphs.dash}", Tone.BAD)
     if worker.task is None:
         return span(f" {glyphs.dash}", Tone.DIM)
     position = positions.get(worker.task, len(positions))
@@ -110,8 +113,9 @@ def _label(
 
 
 def _counted(node: NodeView, positions: dict[str, int], glyphs: Glyphs) -> Cell:
-    counts = Counter(worker.task for worker in node.workers)
-    spans: list[Span] = []
+    num_out = sum(bool(worker.isolated) and worker.task is None for worker in node.workers)
+    counts = Counter(worker.task for worker in node.workers if worker.task or not worker.isolated)
+    spans = [span(f"{glyphs.bad}{glyphs.dash}:{num_out} ", Tone.BAD)] if num_out else []
     for task, count in sorted(counts.items(), key=lambda item: positions.get(item[0] or "", 999)):
         if task is None:
             spans.append(span(f"{glyphs.dash}:{count} ", Tone.DIM))
@@ -129,3 +133,8 @@ def node_names(view: ClusterView) -> list[str]:
         if node.condition is not NodeCondition.LOST
         and any(worker.task is not None for worker in node.workers)
     ]
+
+
+def tasks_on(node: NodeView) -> list[str]:
+    """Return the tasks with a rank on the node, sorted."""
+    return sorted({worker.task for worker in node.workers if worker.task is not None})

@@ -21,7 +21,7 @@ from console.viewmodel.text import (
     wrap,
 )
 from console.viewmodel.words import PLAN_WORDS, task_letter, task_tone
-from controller.api.views import ClusterView, PlanState, PlanView, TaskChangeView
+from controller.api.views import ClusterView, NodeView, PlanState, PlanView, TaskChangeView
 
 LABEL_WIDTH = 8
 FATE_WIDTH = 9
@@ -145,6 +145,8 @@ def decision_line(state: State, width: int, glyphs: Glyphs) -> Line:
     view, plan = state.view, state.pending
     if view is None:
         return Line()
+    if plan is None and state.asked is not None:
+        return _question_line(state, state.asked, width, glyphs)
     if plan is None:
         return Line(fit(history_cell(state, glyphs), width, glyphs.ellipsis))
     waited = seconds(state.cluster_now - plan.created_at)
@@ -168,10 +170,27 @@ def decision_line(state: State, width: int, glyphs: Glyphs) -> Line:
     return Line(spans, Ground.DECISION)
 
 
+def _question_line(state: State, node: NodeView, width: int, glyphs: Glyphs) -> Line:
+    """Return the question whether a node out of contact is lost."""
+    waited = seconds(state.cluster_now - (node.asked_at or 0.0))
+    keys = _keys(state, ("L", "lost"), ("W", "wait"))
+    text = f" {glyphs.warn} is {node.node} lost? asks {waited}: {node.note.removeprefix('lost? ')}"
+    room = width - cells_wide(keys)
+    return Line((*fit((span(text, Tone.STRONG),), room, glyphs.ellipsis), *keys), Ground.DECISION)
+
+
 def _decision_keys(state: State) -> Cell:
+    return _keys(state, ("A", "approve"), ("X", "reject"))
+
+
+def _keys(state: State, yes: tuple[str, str], no: tuple[str, str]) -> Cell:
     if not state.is_armed:
-        return (span(" ctrl+t", Tone.KEY), span(" arms, then A or X "))
-    return (span(" <A>", Tone.KEY), span("approve "), span("<X>", Tone.KEY), span("reject "))
+        return (span(" ctrl+t", Tone.KEY), span(f" arms, then {yes[0]} or {no[0]} "))
+    return tuple(
+        part
+        for key, word in (yes, no)
+        for part in (span(f"{' ' if key == yes[0] else ''}<{key}>", Tone.KEY), span(f"{word} "))
+    )
 
 
 def _is_move(change: TaskChangeView) -> bool:

@@ -20,6 +20,8 @@ from controller.api.views import (
     ClusterView,
     IncidentState,
     LogLine,
+    NodeCondition,
+    NodeView,
     PlanState,
     PlanView,
     TaskPhase,
@@ -109,6 +111,18 @@ class State:
         """The oldest plan that waits for a decision."""
         plans = self.view.plans if self.view else []
         return next((plan for plan in plans if plan.state is PlanState.PENDING), None)
+
+    @property
+    def out_of_contact(self) -> list[NodeView]:
+        """The nodes that may be lost: those that are asked about first, the longest asked before."""
+        nodes = self.view.nodes if self.view else []
+        away = [node for node in nodes if node.condition is NodeCondition.UNREACHABLE]
+        return sorted(away, key=lambda node: (node.asked_at is None, node.asked_at or 0.0))
+
+    @property
+    def asked(self) -> NodeView | None:
+        """The node that the operator has been asked about for longest."""
+        return next((node for node in self.out_of_contact if node.asked_at is not None), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,12 +163,16 @@ def _waf(state: State, glyphs: Glyphs) -> Segment | None:
 def _plans(state: State, glyphs: Glyphs) -> Segment | None:
     if state.view is None:
         return None
-    count = sum(plan.state is PlanState.PENDING for plan in state.view.plans)
-    if not count:
+    num_plans = sum(plan.state is PlanState.PENDING for plan in state.view.plans)
+    num_asked = sum(node.asked_at is not None for node in state.view.nodes)
+    waiting = [(num_plans, "plan"), (num_asked, "question")]
+    words = ", ".join(plural(count, noun) for count, noun in waiting if count)
+    if not words:
         return None
-    verb = "waits" if count == 1 else "wait"
-    long = (span(f"{glyphs.warn} {plural(count, 'plan')} {verb}", Tone.WARN),)
-    return Segment(6, long, (span(f"{glyphs.warn}{count} plan", Tone.WARN),))
+    verb = "waits" if num_plans + num_asked == 1 else "wait"
+    brief = " ".join(f"{glyphs.warn}{count} {noun}" for count, noun in waiting if count)
+    long = (span(f"{glyphs.warn} {words} {verb}", Tone.WARN),)
+    return Segment(6, long, (span(brief, Tone.WARN),))
 
 
 def _policy(state: State, _: Glyphs) -> Segment | None:

@@ -58,7 +58,10 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
 
 def _node(node: NodeState, state: ClusterState) -> NodeView:
     spec = node.spec
-    workers = {slot: WorkerView(worker=slot) for slot in range(spec.num_workers)}
+    workers = {
+        slot: WorkerView(worker=slot, isolated=node.isolated_gpus.get(slot, ""))
+        for slot in range(spec.num_workers)
+    }
     for task in state.tasks.values():
         for number, rank in task.living_ranks.items():
             if rank.worker.node == spec.node:
@@ -69,6 +72,7 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
                     pid=rank.pid,
                     iteration=rank.iteration,
                     rss_bytes=rank.rss_bytes,
+                    isolated=node.isolated_gpus.get(rank.worker.slot, ""),
                 )
     return NodeView(
         node=spec.node,
@@ -76,6 +80,7 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
         condition=node.condition,
         note=node.note,
         isolated=node.isolated,
+        asked_at=node.asked_at,
         findings=[f"{finding.probe}: {finding.first_line}" for finding in node.findings.values()],
         agent_pid=node.agent_pid,
         agent_rss_bytes=node.rss_bytes,

@@ -49,6 +49,8 @@ class WorkerView(View):
     pid: int | None = None
     iteration: int | None = None
     rss_bytes: int | None = None
+    isolated: str = ""
+    """Why it alone is out of service; empty where it is not."""
 
 
 class NodeView(View):
@@ -61,6 +63,8 @@ class NodeView(View):
     """Why the condition is what it is, for instance ``presumed training: link lost 3 s ago``."""
     isolated: str = ""
     """Why it is out of service although it is in contact; empty for a node in service."""
+    asked_at: float | None = None
+    """Since when the operator is asked whether it is lost, for the reason in ``note``; else None."""
     findings: list[str] = []
     """What its probes find now, one sentence each."""
     agent_pid: int | None = None

@@ -85,6 +85,8 @@ class RequestPlan(View):
 class UncordonNode(View):
     """Take an isolated node back into service, if its checks pass; forced, whatever they say.
 
+    With ``gpu`` only that GPU of it; without, also every GPU of it that is isolated alone.
+
     Refusals: ``unknown``, ``nothing`` (it is not isolated), ``unfit`` (a check does not pass).
     """
 
@@ -93,6 +95,20 @@ class UncordonNode(View):
     actor: str
     node: str
     is_forced: bool = False
+    gpu: int | None = None
+
+
+class DecideLoss(View):
+    """Say whether a node out of contact is lost, or is to be waited for.
+
+    Refusals: ``unknown``, ``nothing`` (it is not out of contact), ``unfit`` (its tasks advance).
+    """
+
+    kind: Literal["decide_loss"] = "decide_loss"
+    request_id: str
+    actor: str
+    node: str
+    is_lost: bool
 
 
 class RunDrill(View):
@@ -116,7 +132,7 @@ class Shutdown(View):
 
 
 Command = Annotated[
-    ApprovePlan | RejectPlan | RequestPlan | UncordonNode | RunDrill | Shutdown,
+    ApprovePlan | RejectPlan | RequestPlan | UncordonNode | DecideLoss | RunDrill | Shutdown,
     Field(discriminator="kind"),
 ]
 FromServer = Annotated[Greeting | Snapshot | LogLines | Reply, Field(discriminator="kind")]

@@ -15,10 +15,11 @@ from controller.core.evidence import HARDWARE, Evidence
 from controller.core.faults import Diagnosis, diagnose, diagnose_symptoms
 from controller.core.handling import Action, Case, Cure, Handling, Occurrence, choose
 from controller.core.incidents import incident_of, open_incident, take_evidence
-from controller.core.isolation import isolate
+from controller.core.isolation import isolate, isolate_gpu, release_gpu
 from controller.core.lifecycle import stop
 from controller.core.parking import awaited_ranks, halt, halt_limit_s
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.placement import Worker
 from controller.core.state import ClusterState, Incident, NodeState
 from controller.core.tasks import RankState, TaskState
 from controller.core.timers import HaltOverdue, SettleIncident
@@ -119,7 +120,7 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
     incident.fault_at = min(root.observed_at, incident.detected_at)
     incident.action = action
     incident.decided_at = turn.at
-    incident.is_drill = is_drill(turn.state, incident, root.node)
+    incident.is_drill = is_staged(turn, incident, root.node)
     where = f" on {root.node}" if root.node else ""
     turn.tell(
         "error", "incident", incident.name,
@@ -162,8 +163,11 @@ def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
 def _forget_suspicion(turn: Turn, name: NodeId) -> None:
     """What is known about the node is more than a suspicion now."""
     for task in turn.state.tasks.values():
-        if name in task.suspects:
-            task.suspects.remove(name)
+        task.suspects = [each for each in task.suspects if _node_of(each) != name]
+
+
+def _node_of(suspect: NodeId | Worker) -> NodeId:
+    return suspect.node if isinstance(suspect, Worker) else suspect
 
 
 def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
@@ -182,10 +186,11 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
         _hold_task(turn, task, incident, diagnosis, reason)
         return
     root = diagnosis.root
-    if task.suspects and diagnosis.is_local and root.node not in {None, *task.suspects}:
-        _exonerate(turn, task)
     is_known = diagnosis.is_local and root.global_rank is not None
     rank = task.ranks.get(root.global_rank) if is_known and root.global_rank is not None else None
+    at_fault = {root.node, rank.worker if rank else None}
+    if task.suspects and diagnosis.is_local and root.node and at_fault.isdisjoint(task.suspects):
+        _exonerate(turn, task)
     handling = handle(turn, incident, diagnosis, rank, task.last_cure)
     worker = rank.worker if rank else None
     task.last_cure = Cure(handling.action, worker)
@@ -193,8 +198,8 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
         assert root.node is not None, "only a node can be isolated"
         name_fault(turn, incident, diagnosis, handling)
         incident.become(IncidentState.DECIDED)
-        task.suspects.append(root.node)
-        isolate(turn, turn.state.nodes[root.node], incident, handling.why or diagnosis.reason)
+        suspect = worker if handling.is_gpu and worker else root.node
+        _isolate_on_suspicion(turn, task, suspect, incident, handling.why or diagnosis.reason)
         return
     if handling.action == "restart":
         # Where nobody in particular is to blame, whoever told of the fault gets a new process.
@@ -208,6 +213,16 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
     else:
         note = f"restart after {incident.name}"
         stop(turn, task, is_graceful=False, intent=task.intent, note=note)
+
+
+def _isolate_on_suspicion(
+    turn: Turn, task: TaskState, suspect: NodeId | Worker, incident: Incident, why: str
+) -> None:
+    task.suspects.append(suspect)
+    if isinstance(suspect, Worker):
+        isolate_gpu(turn, suspect, incident, why)
+    else:
+        isolate(turn, turn.state.nodes[suspect], incident, why)
 
 
 def hand_over(turn: Turn, task: TaskState, evidence: Evidence) -> None:
@@ -234,7 +249,7 @@ def handle(
     root, state = diagnosis.root, turn.state
     node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
     worker = rank.worker if rank else None
-    was_staged = is_drill(state, incident, root.node)
+    was_staged = is_staged(turn, incident, root.node)
     case = Case(
         diagnosis=diagnosis,
         at=turn.at,
@@ -244,6 +259,7 @@ def handle(
         record=node.record if node else (),
         is_drill=was_staged,
         is_last_node=node is not None and _is_last(state, node.spec.node),
+        has_other_gpus=node is not None and worker is not None and _has_others(node, worker),
     )
     handling = choose(case, turn.policy)
     if node is not None and (not was_staged or turn.policy.counts_drills):
@@ -253,18 +269,30 @@ def handle(
     return handling
 
 
-def is_drill(state: ClusterState, incident: Incident, node: NodeId | None) -> bool:
-    """Whether a drill explains a fault: the same rank or node, shortly before it was detected."""
-    limit_s = 60.0
-    return any(
-        0 <= incident.detected_at - drill.at <= limit_s
-        and (drill.node == node or (drill.task is not None and drill.task in incident.covers))
-        for drill in state.drills
-    )
+def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
+    """Return whether a drill explains an incident, and note that it does.
+
+    That is a drill on the same node or task, at most ``Policy.drill_window_s`` before, that explains no
+    other incident: what breaks there again is real.
+    """
+    if any(drill.incident == incident.name for drill in turn.state.drills):
+        return True
+    for drill in turn.state.drills:
+        is_near = 0 <= incident.detected_at - drill.at <= turn.policy.drill_window_s
+        is_there = drill.node == node or (drill.task is not None and drill.task in incident.covers)
+        if not drill.incident and is_near and is_there:
+            drill.incident = incident.name
+            return True
+    return False
 
 
 def _is_last(state: ClusterState, name: NodeId) -> bool:
     return not any(node.is_in_service and node.spec.node != name for node in state.nodes.values())
+
+
+def _has_others(node: NodeState, worker: Worker) -> bool:
+    slots = set(range(node.spec.num_workers)) - node.isolated_gpus.keys() - {worker.slot}
+    return bool(slots)
 
 
 def _possible(task: TaskState, wanted: Action) -> Action:
@@ -304,14 +332,19 @@ def _hold_task(
 
 
 def _exonerate(turn: Turn, task: TaskState) -> None:
-    """The fault came back elsewhere: nodes that were isolated on suspicion of it return to service."""
-    for name in task.suspects:
-        node = turn.state.nodes[name]
-        node.isolated = ""
-        node.record.clear()
+    """The fault came back elsewhere: what was isolated on suspicion of it returns to service."""
+    for suspect in task.suspects:
+        name, node = _node_of(suspect), turn.state.nodes[_node_of(suspect)]
+        if isinstance(suspect, Worker):
+            release_gpu(node, suspect.slot)
+            what, elsewhere = f"GPU {suspect.slot} of {name}", "elsewhere"
+        else:
+            node.isolated = ""
+            node.record.clear()
+            what, elsewhere = str(name), "on another node"
         turn.tell(
             "info", "uncordon", name,
-            f"back in service: the fault of {task.spec.task} came back on another node",
+            f"{what} is back in service: the fault of {task.spec.task} came back {elsewhere}",
         )  # fmt: skip
-        turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{name} is back in service"))
+        turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{what} is back in service"))
     task.suspects.clear()

@@ -19,6 +19,25 @@ RankCommandKind = Literal["start", "halt", "stop", "inspect", "drill"]
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerStarted:
+    """A controller began its work: the run's first, or one that takes over from its predecessor.
+
+    Attributes:
+        run_id: The same for all controllers of a run.
+        term: 1 for the first of them; an agent refuses an older one than it has met.
+        started_wall_s: Wall clock at the run's start, seconds since the epoch.
+        nodes: All nodes, by name.
+        tasks: All tasks, by name.
+    """
+
+    run_id: str
+    term: int
+    started_wall_s: float
+    nodes: tuple[NodeId, ...]
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeAttached:
     """A session with the node's agent began; ``ranks`` is everything that lives there."""
 
@@ -39,11 +58,16 @@ class ContactLost:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReceived:
-    """The agent's regular sign of life, with every rank that lives on its node."""
+    """The agent's regular sign of life, with every rank that lives on its node.
+
+    Wall clocks in seconds since the epoch: the node's when it was sent, the controller's when it came.
+    """
 
     node: NodeId
     rss_bytes: int
     ranks: tuple[RankStatus, ...]
+    sent_wall_s: float | None = None
+    received_wall_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +162,26 @@ class PlanRequested:
 
 @dataclass(frozen=True, slots=True)
 class UncordonRequested:
-    """An operator wants an isolated node back in service; forced, even if its checks do not pass."""
+    """An operator wants an isolated node back in service; forced, even if its checks do not pass.
+
+    With ``gpu`` only that one of it; without, the node and every single GPU of it.
+    """
 
     request_id: str
     actor: str
     node: NodeId
     is_forced: bool = False
+    gpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LossDecided:
+    """An operator says whether a node out of contact is lost, or is to be waited for."""
+
+    request_id: str
+    actor: str
+    node: NodeId
+    is_lost: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +197,8 @@ class DrillRequested:
 
 
 EventBody = (
-    NodeAttached
+    ControllerStarted
+    | NodeAttached
     | ContactLost
     | HeartbeatReceived
     | PeerProbed
@@ -172,6 +211,7 @@ EventBody = (
     | PlanRejected
     | PlanRequested
     | UncordonRequested
+    | LossDecided
     | DrillRequested
 )
 
@@ -182,7 +222,7 @@ class Event:
 
     Attributes:
         number: Counts from 1 without gaps.
-        at: Seconds since the controller's start; never decreases.
+        at: Seconds since the start of the run; never decreases, also from one controller to the next.
         body: What happened.
     """
 

@@ -55,7 +55,7 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
     elif not finding.is_event and finding.sign != "message":
         node.findings[key] = finding
     status = _status(turn, node, finding, was_open=was_open)
-    _tell(turn, node, finding, status)
+    tell_finding(turn, node, finding, status)
     if status is Status.NONE:
         return
     evidence = Evidence(
@@ -103,7 +103,8 @@ def _status_of_words(turn: Turn, node: NodeState, text: str) -> Status:
     return Status.NONE if verdict.status is earlier else verdict.status
 
 
-def _tell(turn: Turn, node: NodeState, finding: NodeFinding, status: Status) -> None:
+def tell_finding(turn: Turn, node: NodeState, finding: NodeFinding, status: Status) -> None:
+    """Tell operators of a finding, or that it is over; ``status`` is what it means."""
     what = f"{finding.probe}, {finding.subject}" if finding.subject else finding.probe
     more = f" (and {finding.num_dropped} more)" if finding.num_dropped else ""
     is_alarming = status is not Status.NONE or finding.sign != "message"

@@ -139,7 +139,7 @@ def _interim(
         number
         for number, rank in task.ranks.items()
         if rank.can_go_on
-        and turn.state.nodes[rank.worker.node].is_in_service
+        and turn.state.can_use(rank.worker)
         and (within is None or rank.worker in within)
     ]
     replicas = whole_replicas(task.layout, fit)
@@ -178,7 +178,7 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
     fit = {
         number: rank
         for number, rank in task.ranks.items()
-        if rank.can_go_on and turn.state.nodes[rank.worker.node].is_in_service
+        if rank.can_go_on and turn.state.can_use(rank.worker)
     }
     continues = {}
     if not task.unsupported:

@@ -4,7 +4,8 @@ The paper's three actions: SEV3 is tried again in place (*reattempt*), SEV2 gets
 (*restart*), SEV1 takes the node out and divides what is left (*reconfigure*). A cure that was followed
 by the same fault, before an iteration was committed, did not help: the next stronger one follows.
 What keeps coming back at one place over a longer time is handled as SEV1 too: every node has a record
-of its faults (``Occurrence``).
+of its faults (``Occurrence``). What keeps coming back on one GPU takes that GPU alone out of service; a
+broken device takes its node, since resetting or replacing it does.
 
 Faults of a drill are cured like any other, but do not speak against the node. Pure functions: what
 they decide is carried out in ``controller.core.cures``.
@@ -86,6 +87,7 @@ class Case:
         record: Earlier faults of the node, without those of drills.
         is_drill: Whether somebody broke it on purpose.
         is_last_node: Whether no other node is in service.
+        has_other_gpus: Whether another worker of the node is in service.
     """
 
     diagnosis: Diagnosis
@@ -96,14 +98,19 @@ class Case:
     record: Sequence[Occurrence] = ()
     is_drill: bool = False
     is_last_node: bool = False
+    has_other_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What is done, and why more than its severity asks for; empty where it is just that."""
+    """What is done, and why more than its severity asks for; empty where it is just that.
+
+    ``is_gpu`` where a reconfiguration isolates the GPU of the rank at fault alone, not its node.
+    """
 
     action: Action
     why: str = ""
+    is_gpu: bool = False
 
 
 def choose(case: Case, policy: Policy) -> Handling:
@@ -113,12 +120,12 @@ def choose(case: Case, policy: Policy) -> Handling:
     if handling.action != "reconfigure":
         repeats = None if case.is_drill and not policy.counts_drills else _repeats(case, policy)
         if repeats and case.node is not None:
-            handling = Handling("reconfigure", repeats)
+            handling = repeats
     if handling.action == "reconfigure" and case.node is None:
         return Handling("restart", "no node is to blame, so none is isolated")
     if handling.action != "reconfigure" or is_hardware:
         return handling
-    if case.is_last_node:
+    if case.is_last_node and not handling.is_gpu:
         return Handling("restart", f"{handling.why}, but no other node is in service")
     return handling
 
@@ -133,13 +140,14 @@ def _escalated(case: Case) -> Handling:
     return Handling(_STRONGER[last.action], f"the {last.action} before brought no iteration")
 
 
-def _repeats(case: Case, policy: Policy) -> str | None:
-    """Return in words what the node has had too often, this time included; None if nothing."""
+def _repeats(case: Case, policy: Policy) -> Handling | None:
+    """Return what follows from what the node has had too often, this time included; None if nothing."""
     status = case.diagnosis.status
     if status in NETWORK:
         number = 1 + _count(case, policy.network_window_s, NETWORK)
         if number >= policy.network_alerts:
-            return f"{number} network faults on {case.node} within {policy.network_window_s:.0f} s"
+            why = f"{number} network faults on {case.node} within {policy.network_window_s:.0f} s"
+            return Handling("reconfigure", why)
         return None
     if case.diagnosis.severity is not Severity.SEV2:
         return None
@@ -150,13 +158,15 @@ def _repeats(case: Case, policy: Policy) -> str | None:
             for each in same
         )
         if number >= policy.gpu_faults:
-            return (
+            why = (
                 f"{number} faults of GPU {case.worker.slot} on {case.node} within"
                 f" {policy.restart_window_s:.0f} s"
             )
+            return Handling("reconfigure", why, is_gpu=case.has_other_gpus)
     number = 1 + _count(case, policy.restart_window_s, frozenset(Status) - NETWORK)
     if number >= policy.restarts:
-        return f"{number} restarts on {case.node} within {policy.restart_window_s:.0f} s"
+        why = f"{number} restarts on {case.node} within {policy.restart_window_s:.0f} s"
+        return Handling("reconfigure", why)
     return None
 
 

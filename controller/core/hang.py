@@ -6,18 +6,24 @@ In order of weight:
    the collective that the others wait in.
 2. So is one that computes and has not begun anything new for as long as an iteration takes. One
    that has is slow, not hung, and its task is given more time.
-3. All wait, and have for as long: whoever waits in an earlier phase of the iteration, or in another collective than the
-   others, if that is the smaller part of them. A replica without pipeline stages goes in step,
+3. All wait, and have for as long: whoever has not entered the collective that others wait in, by what
+   torch's flight recorder says (``controller.core.collectives``). Where it says nothing, whoever waits in an
+   earlier phase of the iteration, or in another collective than the others. Either must be the smaller part of them. A replica without pipeline stages goes in step,
    so inside one fewer finished micro-batches tell the same.
 4. All wait at the same place: nobody is to blame that can be seen. That is a lost message, or the
    network: a time-out of the collective.
+
+That is about iterations. To form, and to end, ranks build models and read or write checkpoints, which
+takes as long as it takes: there a rank is named at once only if it is stopped, and otherwise when the
+time is over and others wait for it (``find_absent``).
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from controller.core.collectives import find_behind
 from nodeagent.protocol.regroup import Phase
 from nodeagent.protocol.standing import Standing
 from profiles.layout import Layout
@@ -59,11 +65,12 @@ def find_hang(
     """
     waiting = {n: one for n, one in standings.items() if one.where == "collective"}
     silent = {n: _SILENT[one.where] for n, one in standings.items() if one.where in _SILENT}
+    recorded = find_behind(standings)
     if silent:
         return Hang(silent, _wait_of(waiting))
     busy = {n: one for n, one in standings.items() if one.where == "computing"}
     idle = {
-        n: f"is in {one.place}"
+        n: f"is in {one.place}" + (f", and {recorded[n]}" if n in recorded else "")
         for n, one in busy.items()
         if one.idle_s is None or one.idle_s >= patience_s
     }
@@ -72,9 +79,44 @@ def find_hang(
     has_moved = any(one.idle_s is not None and one.idle_s < patience_s for one in waiting.values())
     if has_moved or not is_complete:
         return None
-    behind = _behind(waiting, layout)
-    others = {n: one for n, one in waiting.items() if n not in behind}
-    return Hang({n: f"waits in {waiting[n].collective}" for n in behind}, _wait_of(others))
+    if len(recorded) > 1 and 2 * len(recorded) >= len(waiting):
+        recorded = {}
+    behind = recorded or dict.fromkeys(_behind(waiting, layout), "")
+    reasons = {
+        n: f"waits in {waiting[n].collective}" + (f", and {words}" if words else "")
+        for n, words in behind.items()
+    }
+    return Hang(reasons, _wait_of({n: one for n, one in waiting.items() if n not in behind}))
+
+
+def find_absent(
+    standings: Mapping[int, Standing],
+    *,
+    arrived: Collection[int],
+    missing: Collection[int],
+    is_over: bool,
+) -> Hang | None:
+    """Return who keeps a generation from forming, or from ending; None where that can't be said.
+
+    Args:
+        standings: Where the ranks stand, by global rank.
+        arrived: Ranks that have done what the others are to do.
+        missing: Ranks without a process that anybody has heard of.
+        is_over: Whether it takes longer than it should.
+    """
+    waiting = {n: one for n, one in standings.items() if one.where == "collective"}
+    stopped = {n: _SILENT["stopped"] for n, one in standings.items() if one.where == "stopped"}
+    if stopped:
+        return Hang(stopped, _wait_of(waiting))
+    if not is_over or not (waiting or arrived):
+        return None
+    late = {
+        n: _SILENT.get(one.where) or f"is in {one.place}"
+        for n, one in standings.items()
+        if n not in waiting and n not in arrived
+    }
+    late |= dict.fromkeys(missing, "has not come up")
+    return Hang(late, _wait_of(waiting))
 
 
 def _behind(waiting: Mapping[int, Standing], layout: Layout) -> set[int]:

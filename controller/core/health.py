@@ -15,10 +15,13 @@ the node itself says so. In order of weight:
    sends no reset. A refusal comes from a living kernel, and may mean a dead SSH server alone: it
    counts at once if the training suffers too, and after a grace if nothing can tell.
 4. *The training suffers and no peer could look*: gone.
+5. *Nobody can tell*: a task lives where nobody in contact sees it, and no peer finds the node gone.
+   After a grace the operator is asked, or, where policy grants it, the node is lost. While no other
+   node is in contact it is more likely the controller that is cut off, and there is nowhere else to
+   go: then only an operator can say that a node is lost.
 
 *The training suffers* means that a peer in contact reports a failed collective, or that peers in
-contact see the iterations stopped. What nobody in contact can see is no evidence: while the
-controller itself is cut off from everybody, no node is judged.
+contact see the iterations stopped. What nobody in contact can see is no evidence.
 """
 
 from collections.abc import Mapping
@@ -43,6 +46,10 @@ class NodeEvidence:
         has_open_probes: Whether some of them have not answered yet.
         advanced: Tasks with ranks on the node that advance, in words; None if none does.
         suffering: How the training of such a task suffers, as peers in contact see it, in words.
+        unseen: Tasks there that nobody in contact can see advance or suffer, in words; None if
+            there are none.
+        waited_s: Seconds since contact was lost while some other node was in contact, or since an
+            operator chose to wait.
     """
 
     silent_s: float
@@ -51,29 +58,41 @@ class NodeEvidence:
     has_open_probes: bool
     advanced: str | None
     suffering: str | None
+    unseen: str | None = None
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether the node counts as lost, and the sentence that explains it."""
+    """Whether the node counts as lost, and the sentence that explains it.
+
+    With ``asks`` nobody can tell, and the operator is to say.
+    """
 
     is_lost: bool
     reason: str
+    asks: bool = False
 
 
 def judge(evidence: NodeEvidence, policy: Policy) -> Judgement:
     """Judge an unreachable node; see the module's text for the order of evidence."""
-    if evidence.advanced or evidence.num_peers == 0:
-        return _presumed_training(evidence.advanced or "no other node is in contact to look at it")
+    if evidence.advanced:
+        return _presumed_training(evidence.advanced)
+    if evidence.num_peers == 0:
+        return _judge_unseen(evidence, policy, "no other node is in contact to look at it")
     if "answered" in evidence.answers.values():
         return _judge_answering(evidence, policy)
     if evidence.has_open_probes:
         return _presumed_training("asking its peer nodes")
+    return _judge_silent(evidence, policy)
+
+
+def _judge_silent(evidence: NodeEvidence, policy: Policy) -> Judgement:
     if evidence.answers:
         return _judge_missing(evidence, policy)
-    if not evidence.suffering:
-        return _presumed_training("its peer nodes could not look at it")
-    return Judgement(is_lost=True, reason=f"out of contact, and {evidence.suffering}")
+    if evidence.suffering:
+        return Judgement(is_lost=True, reason=f"out of contact, and {evidence.suffering}")
+    return _judge_unseen(evidence, policy, "its peer nodes could not look at it")
 
 
 def _judge_answering(evidence: NodeEvidence, policy: Policy) -> Judgement:
@@ -84,7 +103,20 @@ def _judge_answering(evidence: NodeEvidence, policy: Policy) -> Judgement:
             reason=f"its SSH port answers {peer}, but no agent was reached for"
             f" {evidence.silent_s:.0f} s, and {evidence.suffering}",
         )
-    return _presumed_training(f"its SSH port answers {peer}")
+    if evidence.suffering:
+        return _presumed_training(f"its SSH port answers {peer}")
+    return _judge_unseen(evidence, policy, f"its SSH port answers {peer}")
+
+
+def _judge_unseen(evidence: NodeEvidence, policy: Policy, reason: str) -> Judgement:
+    """Judge a node that nothing speaks against; whether its tasks train, nobody may see."""
+    if evidence.unseen is None or evidence.waited_s < policy.uncorroborated_limit_s:
+        return _presumed_training(reason)
+    blind = f"nobody has seen {evidence.unseen} for {evidence.silent_s:.0f} s"
+    needs_operator = evidence.num_peers == 0 or not policy.is_auto_heal or policy.asks_before_loss
+    if needs_operator:
+        return Judgement(is_lost=False, reason=f"lost? {reason}, and {blind}", asks=True)
+    return Judgement(is_lost=True, reason=f"{reason}, but {blind}")
 
 
 def _judge_missing(evidence: NodeEvidence, policy: Policy) -> Judgement:

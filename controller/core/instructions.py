@@ -161,11 +161,11 @@ class AnswerRequest:
 
 @dataclass(frozen=True, slots=True)
 class CarryOutDrill:
-    """Break the named thing. Everything a drill needs is filled in."""
+    """Break the named thing; where no node is named, the controller. Nothing is left to be chosen."""
 
     cause: int
     drill: str
-    node: NodeId
+    node: NodeId | None = None
     task: TaskId | None = None
     generation: Generation | None = None
     global_rank: int | None = None

@@ -13,7 +13,7 @@ def check_invariants(state: ClusterState) -> None:
     """Raise if the state breaks a promise.
 
     Raises:
-        InvariantViolationError: Two tasks hold a worker, a rank lives on a lost node or is to live on one that is lost or isolated, a task
+        InvariantViolationError: Two tasks hold a worker, a rank lives on a lost node or is to live on one, or on an isolated node or GPU, a task
             without ranks has some, a generation takes up training from ranks that it does not have,
             or more than one plan is pending or under way.
     """
@@ -31,9 +31,10 @@ def check_invariants(state: ClusterState) -> None:
         if task.target and any(
             state.nodes[worker.node].condition is NodeCondition.LOST
             or state.nodes[worker.node].isolated
+            or worker.slot in state.nodes[worker.node].isolated_gpus
             for worker in task.target.placement
         ):
-            raise InvariantViolationError(f"{task.spec.task} is to run on a lost or isolated node")
+            raise InvariantViolationError(f"{task.spec.task} is to run where nobody may")
         _check_generation(task)
     for plan_state in (PlanState.PENDING, PlanState.APPROVED):
         if sum(plan.state is plan_state for plan in state.plans) > 1:

@@ -1,57 +1,89 @@
-"""A node that takes no more part: what is taken from its tasks when it is lost, or isolated.
+"""A node, or one GPU of it, that takes no more part: what is taken from its tasks.
 
 Lost and isolated nodes differ in one thing: on a lost node the ranks are gone, on an isolated one
-they live and are ended. Either way the tasks that had a part there have no target until a plan gives
+they live and are ended. Of a single GPU the same is true as of an isolated node, and the other workers
+of its node go on. Either way the tasks that had a part there have no target until a plan gives
 them one, and go on meanwhile with the whole replicas that they have elsewhere.
 """
+
+from dataclasses import dataclass
 
 from controller.core.lifecycle import lose_rank, stop
 from controller.core.parking import halt
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.placement import Placement, Worker
 from controller.core.state import Incident, NodeState
-from controller.core.tasks import TaskState
+from controller.core.tasks import Target, TaskState
 from controller.core.turn import PlanRequest, Turn
-from nodeagent.protocol.ids import NodeId
 
 
-def withdraw(turn: Turn, node: NodeState) -> list[TaskState]:
-    """Take the node from every target; return the tasks that had a part there."""
-    name = node.spec.node
-    is_lost = node.condition is NodeCondition.LOST
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What is out: a whole node, or the worker in one slot of it."""
+
+    node: NodeState
+    slot: int | None = None
+
+    @property
+    def name(self) -> str:
+        """In words, for operators."""
+        name = self.node.spec.node
+        return name if self.slot is None else f"GPU {self.slot} of {name}"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the ranks there are gone."""
+        return self.node.condition is NodeCondition.LOST
+
+    def takes(self, worker: Worker) -> bool:
+        """Whether ``worker`` is among what is out."""
+        return worker.node == self.node.spec.node and self.slot in {None, worker.slot}
+
+    def takes_from(self, place: Target | None) -> bool:
+        """Whether a rank is to run on what is out."""
+        return place is not None and self.takes_any(place.placement)
+
+    def takes_any(self, placement: Placement) -> bool:
+        """Whether one of these workers is among what is out."""
+        return any(map(self.takes, placement))
+
+
+def withdraw(turn: Turn, outage: Outage) -> list[TaskState]:
+    """Take what is out from every target; return the tasks that had a part there."""
     for task in turn.state.tasks.values():
-        if is_lost:
+        if outage.is_lost:
             task.leaving = {
-                key: worker for key, worker in task.leaving.items() if worker.node != name
+                key: worker for key, worker in task.leaving.items() if not outage.takes(worker)
             }
-        if task.interim and task.interim.uses(name):
+        if outage.takes_from(task.interim):
             task.interim = None
         for spare in task.preparation.ranks.values() if task.preparation else ():
-            if spare.worker.node == name:
-                spare.is_alive &= not is_lost
+            if outage.takes(spare.worker):
+                spare.is_alive &= not outage.is_lost
                 spare.is_broken = True
-        is_elsewhere = task.can_regroup and task.place and not task.place.uses(name)
-        if is_elsewhere and task.target and task.target.uses(name):
+        is_elsewhere = task.can_regroup and task.place and not outage.takes_from(task.place)
+        if is_elsewhere and outage.takes_from(task.target):
             task.target = task.place
-    return [task for task in turn.state.tasks.values() if _has_a_part_in(task, name)]
+    return [task for task in turn.state.tasks.values() if _has_a_part_in(task, outage)]
 
 
-def _has_a_part_in(task: TaskState, name: NodeId) -> bool:
+def _has_a_part_in(task: TaskState, outage: Outage) -> bool:
     if task.phase is TaskPhase.FINISHED:
         return False
-    is_there = name in task.nodes or (task.can_regroup and task.place and task.place.uses(name))
-    return bool(is_there or (task.target and task.target.uses(name)))
+    has_ranks = any(outage.takes(rank.worker) for rank in task.living_ranks.values())
+    is_there = has_ranks or (task.can_regroup and outage.takes_from(task.place))
+    return is_there or outage.takes_from(task.target)
 
 
-def strand(turn: Turn, task: TaskState, node: NodeState, incident: Incident) -> None:
+def strand(turn: Turn, task: TaskState, outage: Outage, incident: Incident) -> None:
     """A task that lost workers has no target until a plan gives it one; its survivors park."""
     task.target = None
-    is_lost = node.condition is NodeCondition.LOST
     for number, rank in task.living_ranks.items():
-        if rank.worker.node == node.spec.node:
+        if outage.takes(rank.worker):
             rank.is_broken = True
-            if is_lost:
+            if outage.is_lost:
                 lose_rank(turn, task, number)
-    note = f"lost workers on {node.spec.node} ({incident.name})"
+    note = f"lost workers on {outage.name} ({incident.name})"
     if task.can_regroup:
         halt(turn, task, note=note)
         return
@@ -83,15 +115,48 @@ def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> Non
         "error", "isolated", node.spec.node, f"isolated: {reason}; unicron uncordon brings it back",
         incident=incident.name,
     )  # fmt: skip
-    victims = withdraw(turn, node)
+    _take_out(turn, Outage(node), incident, reason)
+
+
+def isolate_gpu(turn: Turn, worker: Worker, incident: Incident, reason: str) -> None:
+    """Take one GPU of a node in service out of service, and ask for a plan.
+
+    The other GPUs of the node go on where a tensor-parallel group still fits there.
+
+    Args:
+        turn: The event.
+        worker: Whose slot is the GPU's index. Another worker of the node is in service.
+        incident: Of SEV1; it covers all tasks that use the GPU from now on.
+        reason: Why, in words for operators.
+    """
+    node = turn.state.nodes[worker.node]
+    node.isolated_gpus[worker.slot] = f"isolated by {incident.name}: {reason}"
+    turn.tell(
+        "error", "isolated", node.spec.node,
+        f"GPU {worker.slot} isolated: {reason}; unicron uncordon {worker.node}:{worker.slot} brings"
+        " it back",
+        incident=incident.name, gpu=worker.slot,
+    )  # fmt: skip
+    _take_out(turn, Outage(node, worker.slot), incident, reason)
+
+
+def release_gpu(node: NodeState, slot: int) -> None:
+    """One GPU goes back into service; its old faults do not isolate it again at once."""
+    node.isolated_gpus.pop(slot, None)
+    worker = Worker(node.spec.node, slot)
+    node.record = [each for each in node.record if each.worker != worker]
+
+
+def _take_out(turn: Turn, outage: Outage, incident: Incident, reason: str) -> None:
+    victims = withdraw(turn, outage)
     _absorb(turn, incident, victims)
     incident.covers |= {task.spec.task: task.generation for task in victims}
     for task in victims:
-        strand(turn, task, node, incident)
+        strand(turn, task, outage, incident)
     turn.plan_requests.append(
         PlanRequest(
             trigger=incident.name,
-            seen=f"{node.spec.node} is isolated: {reason}",
+            seen=f"{outage.name} is isolated: {reason}",
             incidents=frozenset({incident.name}),
         )
     )

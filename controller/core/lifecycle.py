@@ -16,7 +16,7 @@ from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
 from controller.core.parking import halt_again, note_loss
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.tasks import Intent, RankState, Target, TaskState
-from controller.core.timers import StartOverdue, StopOverdue
+from controller.core.timers import LookDue, StartOverdue, StopOverdue
 from controller.core.transitions import Transition, kind_of
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, NodeId
@@ -55,9 +55,11 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
     for other in turn.state.tasks.values():
         if other is not task and other.occupied_workers & wanted:
             return f"waits for workers of {other.spec.task}"
-    for node in sorted({worker.node for worker in wanted}):
-        if not turn.state.nodes[node].is_in_service:
-            return f"waits for node {node}"
+    for worker in sorted(wanted):
+        if not turn.state.nodes[worker.node].is_in_service:
+            return f"waits for node {worker.node}"
+        if not turn.state.can_use(worker):
+            return f"waits for GPU {worker.slot} of {worker.node}"
     return None
 
 
@@ -76,6 +78,7 @@ def begin_generation(
     task.next_spare = len(task.ranks)
     task.resume = resume
     task.parking = None
+    task.has_lost_rendezvous = False
     task.stopped_nodes = set()
     task.tokens_per_s = None
     task.committed_at = None
@@ -88,6 +91,7 @@ def begin_generation(
     if not task.spec.is_command or task.iteration:
         limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
         turn.set_timer(StartOverdue(task.spec.task, task.generation), limit_s)
+    turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
     nodes = ", ".join(sorted({worker.node for worker in task.placement}))
     num_new = sum(rank.continues is None for rank in task.ranks.values())
     turn.tell(
@@ -185,6 +189,7 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
     if is_graceful:
         limit_s = task.spec.stop_limit_s or turn.policy.stop_limit_s
         turn.set_timer(StopOverdue(task.spec.task, task.generation), limit_s)
+        turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
     finish_stop(turn, task)
 
 
@@ -290,6 +295,7 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
         task.note_iteration(status.global_rank, status.iteration, turn.at)
         rank.busy_s, rank.busy_spread_s = status.busy_s, status.busy_spread_s
+        rank.is_attached = status.is_attached
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
         return  # sent before the agent had its orders; a stop would hit those that go on
     elif task is not None and status.generation == task.generation and rank is None:

@@ -10,13 +10,16 @@ from typing import assert_never
 
 from controller.core.commands import NOT_IN_PROCESS, take_life
 from controller.core.cures import settle, take_hangs
+from controller.core.edges import take_late_start, take_look_due
 from controller.core.events import (
     CommandFailed,
     ContactLost,
+    ControllerStarted,
     DrillRequested,
     Event,
     HaltCarriedOut,
     HeartbeatReceived,
+    LossDecided,
     NodeAttached,
     Observed,
     PeerProbed,
@@ -50,6 +53,7 @@ from controller.core.policy import Policy
 from controller.core.preparation import drop_useless_spares, end_preparation
 from controller.core.resolution import close_cured_incidents
 from controller.core.state import ClusterState, NodeSpec, NodeState
+from controller.core.succession import form_anew, take_over
 from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
@@ -58,6 +62,7 @@ from controller.core.timers import (
     InspectionOverdue,
     IterationOverdue,
     JudgeNode,
+    LookDue,
     PrepareOverdue,
     SettleIncident,
     StartOverdue,
@@ -120,6 +125,7 @@ class Machine:
         self._dispatch(turn, event)
         make_requested_plans(turn)
         leave_behind_unreachable(turn)
+        form_anew(turn)
         if self._num_finished() > num_finished:
             reconsider(turn, trigger="a finished task", seen="a task has finished")
         drop_useless_spares(turn)
@@ -139,6 +145,8 @@ class Machine:
     def _dispatch(self, turn: Turn, event: Event) -> None:
         body = event.body
         match body:
+            case ControllerStarted():
+                take_over(turn, body)
             case NodeAttached():
                 attach_node(turn, body)
             case ContactLost():
@@ -164,6 +172,7 @@ class Machine:
                 | PlanRejected()
                 | PlanRequested()
                 | UncordonRequested()
+                | LossDecided()
                 | DrillRequested()
             ):
                 take_request(turn, body)
@@ -213,7 +222,9 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
     """A timer of the task's present generation has run out."""
     match timer:
         case StartOverdue():
-            _take_late_start(turn, task)
+            take_late_start(turn, task)
+        case LookDue():
+            take_look_due(turn, task)
         case CommandLives():
             take_life(turn, task)
         case StopOverdue():
@@ -232,13 +243,6 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
                 task.parking.is_impatient = True
         case _:
             assert_never(timer)
-
-
-def _take_late_start(turn: Turn, task: TaskState) -> None:
-    if task.phase is TaskPhase.STARTING:
-        limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
-        text = f"no iteration was committed within {limit_s:.0f} s"
-        take_evidence(turn, task, _evidence(turn, task, "overdue", text))
 
 
 def _hasten(turn: Turn, task: TaskState) -> None:

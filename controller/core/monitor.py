@@ -6,19 +6,21 @@ The answers name the culprits (``controller.core.hang``); they become evidence, 
 handles every other fault replaces them. While a node of the task is out of contact nothing is
 concluded: its iterations may be going on unseen, and whether it is lost is judged elsewhere.
 
-What is only slow is in ``controller.core.slowness``, what trains nonsense in
+Hangs on the way to the first iteration, and after the last one, are in ``controller.core.edges``. What is only slow is in ``controller.core.slowness``, what trains nonsense in
 ``controller.core.divergence``.
 """
 
-from collections.abc import Iterable
-from typing import Final
-
 from controller.core.cures import name_symptoms
-from controller.core.evidence import Evidence
+from controller.core.edges import conclude_edge, expect_end
 from controller.core.hang import Hang, find_hang
-from controller.core.incidents import take_evidence
-from controller.core.instructions import InspectRanks
-from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.inspections import (
+    begin_inspection,
+    blame,
+    is_complete,
+    is_in_sight,
+    leave_out_parked,
+)
+from controller.core.phases import TaskPhase
 from controller.core.slowness import note_lateness
 from controller.core.tasks import TaskState
 from controller.core.timers import InspectionOverdue, IterationOverdue
@@ -26,12 +28,6 @@ from controller.core.turn import Turn
 from controller.core.watch import Inspection
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.observations import IterationCommitted, RankInspected
-from nodeagent.protocol.standing import MAX_STACK_CHARS
-from profiles.faults.status import Status
-
-_INSPECTION_GRACE_S: Final = 0.3
-"""For the way to the agents and back, beyond what they may take."""
-
 
 # --- progress ------------------------------------------------------------------------------
 
@@ -70,10 +66,12 @@ def note_contact(turn: Turn, node: NodeId) -> None:
 def _expect_iteration(turn: Turn, task: TaskState) -> None:
     """Set the timer for the running iteration, if there is one to come."""
     watch, spec = task.watch, task.spec
-    is_last = spec.num_iterations is not None and task.iteration >= spec.num_iterations
+    is_last = task.has_all_iterations
     is_first_of_all = task.phase is TaskPhase.STARTING and task.iteration == 0
     # How long a command loads before its first iteration is not known from those before.
     is_loading = spec.is_command and watch.committed_at is None
+    if task.is_active and is_last:
+        expect_end(turn, task)
     if not task.is_active or is_last or is_first_of_all or is_loading:
         return
     watch.iteration = max(task.newest_iteration, task.state_iteration)
@@ -91,11 +89,10 @@ def _limit_s(turn: Turn, task: TaskState) -> float:
 
 def take_timer(turn: Turn, task: TaskState, timer: IterationOverdue | InspectionOverdue) -> None:
     """An iteration, or the looks at the ranks, should have come by now."""
-    if timer.generation != task.generation or not task.is_active:
-        return
     inspection = task.watch.inspection
     if isinstance(timer, IterationOverdue):
-        if inspection is None and not any(rank.done for rank in task.ranks.values()):
+        is_done = task.has_all_iterations or any(rank.done for rank in task.ranks.values())
+        if task.is_active and inspection is None and not is_done:
             _take_overdue(turn, task, timer)
     elif inspection is not None:
         _conclude(turn, task, inspection)  # from what was seen
@@ -104,55 +101,33 @@ def take_timer(turn: Turn, task: TaskState, timer: IterationOverdue | Inspection
 def _take_overdue(turn: Turn, task: TaskState, timer: IterationOverdue) -> None:
     """Have the ranks looked at, unless nobody can say that they stall."""
     watch = task.watch
-    if not _is_in_sight(turn, task):
+    if not is_in_sight(turn, task):
         turn.set_timer(timer, turn.policy.judge_interval_s)
     elif task.newest_iteration > watch.iteration:
         watch.moved_at = turn.at  # seen in heartbeats alone: the report is on its way
         _expect_iteration(turn, task)
     else:
-        watch.inspection = Inspection(turn.at)
-        policy = turn.policy
-        turn.emit(
-            InspectRanks(
-                turn.cause,
-                timer.task,
-                timer.generation,
-                task.nodes,
-                answer_limit_s=policy.answer_limit_s,
-                limit_s=policy.inspection_limit_s,
-            )
-        )
-        limit_s = policy.inspection_limit_s + _INSPECTION_GRACE_S
-        turn.set_timer(InspectionOverdue(timer.task, timer.generation), limit_s)
-
-
-def _is_in_sight(turn: Turn, task: TaskState) -> bool:
-    nodes = (turn.state.nodes[name] for name in task.nodes)
-    return all(node.condition is NodeCondition.HEALTHY for node in nodes)
+        begin_inspection(turn, task, Inspection(turn.at))
 
 
 def take_look(turn: Turn, task: TaskState, inspected: RankInspected) -> None:
     """An agent tells where a rank stands; conclude once all have been seen."""
     inspection = task.watch.inspection
-    if inspection is None or not task.is_active:
+    if inspection is None:
         return
     inspection.standings[inspected.global_rank] = inspected.standing
-    if _is_complete(task, inspection):
+    if is_complete(task, inspection):
         _conclude(turn, task, inspection)
-
-
-def _is_complete(task: TaskState, inspection: Inspection) -> bool:
-    """Whether all ranks that are not parked have been seen."""
-    awaited = {n for n, rank in task.living_ranks.items() if rank.position is None}
-    return inspection.standings.keys() >= awaited
 
 
 def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
     task.watch.inspection = None
-    # A rank whose collective failed has parked: it waits for the verdict, and hinders nobody.
-    parked = [number for number, rank in task.ranks.items() if rank.position is not None]
-    for number in parked:
-        inspection.standings.pop(number, None)
+    if inspection.stage != "iteration":
+        conclude_edge(turn, task, inspection)
+        return
+    if not task.is_active:
+        return
+    parked = leave_out_parked(task, inspection)
     hang = _judge(turn, task, inspection)
     if parked and not (hang and hang.reasons) and name_symptoms(turn, task):
         return
@@ -162,17 +137,7 @@ def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
         )
         return
     task.watch.pace.note_hang()
-    for number in hang.reasons:
-        task.ranks[number].is_broken = True
-    stalled_s = turn.at - task.watch.moved_at
-    turn.tell(
-        "warning", "stall", task.spec.task,
-        f"no iteration for {stalled_s:.2f} s: {hang.summary}",
-        stalled_s=stalled_s, culprits=", ".join(map(str, sorted(hang.reasons))),
-        looked_s=turn.at - inspection.since,
-    )  # fmt: skip
-    for evidence in _evidence(turn, task, inspection, hang):
-        take_evidence(turn, task, evidence)
+    blame(turn, task, inspection, hang, "no iteration")
 
 
 def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
@@ -187,45 +152,8 @@ def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
         inspection.standings,
         task.layout,
         patience_s=patience_s,
-        is_complete=_is_complete(task, inspection),
+        is_complete=is_complete(task, inspection),
     )
     if hang is None and task.spec.is_command and is_over:
         return Hang({}, "its program does not say where it stands")
     return hang
-
-
-def _evidence(
-    turn: Turn, task: TaskState, inspection: Inspection, hang: Hang
-) -> Iterable[Evidence]:
-    name = task.spec.task
-    for number, reason in sorted(hang.reasons.items()):
-        standing = inspection.standings[number]
-        idle_s = standing.idle_s
-        yield Evidence(
-            kind="hang",
-            at=turn.at,
-            observed_at=task.watch.moved_at if idle_s is None else max(0.0, turn.at - idle_s),
-            node=task.ranks[number].worker.node,
-            task=name,
-            global_rank=number,
-            summary=f"rank {number} hangs: {reason}; {hang.summary}",
-            detail=standing.stack,
-        )
-    if not hang.reasons:
-        is_known = bool(inspection.standings)
-        summary = f"no iteration: {hang.summary}"
-        if is_known:
-            summary = f"a collective does not end: {hang.summary}, and no rank is missing there"
-        named = Status.NCCL_TIMEOUT if is_known else None
-        stacks = [f"rank {n}:\n{one.stack}" for n, one in sorted(inspection.standings.items())]
-        yield Evidence(
-            kind="hang",
-            at=turn.at,
-            observed_at=task.watch.moved_at,
-            node=None,
-            task=name,
-            global_rank=None,
-            summary=summary,
-            named=named,
-            detail="\n".join(stacks)[:MAX_STACK_CHARS],
-        )

@@ -5,6 +5,8 @@ or iterations stop. Peers in contact have looked at its SSH port, or are still t
 follows from all this is decided in ``controller.core.health``.
 """
 
+from collections.abc import Sequence
+
 from controller.core.health import NodeEvidence
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.state import NodeState
@@ -18,6 +20,7 @@ def gather(turn: Turn, node: NodeState) -> NodeEvidence:
     peers = peers_of(turn, node)
     advanced: list[str] = []
     suffering: list[str] = []
+    unseen: list[str] = []
     for task in tasks_on(turn, node):
         if failure := _failed_collective(node, task, turn):
             suffering.append(failure)
@@ -25,6 +28,8 @@ def gather(turn: Turn, node: NodeState) -> NodeEvidence:
             advanced.append(progress)
         elif stall := _stall(turn, node, task):
             suffering.append(stall)
+        elif not _is_seen(turn, task):
+            unseen.append(task.spec.task)
     return NodeEvidence(
         silent_s=turn.at - node.lost_contact_at,
         num_peers=len(peers),
@@ -32,7 +37,15 @@ def gather(turn: Turn, node: NodeState) -> NodeEvidence:
         has_open_probes=not node.open_probes.isdisjoint(peers),
         advanced=", ".join(advanced) or None,
         suffering=", ".join(suffering) or None,
+        unseen=", ".join(unseen) or None,
+        waited_s=turn.at - _waits_since(turn, node, peers),
     )
+
+
+def _waits_since(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> float:
+    """Since when the node's silence says something: not while the controller sees nobody."""
+    sees_since = min((turn.state.nodes[peer].in_contact_since for peer in peers), default=0.0)
+    return max(node.lost_contact_at, node.waits_since, sees_since)
 
 
 def peers_of(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
@@ -80,14 +93,21 @@ def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:
         return None
     if task.phase in {TaskPhase.WAITING, TaskPhase.PARKING}:
         return f"{name} waits for it"
-    # A command tells its iterations by one rank, or by none: the others' silence says nothing.
-    if task.phase is TaskPhase.RUNNING and any(
+    if task.phase is TaskPhase.RUNNING and _is_seen(turn, task):
+        return f"{name} has not advanced for {turn.at - since:.0f} s"
+    return None
+
+
+def _is_seen(turn: Turn, task: TaskState) -> bool:
+    """Whether a rank in contact shows if the task goes on.
+
+    A command tells its iterations by one rank, or by none: the others' silence says nothing.
+    """
+    return any(
         turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
         and (rank.iteration or not task.spec.is_command)
         for rank in task.living_ranks.values()
-    ):
-        return f"{name} has not advanced for {turn.at - since:.0f} s"
-    return None
+    )
 
 
 def _failed_collective(node: NodeState, task: TaskState, turn: Turn) -> str | None:

@@ -2,9 +2,11 @@
 
 The judgement itself is in ``controller.core.health``, its evidence comes from
 ``controller.core.node_evidence``; here the consequences are drawn: a lost node is isolated, its tasks' survivors are parked, one
-SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed.
+SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed. Where nobody can tell,
+the operator is asked, until an answer comes or the evidence changes.
 """
 
+from controller.core.clocks import forget_ages, note_clock
 from controller.core.cures import name_fault
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
 from controller.core.evidence import Evidence
@@ -13,7 +15,7 @@ from controller.core.handling import Handling
 from controller.core.health import judge
 from controller.core.incidents import open_incident, take_evidence
 from controller.core.instructions import ProbeNode
-from controller.core.isolation import strand, withdraw
+from controller.core.isolation import Outage, strand, withdraw
 from controller.core.lifecycle import compare_inventory, lose_rank
 from controller.core.monitor import note_contact
 from controller.core.node_evidence import gather, peers_of, tasks_on
@@ -34,10 +36,14 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
     before, old_agent = node.condition, node.agent_id
     if before is not NodeCondition.HEALTHY:
         node.become(NodeCondition.HEALTHY)
+        node.in_contact_since = turn.at
     if old_agent != event.agent_id:
-        node.findings.clear()  # what its predecessor told, nobody will take back
+        # What its predecessor told, nobody will take back.
+        node.findings = {key: one for key, one in node.findings.items() if one.probe == "clock"}
+    forget_ages(node)
     node.agent_id, node.agent_pid, node.heard_at = event.agent_id, event.agent_pid, turn.at
     node.answers.clear()
+    node.asked_at = None
     text = f"agent attached (pid {event.agent_pid})"
     if before is NodeCondition.UNREACHABLE:
         is_new_agent = old_agent != event.agent_id
@@ -75,6 +81,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     """Take in what lives on a node, and how far it is."""
     node = turn.state.nodes[event.node]
     node.heard_at, node.rss_bytes = turn.at, event.rss_bytes
+    note_clock(turn, node, event.sent_wall_s, event.received_wall_s)
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
     for task in turn.state.tasks.values():
         note_heard(task, event.node)
@@ -168,19 +175,59 @@ def _ask_peers(turn: Turn, node: NodeState) -> None:
 
 
 def _conclude(turn: Turn, node: NodeState) -> None:
-    judgement = judge(gather(turn, node), turn.policy)
-    node.note = judgement.reason
+    if turn.at < node.judged_from:
+        return
+    evidence = gather(turn, node)
+    judgement = judge(evidence, turn.policy)
     if judgement.is_lost:
-        _declare_lost(turn, node, judgement.reason)
+        declare_lost(turn, node, judgement.reason)
+    elif judgement.asks:
+        node.note = judgement.reason
+        _ask_operator(turn, node)
+    elif node.asked_at is None or not evidence.has_open_probes:
+        node.note = judgement.reason
+        if node.asked_at is not None:
+            node.asked_at = None
+            text = f"the question is withdrawn: {judgement.reason}"
+            turn.tell("info", "question_over", node.spec.node, text)
 
 
-def _declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
-    node.become(NodeCondition.LOST, reason)
+def _ask_operator(turn: Turn, node: NodeState) -> None:
+    """Ask, once, whether the node is lost; what nobody answers stays as it is."""
+    if node.asked_at is not None:
+        return
+    node.asked_at = turn.at
     name = node.spec.node
-    victims = withdraw(turn, node)
+    turn.tell(
+        "warning", "question", name,
+        f"{node.note}: say so by `unicron unreachable {name} --lost`, or `--wait`",
+        silent_s=turn.at - node.lost_contact_at,
+    )  # fmt: skip
+
+
+def wait_for(turn: Turn, node: NodeState, actor: str) -> None:
+    """An operator says that the node is not lost, or not yet: ask again after the same time."""
+    node.asked_at, node.waits_since = None, turn.at
+    node.note = f"presumed training: {actor} waits for it"
+    turn.tell("info", "question_over", node.spec.node, f"{actor} waits for it")
+
+
+def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
+    """Draw the consequences of the loss of a node that is out of contact.
+
+    Args:
+        turn: The event.
+        node: Unreachable until now.
+        reason: How that is known, in words for operators.
+    """
+    node.become(NodeCondition.LOST, reason)
+    node.asked_at = None
+    name = node.spec.node
+    outage = Outage(node)
+    victims = withdraw(turn, outage)
     incident = _incident_of_node(turn, node, victims, reason)
     for task in victims:
-        strand(turn, task, node, incident)
+        strand(turn, task, outage, incident)
     incident.become(IncidentState.DECIDED)
     turn.plan_requests.append(
         PlanRequest(

@@ -8,6 +8,7 @@ from typing import Final, assert_never
 
 from controller.core.cures import take_hardware
 from controller.core.divergence import note_figures
+from controller.core.edges import note_done
 from controller.core.events import Observed
 from controller.core.evidence import HARDWARE, Evidence, evidence_of
 from controller.core.faults import severity_of
@@ -117,7 +118,7 @@ def _observe_rank(
                 iteration=observation.iteration, duration_s=observation.duration_s,
             )  # fmt: skip
         case RankDone():
-            rank.done = observation.reason
+            note_done(turn, task, observation)
         case RankInspected():
             take_look(turn, task, observation)
         case _:
@@ -128,7 +129,8 @@ def _take_exit(turn: Turn, task: TaskState, event: Observed, exited: RankExited)
     rank = task.ranks[exited.global_rank]
     if not rank.is_alive:
         return
-    is_clean = rank.done is not None and exited.exit_code == 0
+    # One that was done and broken was left over, and ended for that.
+    is_clean = rank.done is not None and (exited.exit_code == 0 or rank.is_broken)
     if not exited.is_expected and not is_clean:
         rank.is_broken = True
         _take_fault(turn, task, _evidence(turn, event, exited))

@@ -1,31 +1,40 @@
-"""Requests of operators: approve, reject, ask for a plan, run a drill.
+"""Requests of operators: decide on a plan, ask for one, judge a node, run a drill.
 
 Each request is answered exactly once. What can't be done is refused with a code for programs and a
 sentence for people, and changes nothing.
 """
 
+from collections.abc import Collection
 from typing import Final, assert_never
 
 from controller.core.events import (
     DrillRequested,
+    LossDecided,
     PlanApproved,
     PlanRejected,
     PlanRequested,
     UncordonRequested,
 )
 from controller.core.instructions import AnswerRequest, CarryOutDrill
+from controller.core.isolation import release_gpu
+from controller.core.node_evidence import gather
+from controller.core.nodes import declare_lost, wait_for
 from controller.core.phases import NodeCondition, PlanState, TaskPhase
+from controller.core.placement import Worker
 from controller.core.planning import approve, propose, reconsider, reject
 from controller.core.state import Drill, NodeState, Plan
 from controller.core.tasks import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
 from profiles.drills.catalogue import DRILL_BY_KIND
+from profiles.drills.programs import can_stage, no_loop
 
 _MAX_DRILLS: Final = 50
 
 
-Request = PlanApproved | PlanRejected | PlanRequested | UncordonRequested | DrillRequested
+Request = (
+    PlanApproved | PlanRejected | PlanRequested | UncordonRequested | LossDecided | DrillRequested
+)
 
 
 def take_request(turn: Turn, request: Request) -> None:
@@ -39,6 +48,8 @@ def take_request(turn: Turn, request: Request) -> None:
             request_plan(turn, request)
         case UncordonRequested():
             uncordon(turn, request)
+        case LossDecided():
+            decide_loss(turn, request)
         case DrillRequested():
             request_drill(turn, request)
         case _:
@@ -76,38 +87,75 @@ def request_plan(turn: Turn, event: PlanRequested) -> None:
 
 
 def uncordon(turn: Turn, event: UncordonRequested) -> None:
-    """Take an isolated node back into service, if its checks pass: contact, and no open finding."""
+    """Take an isolated node or GPU back into service, if its checks pass: contact, no open finding."""
+    node = _node_of(turn, event)
+    if node is None:
+        return
+    gpus = set(node.isolated_gpus) if event.gpu is None else {event.gpu} & set(node.isolated_gpus)
+    is_node = bool(node.isolated) and event.gpu is None
+    what = str(event.node) if event.gpu is None else f"GPU {event.gpu} of {event.node}"
+    if not is_node and not gpus:
+        _refuse(turn, event.request_id, "nothing", f"{what} is not isolated")
+        return
+    if failed := [] if event.is_forced else _failed_checks(node, None if is_node else gpus):
+        text = f"{what} stays isolated: {'; '.join(failed)}; mend it, or force it"
+        _refuse(turn, event.request_id, "unfit", text)
+        return
+    for slot in gpus:
+        release_gpu(node, slot)
+    if is_node:
+        node.isolated = ""
+        node.record.clear()
+        node.messages.clear()
+    back: set[NodeId | Worker] = {Worker(event.node, slot) for slot in gpus}
+    if is_node:
+        back.add(event.node)
+    for task in turn.state.tasks.values():
+        task.suspects = [each for each in task.suspects if each not in back]
+    turn.tell(
+        "good", "uncordon", event.node, f"{event.actor} takes {what} back into service",
+        is_forced=event.is_forced,
+    )  # fmt: skip
+    _answer(turn, event.request_id, f"{what} is back in service")
+    reconsider(turn, trigger=event.node, seen=f"{what} is back in service")
+
+
+def decide_loss(turn: Turn, event: LossDecided) -> None:
+    """Give a node up that is out of contact, or wait for it; one whose tasks advance is not lost."""
+    node = _node_of(turn, event)
+    if node is None:
+        return
+    if node.condition is not NodeCondition.UNREACHABLE:
+        text = f"{event.node} is {node.condition}, not out of contact"
+        _refuse(turn, event.request_id, "nothing", text)
+    elif not event.is_lost:
+        wait_for(turn, node, event.actor)
+        _answer(turn, event.request_id, f"{event.node} is waited for")
+    elif advanced := gather(turn, node).advanced:
+        _refuse(turn, event.request_id, "unfit", f"{event.node} is not lost: {advanced}")
+    else:
+        _answer(turn, event.request_id, f"{event.node} is given up")
+        declare_lost(turn, node, f"{event.actor} has given it up")
+
+
+def _node_of(turn: Turn, event: UncordonRequested | LossDecided) -> NodeState | None:
     node = turn.state.nodes.get(event.node)
     if node is None:
         text = f"there is no node {event.node}: {', '.join(turn.state.nodes)} exist"
         _refuse(turn, event.request_id, "unknown", text)
-        return
-    if not node.isolated:
-        _refuse(turn, event.request_id, "nothing", f"{event.node} is not isolated")
-        return
-    if failed := [] if event.is_forced else _failed_checks(node):
-        text = f"{event.node} stays isolated: {'; '.join(failed)}; mend it, or force it"
-        _refuse(turn, event.request_id, "unfit", text)
-        return
-    node.isolated = ""
-    node.record.clear()
-    node.messages.clear()
-    for task in turn.state.tasks.values():
-        task.suspects = [name for name in task.suspects if name != event.node]
-    turn.tell(
-        "good", "uncordon", event.node, f"{event.actor} takes it back into service",
-        is_forced=event.is_forced,
-    )  # fmt: skip
-    _answer(turn, event.request_id, f"{event.node} is back in service")
-    reconsider(turn, trigger=event.node, seen=f"{event.node} is back in service")
+    return node
 
 
-def _failed_checks(node: NodeState) -> list[str]:
+def _failed_checks(node: NodeState, gpus: Collection[int] | None) -> list[str]:
+    """Return what speaks against the node, or against these GPUs of it alone."""
     failed = []
     if node.condition is not NodeCondition.HEALTHY:
         failed.append(f"it is {node.condition}")
+    subjects = None if gpus is None else {f"GPU {slot}" for slot in gpus}
     failed += [
-        f"{finding.probe} still finds {finding.first_line}" for finding in node.findings.values()
+        f"{finding.probe} still finds {finding.first_line}"
+        for finding in node.findings.values()
+        if subjects is None or finding.subject in subjects
     ]
     return failed
 
@@ -116,19 +164,24 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
     """Fill in the target of a drill and have it carried out."""
     drill = _resolve(turn, event)
     if isinstance(drill, str):
-        code = "no_target" if _is_supported(event.drill) else "unsupported"
+        code = "no_target" if event.drill in DRILL_BY_KIND else "unsupported"
         _refuse(turn, event.request_id, code, drill)
         return
-    target: str = drill.node
+    if reason := _why_not_staged(turn, drill):
+        _refuse(turn, event.request_id, "unsupported", reason)
+        return
+    target: str = drill.node or "the controller"
     if drill.global_rank is not None:
         target = f"rank {drill.global_rank} of {drill.task} on {drill.node}"
+    source = drill.task or drill.node or "controller"
     turn.tell(
-        "drill", "drill", drill.task or drill.node, f"{event.actor} runs {drill.drill} on {target}",
+        "drill", "drill", source, f"{event.actor} runs {drill.drill} on {target}",
         drill=drill.drill, node=drill.node, rank=drill.global_rank,
     )  # fmt: skip
     _answer(turn, event.request_id, f"{drill.drill} on {target}")
-    broken = Drill(turn.at, drill.node, drill.task, drill.global_rank)
-    turn.state.drills = [*turn.state.drills[-_MAX_DRILLS + 1 :], broken]
+    if drill.node:
+        broken = Drill(turn.at, drill.node, drill.task, drill.global_rank)
+        turn.state.drills = [*turn.state.drills[-_MAX_DRILLS + 1 :], broken]
     turn.emit(drill)
 
 
@@ -149,10 +202,11 @@ def _decidable(turn: Turn, event: PlanApproved | PlanRejected) -> Plan | None:
 
 def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
     """Return the drill with its whole target, or why there is none."""
-    if not _is_supported(event.drill):
-        known = ", ".join(kind for kind in DRILL_BY_KIND if _is_supported(kind))
-        return f"unknown drill {event.drill!r}: known are {known}"
+    if event.drill not in DRILL_BY_KIND:
+        return f"unknown drill {event.drill!r}: known are {', '.join(DRILL_BY_KIND)}"
     target = DRILL_BY_KIND[event.drill].target
+    if target == "controller":
+        return CarryOutDrill(turn.cause, event.drill)
     if target == "node" and event.node is not None:
         return _on_node(turn, event, event.node)
     task = _task_of(turn, event)
@@ -160,6 +214,10 @@ def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
         return task
     if target == "node":
         return _on_node(turn, event, task.placement[-1].node)
+    return _on_rank(turn, event, task)
+
+
+def _on_rank(turn: Turn, event: DrillRequested, task: TaskState) -> CarryOutDrill | str:
     default = 1 if len(task.ranks) > 1 else 0
     number = event.global_rank if event.global_rank is not None else default
     rank = task.ranks.get(number)
@@ -170,8 +228,21 @@ def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
     )
 
 
-def _is_supported(kind: str) -> bool:
-    return kind in DRILL_BY_KIND and not DRILL_BY_KIND[kind].obstacle
+def _why_not_staged(turn: Turn, drill: CarryOutDrill) -> str:
+    """Return why the program of the drill's rank can't do what is asked of it; empty if it can."""
+    if drill.task is None or drill.global_rank is None:
+        return ""
+    task, kind = turn.state.tasks[drill.task], DRILL_BY_KIND[drill.drill]
+    if not task.spec.is_command or can_stage(
+        kind, is_attached=task.ranks[drill.global_rank].is_attached
+    ):
+        return ""
+    if kind.needs == "call":
+        return (
+            f"rank {drill.global_rank} of {drill.task} is a command that has not attached:"
+            f" {kind.kind} needs one that has"
+        )
+    return no_loop(kind, drill.task)
 
 
 def _task_of(turn: Turn, event: DrillRequested) -> TaskState | str:

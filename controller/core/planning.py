@@ -7,7 +7,7 @@ means. Carrying a plan out needs no script: every task gets a target and moves t
 own (``controller.core.generations``), so a fault in the middle is handled like any other.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from controller.core.cost import horizon_s
 from controller.core.generations import keeps_every_stage
@@ -55,12 +55,7 @@ def propose(
     """
     tasks = planned_tasks(turn, includes_held=includes_held)
     available = Available(turn, tasks)
-    decision = solve(
-        [plan_task(turn, task) for task in tasks],
-        num_workers=available.num_workers,
-        running_s=horizon_s(turn.policy.worker_mtbf_s, available.num_workers),
-    )
-    targets = place_targets(tasks, decision, available)
+    decision, targets = _divide(turn, tasks, available)
     if isinstance(targets, Unplaceable):
         turn.tell("error", "plan", trigger, f"no plan: {targets.reason}")
         _hold(turn, incidents)
@@ -84,6 +79,25 @@ def propose(
     if turn.policy.is_auto_heal:
         approve(turn, plan, "policy auto-heal")
     return plan
+
+
+def _divide(
+    turn: Turn, tasks: Sequence[TaskState], available: Available
+) -> tuple[Decision, dict[TaskId, Target] | Unplaceable]:
+    """Return the best division, and its targets.
+
+    Where single GPUs are out of service, nodes may be left with too few workers for a tensor-parallel
+    group: then the best division of one worker less is tried, and so on.
+    """
+    num_workers = available.num_workers
+    problem = [plan_task(turn, task) for task in tasks]
+    while True:
+        running_s = horizon_s(turn.policy.worker_mtbf_s, num_workers)
+        decision = solve(problem, num_workers=num_workers, running_s=running_s)
+        targets = place_targets(tasks, decision, available)
+        if not (isinstance(targets, Unplaceable) and available.has_gaps and num_workers):
+            return decision, targets
+        num_workers -= 1
 
 
 def make_requested_plans(turn: Turn) -> bool:
@@ -232,7 +246,14 @@ def _steps(
     turn: Turn, changes: dict[TaskId, TaskChange], isolated: tuple[NodeId, ...]
 ) -> tuple[str, ...]:
     moving = [change for change in changes.values() if change.moves]
-    steps = [f"isolate {', '.join(isolated)}"] if isolated else []
+    gpus = [
+        f"GPU {slot} of {node.spec.node}"
+        for node in turn.state.nodes.values()
+        for slot in sorted(node.isolated_gpus)
+        if node.is_in_service
+    ]
+    out = [*isolated, *gpus]
+    steps = [f"isolate {', '.join(out)}"] if out else []
     for change in moving:
         steps += _steps_of(turn.state.tasks[change.task], change)
     return tuple(steps)

@@ -25,7 +25,8 @@ class Policy:
             overdue, which hold the recovery; the very first one has ``start_limit_s``.
         long_limit_s: What an iteration may take longer that saves a checkpoint or evaluates, until
             one has been seen.
-        slow_factor: Ranks that still begin new micro-batches hang after this multiple of the limit.
+        slow_factor: Ranks that still begin new micro-batches, or keep a generation from forming, hang
+            after this multiple of the limit.
         answer_limit_s: How long a rank of a stalled task may take to say where it stands.
         inspection_limit_s: How long all looks at such ranks may take together, per node.
         late_factor: Iterations are late, and a rank a straggler, above this multiple of what is usual.
@@ -37,8 +38,16 @@ class Policy:
             tells whether its ranks live.
         unreachable_limit_s: A node whose SSH port answers but whose agent can't be reached, while
             its tasks suffer, is lost after this.
+        takeover_grace_s: No node is lost within this after a controller has taken over: each has time
+            to be reached, although a fault may have waited for the controller.
+        uncorroborated_limit_s: A node is lost after this, or the operator asked, where nobody can
+            tell whether its tasks train: they live there alone, and no peer finds it gone.
+        asks_before_loss: Whether the operator is asked about such a node also under auto-heal;
+            without auto-heal, and while no other node is in contact, that is always so.
         vanished_after_s: A rank that its node does not list any more is gone after this, if no
             exit was reported.
+        look_interval_s: While a generation forms, or ends, its ranks are looked at this often, and one
+            that is stopped is replaced.
         start_limit_s: A generation must commit its first iteration within this.
         command_settle_s: A command that has never printed an iteration counts as running after this.
         command_proof_s: And is taken to make progress after this.
@@ -56,9 +65,12 @@ class Policy:
         network_alerts: Network faults of one node within ``network_window_s`` that isolate it.
         network_window_s: How long a network fault counts.
         restarts: SEV2 faults on one node within ``restart_window_s`` that isolate it.
-        gpu_faults: The same of CUDA errors and illegal memory accesses on one GPU.
+        gpu_faults: CUDA errors and illegal memory accesses on one GPU that isolate that GPU alone.
         restart_window_s: How long a SEV2 fault counts.
         correlation_s: What a node's probes find within this of a fault there belongs to it.
+        drill_window_s: A fault that shows within this of a drill, on the same node or in the same task,
+            is the drill's; the first one alone.
+        clock_limit_s: A node whose wall clock is off the controller's by more is told to operators.
         counts_drills: Whether faults made by drills speak against a node like real ones.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
         step_s: Expected duration of each step of a transition, until a task has taught better.
@@ -83,7 +95,11 @@ class Policy:
     spike_iterations: int = 2
     refusal_grace_s: float = 10.0
     unreachable_limit_s: float = 60.0
+    takeover_grace_s: float = 5.0
+    uncorroborated_limit_s: float = 300.0
+    asks_before_loss: bool = False
     vanished_after_s: float = 4.0
+    look_interval_s: float = 5.0
     start_limit_s: float = 120.0
     command_settle_s: float = 30.0
     command_proof_s: float = 600.0
@@ -99,6 +115,8 @@ class Policy:
     gpu_faults: int = 2
     restart_window_s: float = 3600.0
     correlation_s: float = 10.0
+    drill_window_s: float = 60.0
+    clock_limit_s: float = 1.0
     counts_drills: bool = False
     worker_mtbf_s: float = 2000 * 3600.0
     step_s: Mapping[Step, float] = field(

@@ -86,7 +86,7 @@ def ready_spares(turn: Turn, task: TaskState, target: Target) -> dict[int, int]:
         for number, place in preparation.places.items()
         if preparation.ranks[number].can_go_on
         and target.placement[place] == preparation.ranks[number].worker
-        and turn.state.nodes[target.placement[place].node].is_in_service
+        and turn.state.can_use(target.placement[place])
     }
 
 

@@ -34,7 +34,13 @@ class Available:
             if task not in planned
             for worker in (*task.occupied_workers, *(task.target.placement if task.target else ()))
             if worker.node in self.workers_by_node
+        } | {
+            Worker(name, slot)
+            for name in self.workers_by_node
+            for slot in turn.state.nodes[name].isolated_gpus
         }
+        self.has_gaps = any(turn.state.nodes[name].isolated_gpus for name in self.workers_by_node)
+        """Whether single GPUs are missing from nodes in service."""
         self.num_workers = sum(self.workers_by_node.values()) - len(self.blocked)
 
     @property

@@ -18,6 +18,7 @@ from controller.core.phases import (
     PlanState,
     advance,
 )
+from controller.core.placement import Worker
 from controller.core.tasks import Progress, Target, TaskState
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
@@ -41,7 +42,7 @@ class Message:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Drill:
     """Something that was broken on purpose; ``global_rank`` is None for a drill of a whole node."""
 
@@ -49,6 +50,8 @@ class Drill:
     node: NodeId
     task: TaskId | None
     global_rank: int | None
+    incident: str = ""
+    """The incident that it explains: its fault has been seen, and what comes later is another."""
 
 
 @dataclass(slots=True)
@@ -62,19 +65,31 @@ class NodeState:
     agent_pid: int | None = None
     rss_bytes: int | None = None
     heard_at: float | None = None
+    in_contact_since: float = 0.0
+    """When contact was last gained."""
     lost_contact_at: float = 0.0
+    judged_from: float = 0.0
+    """Not lost before this, whatever is said: the controller has just begun to look for it."""
     answers: dict[NodeId, ProbeOutcome] = field(default_factory=dict)
     """What peers found at its SSH port since contact was lost, the newest of each."""
     open_probes: set[NodeId] = field(default_factory=set)
     """Peers that were asked and have not answered yet."""
+    asked_at: float | None = None
+    """Since when operators are asked whether it is lost; the note says why. None: they are not."""
+    waits_since: float = 0.0
+    """When an operator last chose to wait for it."""
     progress: dict[TaskId, Progress] = field(default_factory=dict)
     """How far its tasks were when it was last heard, or last seen to advance since."""
     isolated: str = ""
     """Why no rank may run there although it is in contact; empty for a node in service."""
+    isolated_gpus: dict[int, str] = field(default_factory=dict)
+    """Why no rank may run on these workers, by slot, although the node is in service."""
     record: list[Occurrence] = field(default_factory=list)
     """Its faults, while they count; those of drills only if policy counts them."""
     findings: dict[tuple[str, str], NodeFinding] = field(default_factory=dict)
     """What its probes find now, by sign and subject; what has happened and is past is not in it."""
+    clock_ages_s: list[float] = field(default_factory=list)
+    """What its newest heartbeats tell about its clock; see ``clocks``."""
     messages: list[Message] = field(default_factory=list)
     """The newest words of its kernel and tools: some faults take several to be understood."""
 
@@ -82,6 +97,10 @@ class NodeState:
     def is_in_service(self) -> bool:
         """Whether ranks may run there."""
         return self.condition is NodeCondition.HEALTHY and not self.isolated
+
+    def can_use(self, worker: Worker) -> bool:
+        """Whether a rank may run on ``worker``, one of this node's."""
+        return self.is_in_service and worker.slot not in self.isolated_gpus
 
     def become(self, condition: NodeCondition, note: str = "") -> None:
         """Change the condition along the table, with a note for operators."""
@@ -194,6 +213,10 @@ class ClusterState:
     num_plans: int = 0
     num_incidents: int = 0
     """Names given so far; an incident that turns out to be part of another leaves a gap."""
+
+    def can_use(self, worker: Worker) -> bool:
+        """Whether a rank may run on ``worker``."""
+        return self.nodes[worker.node].can_use(worker)
 
     def find_incident(self, name: str) -> Incident | None:
         """Return the incident called ``name``, or None where another one has absorbed it."""

@@ -92,6 +92,8 @@ class RankState:
     joined: RankJoined | None = None
     position: Position | None = None
     """Where it has parked."""
+    is_attached: bool = False
+    """It is a command whose program has attached."""
     is_broken: bool = False
     """Its process can't go on: it raised an exception of its own, or does not answer."""
     missing_since: float | None = None
@@ -177,6 +179,8 @@ class TaskState:
     """Number of the next process that prepares in this generation."""
     resume: Resume = field(default_factory=Resume)
     """How the present generation took up training."""
+    has_lost_rendezvous: bool = False
+    """The table that its generation was forming in ended with the controller: the next one forms."""
     unsupported: tuple[str, ...] = ()
     """What its ranks said does not recover in process; then none of its processes goes on."""
     num_memory_uses: int = 0
@@ -215,8 +219,8 @@ class TaskState:
     """Recoveries since the last new iteration."""
     last_cure: Cure | None = None
     """What was last done about a fault since then."""
-    suspects: list[NodeId] = field(default_factory=list)
-    """Nodes that were isolated since then because a restart there had not helped."""
+    suspects: list[NodeId | Worker] = field(default_factory=list)
+    """Nodes, and workers for single GPUs, that were isolated since then: a restart there had not helped."""
 
     def become(self, phase: TaskPhase, note: str = "") -> None:
         """Change the phase along the table, with a note for operators."""
@@ -251,6 +255,11 @@ class TaskState:
             self.advanced_at = at
         rank = self.ranks[global_rank]
         rank.iteration = max(rank.iteration, iteration)
+
+    @property
+    def has_all_iterations(self) -> bool:
+        """Whether its last iteration is committed; what is left to do is to save and to end."""
+        return self.spec.num_iterations is not None and self.iteration >= self.spec.num_iterations
 
     @property
     def is_active(self) -> bool:

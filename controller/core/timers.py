@@ -90,6 +90,15 @@ class IterationOverdue:
 
 
 @dataclass(frozen=True, slots=True)
+class LookDue:
+    """The ranks of a generation that forms, or ends, are to be looked at if it still does."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["look_due"] = "look_due"
+
+
+@dataclass(frozen=True, slots=True)
 class InspectionOverdue:
     """The agents should have said by now where the ranks of a stalled task stand."""
 
@@ -103,6 +112,7 @@ TaskTimer = (
     | StopOverdue
     | HaltOverdue
     | IterationOverdue
+    | LookDue
     | InspectionOverdue
     | CapacityOverdue
     | PrepareOverdue

@@ -13,7 +13,7 @@ of all what the policy says. The sum is the planner's D_transition. Time that a 
 task waits, for an operator or for workers of others, belongs to no step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -98,6 +98,11 @@ class Experience:
         for step, actual_s in transition.actual_s.items():
             mean_s = self.mean_s.get((transition.kind, step), actual_s)
             self.mean_s[transition.kind, step] = mean_s + _SMOOTHING * (actual_s - mean_s)
+
+    def learned_s(self, kind: TransitionKind, steps: Iterable[Step]) -> float | None:
+        """Return how long these steps of a kind took together; None if the kind was never seen."""
+        known = [self.mean_s.get((kind, step)) for step in steps]
+        return sum(filter(None, known)) if None not in known else None
 
     def expected_s(
         self, kinds: tuple[TransitionKind, ...], defaults: Mapping[Step, float]

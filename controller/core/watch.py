@@ -1,10 +1,14 @@
 """What the core remembers of a task to notice that it stalls, gets slow, or trains nonsense."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from controller.core.pace import Pace
 from controller.core.spikes import Levels
 from nodeagent.protocol.standing import Standing
+
+Stage = Literal["iteration", "forming", "ending"]
+"""What a generation may be stuck in: an iteration, its way to the first, or its way out."""
 
 
 @dataclass(slots=True)
@@ -12,6 +16,11 @@ class Inspection:
     """The agents have been asked where the ranks stand."""
 
     since: float
+    stage: Stage = "iteration"
+    is_over: bool = False
+    """Forming, or ending, takes longer than it should: who keeps the others waiting is at fault."""
+    is_last: bool = False
+    """The start has failed, whatever is seen."""
     standings: dict[int, Standing] = field(default_factory=dict)
     """What they have answered, by global rank."""
 
@@ -29,6 +38,8 @@ class Watch:
     iteration: int = 0
     """Newest iteration that any rank was known to have finished then."""
     inspection: Inspection | None = None
+    done_at: float | None = None
+    """When a rank of the generation first had done all that it was to do."""
     is_late: bool = False
     """Operators were told that iterations take too long, and not yet that this is over."""
     stragglers: set[int] = field(default_factory=set)
@@ -38,5 +49,5 @@ class Watch:
         """Begin a generation; see ``Pace.begin``."""
         self.pace.begin(scale)
         self.committed_at, self.moved_at = None, now
-        self.inspection = None
+        self.inspection = self.done_at = None
         self.stragglers.clear()

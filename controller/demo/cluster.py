@@ -1,8 +1,8 @@
 """The local cluster of the demo: nodes on this machine, each behind an SSH server of its own.
 
-A node is an SSH server on a loopback port with its own host key, a state directory, and whatever
-was started through it. Nodes can be lost (everything killed at once), restored, and cut off (their
-SSH sessions ended). Processes are in the hands of the warden, which ends them all and removes all
+A node is an SSH server with its own host key, a state directory, and whatever was started through
+it, on a loopback port or in a network namespace of its own. Nodes can be lost (everything killed at
+once), restored, cut off (their SSH sessions ended) and, in namespaces, unplugged. Processes are in the hands of the warden, which ends them all and removes all
 files however this process ends; here are the keys, the configurations and the proof that every node
 lets us in. What runs on the nodes is not known here.
 """
@@ -12,7 +12,7 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -23,6 +23,7 @@ from controller.demo.host import find_sessions
 from controller.demo.localnode import LocalNode, ServerKind
 from controller.demo.login import wait_until_serving
 from controller.demo.loopbackports import LOOPBACK, reserve_ports
+from controller.demo.namespaces import NODE_INTERFACE, node_address
 from controller.demo.openssh import OpenSsh
 from controller.demo.orders import Action, ServerCommand
 from controller.demo.processtree import (
@@ -38,11 +39,23 @@ from controller.demo.sshserver import SshServer, log_path
 from controller.demo.wardenlink import WardenLink
 from nodeagent.protocol.ids import NodeId
 
-__all__ = ["DemoError", "LocalCluster", "LocalNode", "ServerChoice", "ServerKind"]
+__all__ = [
+    "DemoError",
+    "LocalCluster",
+    "LocalNode",
+    "NetworkChoice",
+    "ServerChoice",
+    "ServerKind",
+]
 
 ServerChoice = Literal["auto", "openssh", "asyncssh"]
 """``auto``: OpenSSH where it is installed and serves, else asyncssh's server."""
 
+NetworkChoice = Literal["loopback", "namespaces", "auto"]
+"""``auto``: a network namespace for every node where that is possible, else one loopback for all."""
+
+_NAMESPACE_PORT: Final = 2222
+"""Where the first node's server listens in its own namespace, where no port was asked for."""
 _LOG_TAIL_BYTES: Final = 2000
 _SERVER_VERSION: Final = re.compile(r"^SSH-2\.0-([A-Za-z]+)_(\d+(?:\.\d+)*)")
 
@@ -53,11 +66,13 @@ class LocalCluster:
     Attributes:
         nodes: All nodes, lost ones included, in the order n1, n2 ..
         root: The directory that holds everything of this run; mode 0700, gone after the end.
+        has_namespaces: Whether each node has a network namespace of its own.
     """
 
     def __init__(
         self, link: WardenLink, ports: Mapping[NodeId, int], workers_per_node: int
     ) -> None:
+        self.has_namespaces = bool(link.gateway)
         self.root = link.root
         self.nodes: list[LocalNode] = []
         self._link = link
@@ -70,7 +85,7 @@ class LocalCluster:
 
     @classmethod
     @asynccontextmanager
-    async def start(
+    async def start(  # noqa: PLR0913 - each is an option of the demo
         cls,
         num_nodes: int,
         workers_per_node: int,
@@ -78,6 +93,7 @@ class LocalCluster:
         base_port: int | None = None,
         root: Path | None = None,
         sshd: ServerChoice = "auto",
+        network: NetworkChoice = "loopback",
         progress: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator["LocalCluster"]:
         """Start the nodes; on exit end everything of them and remove all files.
@@ -91,6 +107,8 @@ class LocalCluster:
             base_port: Node n1 listens there, n2 on the next port and so on; None for free ports.
             root: Directory to make and use; None for one with a new name under TMPDIR.
             sshd: Which SSH server.
+            network: How nodes are reached. In a namespace of its own a node listens at an address
+                of its own; where that can't be had, ``auto`` says why and takes the loopback.
             progress: Gets a line for every step an operator should know of.
 
         Raises:
@@ -104,8 +122,18 @@ class LocalCluster:
         claim = claim_root(num_nodes, root)
         candidates = choose_servers(sshd, await asyncio.to_thread(OpenSsh.find), progress)
         names = [NodeId(f"n{number}") for number in range(1, num_nodes + 1)]
-        with reserve_ports(names, base_port) as ports:
+        claim = claim._replace(has_namespaces=network != "loopback")
+        with ExitStack() as reservations:
             async with WardenLink.open(claim) as link:
+                if link.network_error and network == "namespaces":
+                    raise DemoError(f"no network namespaces: {link.network_error}")
+                if link.network_error:
+                    progress(f"all nodes share the loopback network: {link.network_error}")
+                if link.gateway:
+                    first = base_port or _NAMESPACE_PORT
+                    ports = {name: first + index for index, name in enumerate(names)}
+                else:
+                    ports = reservations.enter_context(reserve_ports(names, base_port))
                 cluster = cls(link, ports, workers_per_node)
                 await cluster._bring_up(candidates, progress)
                 yield cluster
@@ -141,6 +169,22 @@ class LocalCluster:
         """
         await self._link.order(Action.CUT, self._find(node).node)
 
+    async def unplug(self, node: LocalNode | NodeId) -> None:
+        """Cut the link of ``node``: nothing gets through and nothing is reset. All on it goes on.
+
+        Raises:
+            DemoError: It has no network namespace, or the warden is gone.
+        """
+        await self._link.order(Action.UNPLUG, self._find(node).node)
+
+    async def plug_in(self, node: LocalNode | NodeId) -> None:
+        """Join the link of ``node`` again.
+
+        Raises:
+            DemoError: It has no network namespace, or the warden is gone.
+        """
+        await self._link.order(Action.PLUG_IN, self._find(node).node)
+
     def freeze(self, node: LocalNode | NodeId, *, only_server: bool) -> None:
         """Stop every process of ``node``, or its SSH server with its sessions alone."""
         found = self._find(node).node
@@ -159,10 +203,6 @@ class LocalCluster:
         for process in find_descendants(host_pid) if host_pid is not None else ():
             send_signal(process, signal.SIGCONT)
 
-    def kernel_log(self, node: LocalNode | NodeId) -> Path:
-        """Return the file that stands for the kernel log of ``node``; empty after a restore."""
-        return self._find(node).state_dir / "kernel.log"
-
     def log_kernel(self, node: LocalNode | NodeId, text: str) -> None:
         """Append lines to the kernel log of ``node``, as the kernel stamps them.
 
@@ -170,11 +210,11 @@ class LocalCluster:
             OSError: They can't be written.
         """
         stamp = f"[{time.clock_gettime(time.CLOCK_BOOTTIME):12.6f}] "
-        with self.kernel_log(node).open("a") as log:
+        with self._find(node).kernel_log.open("a") as log:
             log.write("".join(f"{stamp}{line}\n" for line in text.splitlines()))
 
     async def restore_node(self, node: LocalNode | NodeId) -> None:
-        """Bring ``node`` back: same port and host key, empty state directory.
+        """Bring ``node`` back, plugged in: same address and host key, empty state directory.
 
         A node that is not lost is lost first.
 
@@ -205,10 +245,18 @@ class LocalCluster:
                     raise DemoError(complaint) from error
                 progress(f"{complaint}; using {candidates[0].title} instead")
                 continue
-            ports = ", ".join(str(node.port) for node in self.nodes)
-            count = f"{len(self.nodes)} node{'s' if len(self.nodes) > 1 else ''}"
-            progress(f"{count} behind {version} on port{'s' if ',' in ports else ''} {ports}")
+            progress(f"{self._count()} behind {version} {self._places()}")
             return
+
+    def _count(self) -> str:
+        return f"{len(self.nodes)} node{'s' if len(self.nodes) > 1 else ''}"
+
+    def _places(self) -> str:
+        if self.has_namespaces:
+            places = ", ".join(f"{node.host}:{node.port}" for node in self.nodes)
+            return f"in network namespaces of their own, at {places}"
+        ports = ", ".join(str(node.port) for node in self.nodes)
+        return f"on port{'s' if ',' in ports else ''} {ports}"
 
     async def _start_all(self, server: SshServer) -> str:
         """Start every node behind ``server``; return the server's name and version.
@@ -233,7 +281,7 @@ class LocalCluster:
     def _describe(self, name: NodeId, kind: ServerKind) -> LocalNode:
         return LocalNode(
             node=name,
-            host=LOOPBACK,
+            host=self._host_of(name),
             port=self._ports[name],
             state_dir=self.root / name,
             user=self._keys.servers[name].account.name,
@@ -241,7 +289,13 @@ class LocalCluster:
             host_public_key=self._keys.hosts[name].public_line,
             server=kind,
             num_workers=self._workers_per_node,
+            interface=NODE_INTERFACE if self.has_namespaces else "",
         )
+
+    def _host_of(self, name: NodeId) -> str:
+        if not self.has_namespaces:
+            return LOOPBACK
+        return node_address(self._link.gateway, list(self._ports).index(name) + 1)
 
     def _configure_all(self, server: SshServer) -> None:
         for node in self.nodes:
@@ -251,7 +305,8 @@ class LocalCluster:
     async def _start_server(self, node: LocalNode) -> Process | None:
         """Start the server of ``node`` in an empty state directory; return its process."""
         command = self._commands[node.node]
-        answer = await self._link.order(Action.START, node.node, command)
+        address = node.host if self.has_namespaces else ""
+        answer = await self._link.order(Action.START, node.node, command, address)
         self._hosts[node.node] = find_process(answer.host_pid)
         self._servers[node.node] = find_process(answer.server_pid)
         return self._servers[node.node]

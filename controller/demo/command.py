@@ -113,6 +113,7 @@ class _Demo:
             options.workers_per_node,
             base_port=options.base_port,
             sshd=options.sshd,
+            network=options.network,
             progress=lambda text: progress.say(self._clock.now(), "demo", text),
         ) as cluster:
             session = Session(options, cluster, self._clock, progress)

@@ -3,11 +3,12 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol
 
 from controller.core.instructions import CarryOutDrill
+from controller.demo.drills import NO_NAMESPACES
 from controller.demo.errors import DemoError
 from controller.demo.memorylimit import kill_for_memory
 from controller.demo.rankfaults import fault_of
@@ -18,12 +19,13 @@ from profiles.drills.drill import Drill
 from profiles.drills.kernel import KERNEL_MESSAGES, LINK_FLAP, OOM_KILL
 
 FREEZE_S: Final = 15.0
-PARTITION_S: Final = 8.0
+PARTITION_S: Final = 15.0
+_STOPPED_SSH_S: Final = 8.0
 _FLAP_PAUSE_S: Final = 0.5
 
 
-class RankInjector(Protocol):
-    """Breaks ranks through their agents."""
+class Victims(Protocol):
+    """The controller that is drilled: what it knows of processes, and how it, or a rank, is broken."""
 
     def inject(
         self,
@@ -36,6 +38,18 @@ class RankInjector(Protocol):
         """Stage a fault in a rank."""
         ...
 
+    def agent_pid(self, node: NodeId) -> int | None:
+        """Return the process of a node's agent, if it has one."""
+        ...
+
+    def rank_pid(self, task: TaskId, global_rank: int) -> int | None:
+        """Return the process of a rank, if it has one."""
+        ...
+
+    def kill_controller(self) -> None:
+        """Drop the controller; the next one takes over."""
+        ...
+
 
 class NodeBreaker(Protocol):
     """Breaks nodes of the local cluster."""
@@ -46,6 +60,19 @@ class NodeBreaker(Protocol):
 
     async def cut_connections(self, node: NodeId) -> None:
         """End the node's SSH sessions."""
+        ...
+
+    @property
+    def has_namespaces(self) -> bool:
+        """Whether each node has a network namespace of its own."""
+        ...
+
+    async def unplug(self, node: NodeId) -> None:
+        """Cut the link of the node's namespace."""
+        ...
+
+    async def plug_in(self, node: NodeId) -> None:
+        """Join the link again."""
         ...
 
     def freeze(self, node: NodeId, *, only_server: bool) -> None:
@@ -65,26 +92,23 @@ class LocalDrillGround:
     """Carries drills out on the local cluster, each on its own. ``run`` serves them.
 
     Args:
-        ranks: Breaks ranks.
+        victims: The controller, its agents and ranks.
         nodes: Breaks nodes.
-        agent_pid: Returns the process of a node's agent, if it has one.
-        rank_pid: Returns the process of a rank, if it has one.
-        say: Takes a line about a drill that can't be carried out.
+        say: Takes a line about a drill that can't be carried out, or in another way than it should.
+        starve: Has the kernel kill a process for memory; returns whether it did.
     """
 
     def __init__(
         self,
-        ranks: RankInjector,
+        victims: Victims,
         nodes: NodeBreaker,
-        agent_pid: Callable[[NodeId], int | None],
-        rank_pid: Callable[[TaskId, int], int | None],
         say: Callable[[str], None],
+        starve: Callable[[int], Awaitable[bool]] = kill_for_memory,
     ) -> None:
-        self._ranks = ranks
+        self._victims = victims
         self._nodes = nodes
-        self._agent_pid = agent_pid
-        self._rank_pid = rank_pid
         self._say = say
+        self._starve = starve
         self._queue: asyncio.Queue[CarryOutDrill] = asyncio.Queue()
 
     def carry_out(self, drill: CarryOutDrill) -> None:
@@ -99,38 +123,55 @@ class LocalDrillGround:
 
     async def _break(self, order: CarryOutDrill) -> None:
         drill = DRILL_BY_KIND.get(order.drill)
-        if drill is None or drill.obstacle:
+        if drill is None:
             self._say(f"drill {order.drill} can't be run here")
             return
+        if drill.needs_namespaces and not self._nodes.has_namespaces:
+            self._say(f"drill {order.drill} can't be run here: {NO_NAMESPACES}")
+            return
         try:
-            if drill.target == "rank":
-                await self._break_rank(drill, order)
+            if order.node is None:
+                self._victims.kill_controller()
+            elif drill.target == "rank":
+                await self._break_rank(drill, order, order.node)
             else:
                 await self._break_node(drill, order.node)
         except (DemoError, OSError) as error:
             self._say(f"drill {drill.kind} on {order.node} failed: {error}")
 
-    async def _break_rank(self, drill: Drill, order: CarryOutDrill) -> None:
+    async def _break_rank(self, drill: Drill, order: CarryOutDrill, node: NodeId) -> None:
         assert order.task is not None
         assert order.generation is not None
         assert order.global_rank is not None
-        words = ""
-        if drill.family == "memory-kill":
-            words = OOM_KILL
-        elif drill.family == "kernel-log" and drill.option:
+        is_memory_kill = drill.family == "memory-kill"
+        words = OOM_KILL if is_memory_kill else ""
+        if drill.family == "kernel-log" and drill.option:
             words = KERNEL_MESSAGES[drill.option[1]].text
         if words:
-            pid = self._rank_pid(order.task, order.global_rank)
+            pid = self._victims.rank_pid(order.task, order.global_rank)
             if pid is None:
                 self._say(f"drill {drill.kind}: rank {order.global_rank} has no process")
                 return
             name = _name_of(pid)
-            self._nodes.log_kernel(order.node, words.format(pid=pid, name=name))
-            if drill.family == "memory-kill" and await kill_for_memory(pid):
+            self._nodes.log_kernel(node, words.format(pid=pid, name=name))
+            if is_memory_kill:
+                await self._kill_for_memory(drill, pid)
                 return
-        self._ranks.inject(
-            order.node, order.task, order.generation, order.global_rank, fault_of(drill)
+        self._victims.inject(node, order.task, order.generation, order.global_rank, fault_of(drill))
+
+    async def _kill_for_memory(self, drill: Drill, pid: int) -> None:
+        """Have the kernel do it; where it does not, send its signal after its words.
+
+        Not through the agent, which knows of what it kills itself that the kernel did not.
+        """
+        if await self._starve(pid):
+            return
+        self._say(
+            f"drill {drill.kind}: no memory cgroup has ended the process (that takes root): SIGKILL"
+            " instead, after the kernel's lines"
         )
+        if not _kill(pid):
+            self._say(f"drill {drill.kind}: process {pid} is gone")
 
     async def _break_node(self, drill: Drill, node: NodeId) -> None:
         match drill.family:
@@ -145,7 +186,9 @@ class LocalDrillGround:
             case "freeze-node":
                 await self._freeze(node, FREEZE_S, only_server=False)
             case "partition":
-                await self._freeze(node, PARTITION_S, only_server=True)
+                await self._partition(node)
+            case "stop-ssh":
+                await self._freeze(node, _STOPPED_SSH_S, only_server=True)
             case "kill-ssh":
                 await self._nodes.cut_connections(node)
             case "kill-agent":
@@ -160,19 +203,32 @@ class LocalDrillGround:
         finally:
             self._nodes.thaw(node)
 
-    def _kill_agent(self, node: NodeId) -> None:
-        pid = self._agent_pid(node)
+    async def _partition(self, node: NodeId) -> None:
+        await self._nodes.unplug(node)
         try:
-            descriptor = os.pidfd_open(pid) if pid else -1
-        except ProcessLookupError:
-            descriptor = -1
-        if descriptor < 0:
-            self._say(f"drill kill-agent: {node} has no living agent")
-            return
-        try:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            await asyncio.sleep(PARTITION_S)
         finally:
-            os.close(descriptor)
+            await self._nodes.plug_in(node)
+
+    def _kill_agent(self, node: NodeId) -> None:
+        pid = self._victims.agent_pid(node)
+        if pid is None or not _kill(pid):
+            self._say(f"drill kill-agent: {node} has no living agent")
+
+
+def _kill(pid: int) -> bool:
+    """Send SIGKILL; return whether there was a process to get it."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _name_of(pid: int) -> str:

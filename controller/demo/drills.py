@@ -5,7 +5,7 @@ A drill on the command line reads ``KIND@ITERATION[:key=value,...]``, for instan
 committed that iteration. The core fills in whatever target is not named.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,18 +13,12 @@ from controller.api.views import DrillView
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.drills.catalogue import DRILL_BY_KIND, DRILLS
 from profiles.drills.drill import Drill
+from profiles.drills.programs import no_loop
 
-OFFERED: Final[Sequence[DrillView]] = tuple(
-    DrillView(
-        kind=drill.kind,
-        title=drill.title,
-        target=drill.target,
-        expectation=drill.expected.sentence,
-    )
-    for drill in DRILLS
-    if not drill.obstacle
+NO_NAMESPACES: Final = (
+    "the nodes share one network; with --namespaces each gets its own (root and iproute2)"
 )
-"""The drills that a demo can run, as consoles see them."""
+"""Why a drill can't be run that needs network namespaces."""
 
 _KEYS_BY_TARGET: Final = {
     "rank": ("task", "rank"),
@@ -32,6 +26,20 @@ _KEYS_BY_TARGET: Final = {
     "controller": ("task",),
 }
 _MAX_DIGITS: Final = 9
+
+
+def offered(*, has_namespaces: bool) -> tuple[DrillView, ...]:
+    """Return the drills that a demo can run, as consoles see them."""
+    return tuple(
+        DrillView(
+            kind=drill.kind,
+            title=drill.title,
+            target=drill.target,
+            expectation=drill.expected.sentence,
+        )
+        for drill in DRILLS
+        if has_namespaces or not drill.needs_namespaces
+    )
 
 
 class DrillError(Exception):
@@ -55,7 +63,13 @@ class ScheduledDrill:
 
 
 def parse_drill(
-    text: str, *, tasks: Mapping[TaskId, int], nodes: Sequence[NodeId], num_iterations: int | None
+    text: str,
+    *,
+    tasks: Mapping[TaskId, int],
+    nodes: Sequence[NodeId],
+    num_iterations: int | None,
+    commands: Collection[TaskId] = (),
+    has_namespaces: bool = False,
 ) -> ScheduledDrill:
     """Read a drill from the command line.
 
@@ -64,9 +78,11 @@ def parse_drill(
         tasks: Number of ranks by task; the first is the default.
         nodes: Nodes of the cluster.
         num_iterations: Iterations after which tasks end; the drill must come before.
+        commands: The tasks that are commands.
+        has_namespaces: Whether each node has a network namespace of its own.
 
     Raises:
-        DrillError: The text names something that does not exist, or too late.
+        DrillError: The text names something that does not exist, or can't be done, or too late.
     """
     head, _, tail = text.partition(":")
     family, at, iteration = head.partition("@")
@@ -79,8 +95,8 @@ def parse_drill(
     if num_iterations is not None and int(iteration) >= num_iterations:
         raise DrillError(f"--drill {text}: must come before the last iteration, {num_iterations}")
     drill, options = _choose(text, members, tail)
-    if drill.obstacle:
-        raise DrillError(f"--drill {text}: can't be run yet: {drill.obstacle}")
+    if drill.needs_namespaces and not has_namespaces:
+        raise DrillError(f"--drill {text}: can't be run here: {NO_NAMESPACES}")
     task = TaskId(options.get("task", next(iter(tasks))))
     if task not in tasks:
         raise DrillError(f"--drill {text}: no task {task!r}; there are {', '.join(tasks)}")
@@ -89,6 +105,8 @@ def parse_drill(
         raise DrillError(f"--drill {text}: rank must be 0 to {tasks[task] - 1} for {task}")
     if node is not None and node not in nodes:
         raise DrillError(f"--drill {text}: no node {node!r}; there are {', '.join(nodes)}")
+    if drill.target == "rank" and drill.needs == "loop" and task in commands:
+        raise DrillError(f"--drill {text}: {no_loop(drill, task)}")
     return ScheduledDrill(
         kind=drill.kind,
         iteration=int(iteration),

@@ -23,11 +23,11 @@ class ServerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One node: its own SSH server on a loopback port, its own host key, its own state directory.
+    """One node: its own SSH server, its own host key, its own state directory.
 
     Attributes:
         node: Its name, ``n1``, ``n2`` and so on.
-        host: Always the loopback address.
+        host: The loopback address, or its own in a network namespace.
         port: Port of its SSH server; the same after a restore.
         state_dir: Its state directory, mode 0700.
         user: Login name: who runs the demo.
@@ -35,6 +35,7 @@ class LocalNode:
         host_public_key: The key to pin, as ``ssh-ed25519 AAAA..``; the same after a restore.
         server: Which SSH server it is.
         num_workers: Worker slots.
+        interface: Through which its ranks reach others; empty where all share the loopback.
     """
 
     node: NodeId
@@ -46,11 +47,17 @@ class LocalNode:
     host_public_key: str
     server: ServerKind
     num_workers: int
+    interface: str = ""
 
     @property
     def known_hosts_line(self) -> str:
         """The pinned host key as a line of a known_hosts file."""
         return f"[{self.host}]:{self.port} {self.host_public_key}"
+
+    @property
+    def kernel_log(self) -> Path:
+        """The file that stands for its kernel log; empty after a restore."""
+        return self.state_dir / "kernel.log"
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class DemoOptions:
     drills: list[ScheduledDrill]
     base_port: int | None
     sshd: Literal["auto", "openssh", "asyncssh"]
+    network: Literal["loopback", "namespaces", "auto"]
     event_log: Path | None
     serve: Path | None
     time_limit_s: float | None
@@ -57,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron demo``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
+    _add_cluster(parser)
+    _add_training(parser)
+    _add_healing(parser)
+    _add_output(parser)
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
     cluster = parser.add_argument_group("cluster")
     cluster.add_argument("--nodes", type=int, default=4, metavar="N", help="nodes (default 4)")
     cluster.add_argument(
@@ -74,6 +82,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="SSH server of the nodes: OpenSSH where installed, else asyncssh's (default auto)",
     )
+    cluster.add_argument(
+        "--namespaces",
+        action="store_true",
+        help="give each node a network namespace of its own, which the drill partition needs"
+        " (root and iproute2; default: all share the loopback network)",
+    )
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
     training = parser.add_argument_group("training")
     training.add_argument(
         "--tasks", type=Path, metavar="FILE", help="task profiles, TOML (default: gpt-a and gpt-b)"
@@ -89,6 +106,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"end when every task has committed N (default: {_DEFAULT_ITERATIONS} if --headless,"
         " else no end)",
     )
+
+
+def _add_healing(parser: argparse.ArgumentParser) -> None:
     healing = parser.add_argument_group("healing")
     healing.add_argument(
         "--auto-heal", action="store_true", help="apply plans without asking an operator"
@@ -106,6 +126,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND@ITERATION[:key=value,...]",
         help="break something on purpose; may be given several times (see below)",
     )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output")
     output.add_argument(
         "--headless", action="store_true", help="run to the end and exit: 0 if every task got there"
@@ -159,6 +182,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
             load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
     nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
     sizes = {TaskId(profile.name): profile.workers for profile in profiles}
+    commands = {TaskId(profile.name) for profile in profiles if profile.command is not None}
     return DemoOptions(
         num_nodes=arguments.nodes,
         workers_per_node=arguments.workers_per_node,
@@ -170,11 +194,19 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         policy=_policy(arguments),
         is_json=arguments.json,
         drills=[
-            parse_drill(text, tasks=sizes, nodes=nodes, num_iterations=num_iterations)
+            parse_drill(
+                text,
+                tasks=sizes,
+                nodes=nodes,
+                num_iterations=num_iterations,
+                has_namespaces=arguments.namespaces,
+                commands=commands,
+            )
             for text in arguments.drill
         ],
         base_port=arguments.base_port,
         sshd=arguments.sshd,
+        network="namespaces" if arguments.namespaces else "loopback",
         event_log=arguments.event_log,
         serve=arguments.serve,
         time_limit_s=arguments.time_limit,

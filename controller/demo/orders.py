@@ -22,6 +22,10 @@ class Action(StrEnum):
     """Kill everything of the node; it stays dead until it is started again."""
     CUT = "cut"
     """End the node's SSH sessions, but neither its listener nor what runs detached."""
+    UNPLUG = "unplug"
+    """Cut the link of the node's network namespace; what runs on the node goes on."""
+    PLUG_IN = "plug-in"
+    """Join the link again."""
 
 
 class CutMethod(StrEnum):
@@ -50,12 +54,14 @@ class Order(NamedTuple):
         action: What to do.
         node: The node it is about; its host is created by the first order.
         server: Needed to start.
+        address: Of the node in its own network namespace; empty where it has none.
     """
 
     number: int
     action: Action
     node: str
     server: ServerCommand | None = None
+    address: str = ""
 
 
 class Answer(NamedTuple):
@@ -68,21 +74,28 @@ class Answer(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """The warden's first line: where it made the root directory, or why it could not."""
+    """The warden's first line: where it made the root directory, or why it could not.
+
+    ``gateway`` is the demo's own address where nodes get network namespaces; ``network_error`` why
+    they can't, where that was asked for.
+    """
 
     root: str = ""
     error: str = ""
+    gateway: str = ""
+    network_error: str = ""
 
 
 class Claim(NamedTuple):
     """The demo's first line: where the root directory is to be.
 
     ``root`` is the directory itself, which must not exist; if empty, one with a new name is made
-    in ``parent``.
+    in ``parent``. ``has_namespaces`` asks for a network namespace of each node's own.
     """
 
     parent: str
     root: str = ""
+    has_namespaces: bool = False
 
 
 def encode(message: Order | Answer | Hello | Claim) -> bytes:

@@ -20,12 +20,11 @@ _FAULT_BY_FAMILY: Final = {
     "hang-collective": RankFault(kind="hang"),
     "slow-rank": _SLOW,
     "loss-spike": _SPIKE,
-    "memory-kill": RankFault(kind="kill"),
 }
 
 
 def fault_of(drill: Drill) -> RankFault:
-    """Return the fault that ``drill``, which is on a rank, stages in it."""
+    """Return the fault that ``drill``, which is on a rank and carried out by its agent, stages in it."""
     match drill.option:
         case ("status", status):
             return RankFault(kind="raise", status=status)

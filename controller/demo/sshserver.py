@@ -55,8 +55,13 @@ def session_environment(node: LocalNode) -> dict[str, str]:
     A node has a home of its own, its state directory. With the user's, shells would read the user's
     start-up files: they take time, may print, and, killed half-way by a drill, may leave things
     behind in the user's home. Python packages that were installed for the user are still found.
+    With a network namespace of its own, gloo must be told the interface: the name of the machine,
+    which it looks up otherwise, stands for another namespace's address.
     """
-    return {"HOME": str(node.state_dir), "PYTHONUSERBASE": site.getuserbase()}
+    environment = {"HOME": str(node.state_dir), "PYTHONUSERBASE": site.getuserbase()}
+    if node.interface:
+        environment["GLOO_SOCKET_IFNAME"] = node.interface
+    return environment
 
 
 def log_path(node: LocalNode) -> Path:

@@ -4,7 +4,7 @@ A process of its own, in a session of its own, tied to the demo by a socket pair
 directory and forks one host per node. When the demo is gone (socket closed, or the process ended),
 it closes the sockets of the hosts, which end their nodes, kills whatever is still below it, and the
 last one alive removes the root directory. If the warden itself is killed, the hosts see it and do
-the same. Run as ``python -m controller.demo.warden`` with the socket as standard input.
+the same. Where nodes have network namespaces, it is the switch between them. Run as ``python -m controller.demo.warden`` with the socket as standard input.
 
 Standard library only, to stay small. Knows nothing of SSH.
 """
@@ -15,11 +15,12 @@ import signal
 import socket
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
 from controller.demo.host import serve
+from controller.demo.namespaces import NetworkError, Switch
 from controller.demo.orders import (
     Action,
     Answer,
@@ -44,10 +45,17 @@ _MAX_END_PAUSES: Final = 5000
 class Warden:
     """The hosts of all nodes, and the socket to the demo."""
 
-    def __init__(self, owner: LineSocket, signals: SignalSocket, root: RootDirectory) -> None:
+    def __init__(
+        self,
+        owner: LineSocket,
+        signals: SignalSocket,
+        root: RootDirectory,
+        switch: Switch | None = None,
+    ) -> None:
         self._owner = owner
         self._signals = signals
         self._root = root
+        self._switch = switch
         self._hosts: dict[str, LineSocket] = {}
         self._host_pids: dict[str, int] = {}
 
@@ -69,7 +77,7 @@ class Warden:
                 if lines is None:
                     return
                 for line in lines:
-                    self._owner.send(encode(self._forward(decode_order(line))))
+                    self._owner.send(encode(self._carry_out(decode_order(line))))
 
     def end(self) -> None:
         """End all nodes, kill what is still there, remove the root directory."""
@@ -81,13 +89,36 @@ class Warden:
                 break
             time.sleep(_END_PAUSE_S)
         kill_descendants()
+        if self._switch is not None:
+            self._switch.remove()
         self._root.release()
+
+    def _carry_out(self, order: Order) -> Answer:
+        try:
+            if order.action in (Action.UNPLUG, Action.PLUG_IN):
+                self._change_link(order)
+                return Answer(order.number)
+            return self._forward(order)
+        except (NetworkError, OSError) as error:
+            return Answer(order.number, error=f"{order.node}: {error}")
+
+    def _change_link(self, order: Order) -> None:
+        if self._switch is None:
+            raise NetworkError("it has no network of its own")
+        if order.action is Action.UNPLUG:
+            self._switch.unplug(order.node)
+        else:
+            self._switch.plug_in(order.node)
 
     def _forward(self, order: Order) -> Answer:
         if order.node not in self._hosts:
             if order.action is not Action.START:
                 return Answer(order.number)  # no host: the node is as dead as can be
             self._fork_host(order.node)
+            if self._switch is not None:
+                self._connect(self._switch, order)
+        elif order.action is Action.START and self._switch is not None:
+            self._switch.plug_in(order.node)
         host = self._hosts[order.node]
         line = host.receive_line(_HOST_ANSWER_LIMIT_S) if host.send(encode(order)) else None
         if line is None:
@@ -95,12 +126,20 @@ class Warden:
             return Answer(order.number, error=f"{order.node}: its host process ended")
         return decode_answer(line)
 
+    def _connect(self, switch: Switch, order: Order) -> None:
+        try:
+            switch.connect(order.node, self._host_pids[order.node], order.address)
+        except NetworkError:
+            self._bury([order.node])
+            raise
+
     def _fork_host(self, node: str) -> None:
         ours, theirs = socket.socketpair()
-        pid = os.fork()
-        if pid == 0:
-            ours.close()
-            self._become_host(node, theirs)
+        with self._switch.new_namespace() if self._switch else nullcontext():
+            pid = os.fork()
+            if pid == 0:
+                ours.close()
+                self._become_host(node, theirs)
         theirs.close()
         self._hosts[node] = LineSocket(ours)
         self._host_pids[node] = pid
@@ -113,6 +152,8 @@ class Warden:
         """
         try:
             self._signals.close()
+            if self._switch is not None:
+                self._switch.close()
             for other in self._hosts.values():
                 other.close()  # else this host would hide the warden's death from the others
             serve(node, self._root.share(), LineSocket(connection))
@@ -151,6 +192,14 @@ def _take_socket() -> socket.socket:
     return connection
 
 
+def _build_switch() -> tuple[Switch | None, str]:
+    """Return the switch, or why there is none."""
+    try:
+        return Switch.build(), ""
+    except (NetworkError, OSError) as error:
+        return None, str(error)
+
+
 def main() -> int:
     """Take the demo's claim, guard its nodes, clean up."""
     owner = LineSocket(_take_socket())
@@ -165,12 +214,14 @@ def main() -> int:
     except OSError as error:
         owner.send(encode(Hello(error=f"{error.strerror}: {error.filename}")))
         return 1
-    warden = Warden(owner, signals, root)
+    switch, network_error = _build_switch() if claim.has_namespaces else (None, "")
+    warden = Warden(owner, signals, root, switch)
     try:
         os.chdir("/")
         with suppress(OSError):
             Path("/proc/self/comm").write_text("unicron-warden")
-        owner.send(encode(Hello(root=str(root.path))))
+        gateway = switch.gateway if switch else ""
+        owner.send(encode(Hello(root=str(root.path), gateway=gateway, network_error=network_error)))
         warden.guard()
     finally:
         warden.end()

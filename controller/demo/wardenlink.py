@@ -34,7 +34,14 @@ _CHUNK_BYTES: Final = 65536
 
 
 class WardenLink:
-    """An open link. ``root`` is the directory that the warden made."""
+    """An open link.
+
+    Attributes:
+        root: The directory that the warden made.
+        gateway: The demo's own address, where nodes get network namespaces; else empty.
+        network_error: Why they get none, where that was asked for.
+        warden_pid: Process id of the warden.
+    """
 
     def __init__(
         self,
@@ -44,6 +51,8 @@ class WardenLink:
         complaints: IO[bytes],
     ) -> None:
         self.root = Path()
+        self.gateway = ""
+        self.network_error = ""
         self.warden_pid = process.pid
         self._process = process
         self._reader = reader
@@ -72,7 +81,9 @@ class WardenLink:
             finally:
                 await link._end()
 
-    async def order(self, action: Action, node: str, server: ServerCommand | None = None) -> Answer:
+    async def order(
+        self, action: Action, node: str, server: ServerCommand | None = None, address: str = ""
+    ) -> Answer:
         """Give an order and return its answer; orders are carried out one after the other.
 
         Raises:
@@ -80,7 +91,7 @@ class WardenLink:
         """
         async with self._lock:
             self._number += 1
-            order = Order(self._number, action, node, server)
+            order = Order(self._number, action, node, server, address)
             answer = Answer(0)
             await self._send(encode(order))
             while answer.number != order.number:  # an earlier one may have been cancelled
@@ -95,6 +106,7 @@ class WardenLink:
         if hello.error:
             raise DemoError(f"cannot make the demo's directory: {hello.error}")
         self.root = Path(hello.root)
+        self.gateway, self.network_error = hello.gateway, hello.network_error
 
     async def _send(self, line: bytes) -> None:
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from controller.clock import Clock
@@ -10,7 +10,8 @@ from controller.core.events import EventBody
 from controller.core.instructions import HaltRanks, InspectRanks, ProbeNode, StopRanks
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
-from controller.fleet.link import Identity, NodeLink, ProbeSubject, RankSubject
+from controller.fleet.link import Identity, NodeLink
+from controller.fleet.open_commands import ProbeSubject, RankSubject
 from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.protocol import messages
 from nodeagent.protocol.drills import RankFault
@@ -43,14 +44,19 @@ class SshFleet:
         identity: Identity,
         listener: FleetListener,
         clock: Clock,
+        last_seqs: Mapping[NodeId, int] | None = None,
     ) -> None:
+        """Reach the nodes at ``addresses``; reports up to ``last_seqs`` have been taken before."""
         self._listener = listener
         self._clock = clock
         self._tables: RendezvousTables[NodeId] = RendezvousTables()
         self._command_ids = (f"{identity.run_id}-{identity.term}-{n}" for n in itertools.count(1))
         bundle = build_bundle()
         self._links = {
-            address.node: NodeLink(address, bundle, identity, self, clock) for address in addresses
+            address.node: NodeLink(
+                address, bundle, identity, self, clock, (last_seqs or {}).get(address.node, 0)
+            )
+            for address in addresses
         }
 
     async def run(self) -> None:

@@ -3,8 +3,7 @@
 The link is level-based: it connects, sees to it that an agent answers, opens a session, and starts
 over when anything breaks, with backoff. Contact counts as lost when the connection ends or nothing
 is heard for ``_SILENCE_LIMIT_S``. What the agent says becomes events; reports are taken in order
-and once. Commands are never repeated by the link: one whose answer did not come is reported as
-unknown, and the core asks again for what is missing when the node attaches.
+and once. Commands are never repeated by the link; what becomes of them is in ``open_commands``.
 """
 
 import asyncio
@@ -18,18 +17,12 @@ from pydantic import BaseModel, TypeAdapter
 
 from controller.clock import Clock
 from controller.core.events import (
-    CommandFailed,
     ContactLost,
     EventBody,
-    HaltCarriedOut,
     HeartbeatReceived,
     NodeAttached,
     Observed,
-    PeerProbed,
-    RankCommandKind,
-    StopCarriedOut,
 )
-from controller.core.health import ProbeOutcome
 from controller.fleet.address import NodeAddress
 from controller.fleet.bootstrap import ensure_agent
 from controller.fleet.bundle import Bundle
@@ -39,8 +32,9 @@ from controller.fleet.errors import (
     TemporaryLinkError,
     translated,
 )
+from controller.fleet.open_commands import OpenCommands, Subject
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
-from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
@@ -71,25 +65,6 @@ _FROM_AGENT: Final[Codec[FromAgent]] = Codec(TypeAdapter(FromAgent))
 
 RankCommand = StartRanks | HaltRanks | StopRanks | InspectRanks | InjectFault
 """Commands about one task's ranks."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankSubject:
-    """What a command about ranks concerns."""
-
-    kind: RankCommandKind
-    task: TaskId
-    generation: Generation
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeSubject:
-    """The node that a probe looks at."""
-
-    node: NodeId
-
-
-Subject = RankSubject | ProbeSubject
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +101,7 @@ class NodeLink:
         identity: Identity,
         listener: Listener,
         clock: Clock,
+        last_seq: int = 0,
     ) -> None:
         self.address = address
         self._bundle = bundle
@@ -133,8 +109,8 @@ class NodeLink:
         self._listener = listener
         self._clock = clock
         self._writer: asyncssh.SSHWriter[bytes] | None = None
-        self._subjects: dict[str, Subject] = {}
-        self._last_seq = 0
+        self._commands = OpenCommands(address.node, listener.post)
+        self._last_seq = last_seq
         self._heard_at = 0.0
         self._has_refused = False
         """Whether an agent of another protocol version answered; it has to be replaced."""
@@ -256,11 +232,22 @@ class NodeLink:
             case Report():
                 self._take_report(message)
             case Heartbeat():
-                self._post(HeartbeatReceived(node, message.rss_bytes, tuple(message.ranks)))
+                self._take_heartbeat(message)
             case CommandDone():
-                self._take_outcome(message)
+                self._commands.take(message)
             case StoreCall():
                 self._listener.take_store_call(node, message)
+
+    def _take_heartbeat(self, beat: Heartbeat) -> None:
+        self._post(
+            HeartbeatReceived(
+                self.address.node,
+                beat.rss_bytes,
+                tuple(beat.ranks),
+                sent_wall_s=beat.wall_s,
+                received_wall_s=self._clock.wall_s(),
+            )
+        )
 
     def _take_report(self, report: Report) -> None:
         if report.seq <= self._last_seq:
@@ -273,56 +260,14 @@ class NodeLink:
         observed_at = max(0.0, self._clock.now() - age_s)
         self._post(Observed(self.address.node, report.seq, observed_at, report.observation))
 
-    def _take_outcome(self, done: CommandDone) -> None:
-        subject = self._subjects.pop(done.command_id, None)
-        if subject is None:
-            return
-        node = self.address.node
-        if isinstance(subject, ProbeSubject):
-            self._post(PeerProbed(subject.node, node, _probe_outcome(done)))
-        elif done.error is not None:
-            self._post(
-                CommandFailed(
-                    node,
-                    subject.kind,
-                    subject.task,
-                    subject.generation,
-                    done.error,
-                    is_outcome_unknown=False,
-                )
-            )
-        elif subject.kind == "stop":
-            self._post(StopCarriedOut(node, subject.task, subject.generation))
-        elif subject.kind == "halt":
-            self._post(HaltCarriedOut(node, subject.task, subject.generation))
-
     def _end_session(self, reason: str, contact_until: float) -> bool:
         """Report the end of contact and the commands without an answer; return if there was any."""
         if self._writer is None:
             return False
         self._writer = None
-        node, unanswered = self.address.node, list(self._subjects.values())
-        self._subjects.clear()
-        self._post(ContactLost(node, contact_until, reason))
-        for subject in unanswered:
-            self._fail(subject, "contact was lost before the answer")
+        self._post(ContactLost(self.address.node, contact_until, reason))
+        self._commands.lose_contact()
         return True
-
-    def _fail(self, subject: Subject, error: str) -> None:
-        node = self.address.node
-        if isinstance(subject, ProbeSubject):
-            self._post(PeerProbed(subject.node, node, None))
-        else:
-            self._post(
-                CommandFailed(
-                    node,
-                    subject.kind,
-                    subject.task,
-                    subject.generation,
-                    error,
-                    is_outcome_unknown=True,
-                )
-            )
 
     def _post(self, body: EventBody) -> None:
         self._listener.post(body)
@@ -330,9 +275,9 @@ class NodeLink:
     def send_command(self, command: RankCommand | ProbePeer, subject: Subject) -> None:
         """Send a command; its outcome comes as an event, also when the node is out of contact."""
         if self._write(command):
-            self._subjects[command.command_id] = subject
+            self._commands.add(command.command_id, subject)
         else:
-            self._fail(subject, "out of contact")
+            self._commands.fail(subject, "out of contact")
 
     def acknowledge(self, seq: int) -> None:
         """Tell the agent that reports up to ``seq`` are in the journal."""
@@ -348,12 +293,3 @@ class NodeLink:
             return False
         writer.write(encode(message))
         return True
-
-
-def _probe_outcome(done: CommandDone) -> ProbeOutcome | None:
-    known: dict[str, ProbeOutcome] = {
-        "answered": "answered",
-        "refused": "refused",
-        "silent": "silent",
-    }
-    return None if done.error is not None else known.get(done.detail)

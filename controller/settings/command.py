@@ -20,6 +20,7 @@ A settings file is TOML. Every key of [policy] is optional, times are seconds:
   network_alerts = 2         # network faults of one node ...
   network_window_s = 300     # ... within this, which isolate it
   restarts = 3               # SEV2 faults on one node within restart_window_s
+  asks_before_loss = true    # before a node is given up that nobody can see, also with is_auto_heal
   max_recoveries = 3         # without a new iteration, then the operator is asked
 
 examples:

@@ -45,6 +45,11 @@ def rules(policy: Policy) -> list[str]:
         else "Plans wait for an operator's approval; meanwhile a task goes on with the whole replicas"
         " it has left."
     )
+    unseen = (
+        "While no other node is in contact an operator is asked."
+        if policy.is_auto_heal and not policy.asks_before_loss
+        else "An operator is asked first (`unicron unreachable`)."
+    )
     drills = "count" if policy.counts_drills else "do not count"
     return [
         approval,
@@ -59,11 +64,18 @@ def rules(policy: Policy) -> list[str]:
         ),
         (
             f"{policy.restarts} faults of SEV2 on one node within {policy.restart_window_s:g} s isolate it;"
-            f" {policy.gpu_faults} CUDA errors or illegal memory accesses on one GPU do so too."
+            f" {policy.gpu_faults} CUDA errors or illegal memory accesses on one GPU isolate that GPU alone."
         ),
         "The last node in service is isolated for broken hardware alone.",
-        f"Faults made by drills {drills} against a node.",
+        (
+            f"Faults made by drills {drills} against a node: the first fault of its target within"
+            f" {policy.drill_window_s:g} s is taken for the drill's."
+        ),
         f"What a node's probes find within {policy.correlation_s:g} s of a fault there belongs to it.",
+        (
+            f"A node whose clock is more than {policy.clock_limit_s:g} s off the controller's is told to"
+            " operators; nothing is done about it."
+        ),
         (
             f"After {policy.max_recoveries} recoveries of a task without a new iteration it is held until"
             " an operator proposes a plan."
@@ -80,7 +92,18 @@ def rules(policy: Policy) -> list[str]:
             f" live, and after {policy.unreachable_limit_s:g} s if only its agent is out of reach while its"
             " tasks suffer."
         ),
-        "An isolated node comes back by `unicron uncordon` once its checks pass.",
+        (
+            "Where nobody can tell, because a task lives there alone and no peer finds the node gone, it is"
+            f" lost after {policy.uncorroborated_limit_s:g} s. {unseen}"
+        ),
+        (
+            f"While a generation forms, or ends, its ranks are looked at every {policy.look_interval_s:g} s: one"
+            f" that is stopped hangs. One that keeps others waiting hangs after {policy.slow_factor:g} x"
+            f" {policy.stall_factor:g} times what such a transition of the task took before,"
+            f" {policy.start_limit_s:g} s where there was none or a new process is on its way, and"
+            f" {policy.stop_limit_s:g} s after another has left."
+        ),
+        "An isolated node, or GPU, comes back by `unicron uncordon NODE[:GPU]` once its checks pass.",
     ]
 
 

@@ -3,11 +3,12 @@
 Both a share and an amount must be short: 5 % of a large file system is room enough, and a small
 tmpfs is full only when little of it is left. File names run out too. Who was told that a disk is
 full is told that it is over only when there is half as much again, so that one file coming and going
-does not make a storm.
+does not make a storm. A path that can't be looked at is told as such, and a disk that was full there
+still counts as full.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from nodeagent.detect.standing import Standing
@@ -38,16 +39,31 @@ class DiskReading:
     num_free_files: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class DiskLook:
+    """One look at all watched paths.
+
+    Attributes:
+        readings: Of each file system that answered.
+        reason_by_path: Why the other paths can't be looked at, in words.
+    """
+
+    readings: Sequence[DiskReading]
+    reason_by_path: Mapping[str, str] = field(default_factory=dict)
+
+
 class DiskDetector:
-    """Takes readings of all watched file systems."""
+    """Takes one look after another."""
 
     def __init__(self) -> None:
         self._standing = Standing()
 
-    def take(self, readings: Iterable[DiskReading]) -> list[NodeFinding]:
-        """Return the disks that have become full, and those that have room again."""
-        found = (self._judge(reading) for reading in readings)
-        return self._standing.update(finding for finding in found if finding is not None)
+    def take(self, look: DiskLook) -> list[NodeFinding]:
+        """Return the disks that are full or can't be looked at since this look, and those that are over it."""
+        judged = [self._judge(reading) for reading in look.readings]
+        found = [finding for finding in judged if finding is not None]
+        found += [_unreadable(path, reason) for path, reason in look.reason_by_path.items()]
+        return self._standing.update(found, unread=look.reason_by_path)
 
     def _judge(self, reading: DiskReading) -> NodeFinding | None:
         margin = _MARGIN if self._standing.holds("disk_full", reading.path) else 1.0
@@ -73,3 +89,12 @@ class DiskDetector:
                 limit=few_files,
             )
         return None
+
+
+def _unreadable(path: str, reason: str) -> NodeFinding:
+    return NodeFinding(
+        probe="disk",
+        sign="unreadable",
+        subject=path,
+        text=f"{path} can't be read: {reason}",
+    )

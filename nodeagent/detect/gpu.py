@@ -73,7 +73,8 @@ class GpuDetector:
             self._last[now.bus] = now
             states += [*_remaps(now), *self._broken_links(now)]
         heat = [finding for now in alive for finding in _heat(now)]
-        return events + self._states.update(states) + self._heat.update(heat)
+        unread = {reading.subject for reading in lost}
+        return events + self._states.update(states, unread) + self._heat.update(heat, unread)
 
     def _broken_links(self, now: GpuReading) -> Iterator[NodeFinding]:
         was_active = self._links.setdefault(now.bus, set())

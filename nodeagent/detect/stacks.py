@@ -60,6 +60,11 @@ class Thread(NamedTuple):
         """Whether it is the process's first thread, as far as the stack shows."""
         return not any(frame.function == _BORN_IN for frame in self.frames)
 
+    @property
+    def has_begun_program(self) -> bool:
+        """Whether its outermost frame is a module's."""
+        return bool(self.frames) and self.frames[-1].function == "<module>"
+
 
 def standing_of(
     threads: Iterable[Thread],
@@ -70,7 +75,8 @@ def standing_of(
 
     ``line_of`` returns a line of a source file, empty if there is none.
     """
-    threads = sorted(threads, key=lambda thread: not thread.is_main)
+    # A library may start threads past ``threading``: they begin in a function, not in a module.
+    threads = sorted(threads, key=lambda thread: (not thread.is_main, not thread.has_begun_program))
     if not threads or not threads[0].is_main or not threads[0].frames:
         return None
     frames = threads[0].frames

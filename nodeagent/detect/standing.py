@@ -1,6 +1,6 @@
 """Conditions that hold for a while: told once when they begin and once when they are over."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from nodeagent.protocol.findings import FindingSign, NodeFinding
 
@@ -26,8 +26,15 @@ class Standing:
         """Return whether the condition was told and is not over."""
         return (sign, subject) in self._told
 
-    def update(self, found: Iterable[NodeFinding]) -> list[NodeFinding]:
-        """Return the conditions that begin with this look, then those that are over."""
+    def update(
+        self, found: Iterable[NodeFinding], unread: Collection[str] = ()
+    ) -> list[NodeFinding]:
+        """Return the conditions that begin with this look, then those that are over.
+
+        Args:
+            found: What holds at this look.
+            unread: Subjects that could not be looked at. What was found there is not over.
+        """
         by_key: dict[Key, NodeFinding] = {(one.sign, one.subject): one for one in found}
         self._seen = {key: self._seen.get(key, 0) + 1 for key in by_key}
         begun = [
@@ -36,7 +43,10 @@ class Standing:
             if key not in self._told and self._seen[key] >= self._num_to_begin
         ]
         for key in self._told:
-            self._num_missed[key] = 0 if key in by_key else self._num_missed.get(key, 0) + 1
+            if key in by_key:
+                self._num_missed[key] = 0
+            elif key[1] not in unread or key[0] == "unreadable":
+                self._num_missed[key] = self._num_missed.get(key, 0) + 1
         over = [key for key, missed in self._num_missed.items() if missed >= self._num_to_end]
         ended = [self._end(key) for key in over]
         self._told |= {(finding.sign, finding.subject): finding for finding in begun}

@@ -1,7 +1,8 @@
 """The kernel log by way of systemd's journal, for who may read that and not ``/dev/kmsg``.
 
 A ``journalctl`` that follows writes into a pipe, which is read without blocking. Its end is an
-error; whoever uses this starts another one, later.
+error; whoever uses this starts another one, later. Beside the kernel's messages it is asked for those
+by which journald says that it has missed some.
 """
 
 import os
@@ -10,8 +11,14 @@ import subprocess
 from typing import Final
 
 from nodeagent.detect.log_lines import LogLines
+from nodeagent.detect.lost_lines import Lost
 
-_COMMAND: Final = ("-k", "-f", "-n", "0", "-o", "short-iso", "--no-pager")
+_MISSED_MESSAGES: Final = "e9bf28e6e834481bb6f48f548ad13606"
+"""``SD_MESSAGE_JOURNAL_MISSED``, which is no message of the kernel's and thus not shown by ``-k``."""
+_COMMAND: Final = (
+    "-b", "-f", "-n", "0", "-o", "short-iso", "--no-pager",
+    "_TRANSPORT=kernel", "+", f"MESSAGE_ID={_MISSED_MESSAGES}",
+)  # fmt: skip
 _READ_BYTES: Final = 128 * 1024
 _MAX_REASON_CHARS: Final = 200
 
@@ -56,6 +63,10 @@ class Journal:
         if data:
             return self._lines.feed(data)
         raise OSError(f"journalctl ended: {self._last_words() or 'without a word'}")
+
+    def take_lost(self) -> Lost:
+        """Return nothing: what was lost stands in the lines themselves."""
+        return Lost()
 
     def close(self) -> None:
         """End ``journalctl``. May be called again."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from nodeagent.detect.lost_lines import Lost
 from nodeagent.probes.journal import Journal
 from nodeagent.probes.kmsg import KernelMessages
 from nodeagent.probes.log_file import LogFile
@@ -28,6 +29,9 @@ class LogSource(Protocol):
 
     def read(self) -> list[bytes]:
         """Return new lines. Raises ``OSError`` if that can't be done now."""
+
+    def take_lost(self) -> Lost:
+        """Return what was lost since the last call."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -83,6 +87,10 @@ class KernelLog:
             _LOG.info("kernel log: follows %s now", self._source.name)
             self._problem = ""
         return lines
+
+    def take_lost(self) -> Lost:
+        """Return what was lost since the last call, as far as the place that is read now can tell."""
+        return Lost() if self._source is None else self._source.take_lost()
 
     def close(self) -> None:
         """Let go of the log. May be called again."""

@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from nodeagent.detect.lost_lines import Lost
+
 _LOG = logging.getLogger(__name__)
 
 KMSG: Final = Path("/dev/kmsg")
@@ -29,6 +31,7 @@ class KernelMessages:
         self.name = str(path)
         self._device = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         os.lseek(self._device, 0, os.SEEK_END)
+        self._gaps = SequenceGaps()
 
     def read(self) -> list[bytes]:
         """Return new records, at most a thousand.
@@ -44,17 +47,51 @@ class KernelMessages:
                 break
             except BrokenPipeError:  # the kernel was faster; the next read finds the oldest left
                 _LOG.warning("%s: records were overwritten before they were read", self.name)
+                self._gaps.note_overrun()
                 continue
             if not record:
                 break
+            self._gaps.take(record)
             lines.append(as_dmesg(record))
         return lines
+
+    def take_lost(self) -> Lost:
+        """Return how many records were overwritten unread since the last call."""
+        return Lost(num_lines=self._gaps.take_lost())
 
     def close(self) -> None:
         """Let go of the device. May be called again."""
         if self._device >= 0:
             os.close(self._device)
             self._device = -1
+
+
+class SequenceGaps:
+    """Counts overwritten records by the numbers of those before and after them."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+        self._is_overrun = False
+        self._num_lost = 0
+
+    def note_overrun(self) -> None:
+        """The kernel says that the next record in order is gone."""
+        self._is_overrun = True
+
+    def take(self, record: bytes) -> None:
+        """Take in the next record that is there."""
+        number = record.split(b",", 2)[1:2]
+        if not number or not number[0].isdigit():
+            return
+        now = int(number[0])
+        if self._is_overrun:  # one at least, where nothing was read before it
+            self._num_lost += 1 if self._last is None else max(1, now - self._last - 1)
+        self._last, self._is_overrun = now, False
+
+    def take_lost(self) -> int:
+        """Return the count since the last call."""
+        num_lost, self._num_lost = self._num_lost, 0
+        return num_lost
 
 
 def as_dmesg(record: bytes) -> bytes:

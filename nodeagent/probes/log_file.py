@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.detect.log_lines import LogLines
+from nodeagent.detect.lost_lines import Lost
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class LogFile:
         self._lines = LogLines()
         self._trace = b""
         self._offset = 0
+        self._num_skipped = 0
         self._identity: _Identity | None = None
         try:
             there = path.stat()
@@ -70,6 +72,11 @@ class LogFile:
             if not lines:
                 raise
         return lines
+
+    def take_lost(self) -> Lost:
+        """Return how many bytes were skipped since the last call."""
+        lost, self._num_skipped = Lost(num_bytes=self._num_skipped), 0
+        return lost
 
     def close(self) -> None:
         """Let go of the file. May be called again."""
@@ -108,6 +115,7 @@ class LogFile:
         if size - self._offset > MAX_BEHIND_BYTES:
             num_skipped = size - MAX_READ_BYTES - self._offset
             _LOG.warning("%s: too far behind, %d bytes are skipped", self._path, num_skipped)
+            self._num_skipped += num_skipped
             self._offset = size - MAX_READ_BYTES
             lines += self._lines.flush()
         data = os.pread(self._file, MAX_READ_BYTES, self._offset)

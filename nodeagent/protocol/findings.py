@@ -1,14 +1,15 @@
-"""What a node's own probes find: hardware, kernel, disks, memory, clock and network of the node.
+"""What a node's own probes find: hardware, kernel, disks, memory and network of the node.
 
 Findings are facts about a node, whatever trains there. The agent reports what is unusual, once when
-it begins and once when it is over; what it means is decided by the controller's core.
+it begins and once when it is over; what it means is decided by the controller's core. The clock is the
+controller's own finding: a node can't know that it is off.
 """
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-Probe = Literal["kernel log", "gpu", "disk", "memory", "network"]
+Probe = Literal["kernel log", "gpu", "disk", "memory", "network", "clock"]
 
 FindingSign = Literal[
     "message",  # words of the kernel or a tool, in ``text``: the catalogue of faults says what
@@ -23,6 +24,9 @@ FindingSign = Literal[
     "memory_pressure",
     "link_changed",  # a network link went down, or up
     "no_traffic",  # a link that carried training traffic carries none
+    "lines_lost",  # of the kernel log, before they could be read: ``value`` says how many
+    "unreadable",  # it can't be looked at, or gives no answer: what was found there is not over
+    "clock_off",  # the node's wall clock is not the controller's
 ]
 
 

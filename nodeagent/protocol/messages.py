@@ -42,6 +42,8 @@ class RankStatus(_Message):
     busy_spread_s: float = 0.0
     """Median difference of these iterations from that."""
     rss_bytes: int = 0
+    is_attached: bool = False
+    """It is a command whose program has attached, and speaks for itself."""
 
 
 # --- from the controller -------------------------------------------------------------------

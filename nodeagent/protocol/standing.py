@@ -19,6 +19,29 @@ Where = Literal[
 ]
 
 MAX_STACK_CHARS: Final = 8_000
+MAX_COLLECTIVES: Final = 16
+
+
+class Collective(BaseModel):
+    """A collective that a rank has called, as torch's flight recorder tells it.
+
+    Attributes:
+        group: Name of its process group, the same on all members.
+        description: What the group is for, where the program has said so.
+        sequence: Its number in the group; all members count alike.
+        name: For instance ``nccl:all_reduce``.
+        state: ``scheduled``, ``started`` or ``completed``; gloo's stay at ``scheduled``.
+        is_over: Whether it has ended.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    group: str
+    description: str = ""
+    sequence: int
+    name: str
+    state: str
+    is_over: bool
 
 
 class Standing(BaseModel):
@@ -35,6 +58,8 @@ class Standing(BaseModel):
         stack: Stacks of its threads, the training thread first, each innermost frame first; at most
             ``MAX_STACK_CHARS``.
         source: Who told: the rank itself, its fault handler, ``py-spy``, or the kernel.
+        collectives: The newest of each process group, newest first, at most ``MAX_COLLECTIVES``; empty
+            where the rank does not answer itself.
     """
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
@@ -48,3 +73,4 @@ class Standing(BaseModel):
     idle_s: float | None = None
     stack: str = ""
     source: Literal["rank", "faulthandler", "py-spy", "kernel"]
+    collectives: tuple[Collective, ...] = ()

@@ -28,11 +28,16 @@ _SETTINGS: Final = {
     # Megatron's tensor parallelism wants kernels queued in the order they are issued.
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
 }
+_RECORDER_SIZE: Final = "256"
+"""Collectives that torch's flight recorder keeps: some iterations. Its usual 2,000 take 0.4 s to read."""
+_RECORDER_SETTINGS: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
 def import_training_program() -> RunRank:
     """Import everything a rank needs; takes seconds. Returns what runs a rank."""
     os.environ.update(_SETTINGS)
+    for name in _RECORDER_SETTINGS:
+        os.environ.setdefault(name, _RECORDER_SIZE)
     with warnings.catch_warnings(), _without_compiler():
         # Megatron warns once per optional package that is not installed.
         warnings.simplefilter("ignore")

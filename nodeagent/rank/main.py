@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import traceback
 import warnings
 from dataclasses import replace
@@ -25,6 +26,7 @@ from nodeagent.clock import SystemClock
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
+from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.faults import describe
@@ -35,11 +37,13 @@ from nodeagent.rank.optimizers import UnsupportedOptimizerError
 from nodeagent.rank.parallel import Groups, Place
 from nodeagent.rank.process import set_process_name
 from nodeagent.rank.program import build_loop, restart_reasons
+from nodeagent.rank.recorder import recorded_collectives
 from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.shim import prepare_device
 from nodeagent.rank.standing import allow_dumps, look
 from nodeagent.rank.store import AgentStore
-from nodeagent.rank.train import PausedError, Surroundings, Training
+from nodeagent.rank.surroundings import Surroundings
+from nodeagent.rank.train import PausedError, Training
 from nodeagent.rank.unconnected import unconnected
 from nodeagent.rank.wake import HaltedError, StuckWorkError
 
@@ -96,6 +100,7 @@ class _Process:
         self._halted = threading.Event()
         self._place: Place | None = None
         self._groups: Groups | None = None
+        self._formed_at_ns = 0
         self._has_stuck_work = False
         self._link.start()
 
@@ -209,6 +214,7 @@ class _Process:
             self._groups = Groups(store, place, launch.backend)
             self._place = place
             self._generation = launch.generation
+            self._formed_at_ns = time.time_ns()
             self._halted.clear()
             # A halt may come as soon as the agent knows this rank, and is not repeated.
             if self._newest_halt >= launch.generation:
@@ -233,7 +239,9 @@ class _Process:
 
     def _stand(self) -> Standing:
         """Return where the training thread stands. Runs in the link's thread."""
-        standing, training = look(), self._training
+        collectives = recorded_collectives(self._formed_at_ns)
+        standing = look().model_copy(update={"collectives": collectives})
+        training = self._training
         return standing if training is None else training.locate(standing)
 
     def _park(self, launch: RankLaunch, error: Exception) -> None:
@@ -248,6 +256,8 @@ class _Process:
         # A generation that was refused before it began was not halted: the halt was of the one before.
         is_halted = self._halted.is_set() and launch.generation == self._generation
         is_asked_for = isinstance(error, PausedError) or is_halted
+        if is_asked_for and position is None:
+            position = Position(committed=0, has_state=False)  # halted before its model was built
         if is_asked_for and position is not None:
             self._link.report(
                 RankHalted(

@@ -1,45 +1,36 @@
-"""The training loop of one rank: iteration after iteration, checkpoints, the pause, the stop.
+"""The training loop of one rank: iteration after iteration, the pause, the stop.
 
 The loop belongs to a process and outlives generations: model, optimizer and ledger stay where they
 are when the process joins the next one. Every iteration ends in a vote (``iteration``), so all ranks
 decide alike whether to go on, to pause or to stop after it.
 
-Not here: the phases of an iteration, taking up after a fault (``resume``), exceptions (``main``).
+Not here: the phases of an iteration, what is saved and copied (``keeping``), taking up after a fault
+(``resume``), exceptions (``main``).
 """
 
-import datetime as dt
 import logging
 import math
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from collections.abc import Sequence
+from typing import Final, Literal
 
-from nodeagent.protocol.drills import RankFault
-from nodeagent.protocol.observations import AnyObservation, CheckpointSaved, IterationCommitted
+from nodeagent.protocol.observations import IterationCommitted
 from nodeagent.protocol.regroup import Position, StateSource, VoteResult
 from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
-from nodeagent.rank.checkpoint import Checkpoints
 from nodeagent.rank.drills import Drills
 from nodeagent.rank.iteration import Interruptions, Iterations
+from nodeagent.rank.keeping import Keeping
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
-from nodeagent.rank.memory import MemoryCheckpoints
 from nodeagent.rank.parallel import Groups, Place, data_parallel_group
 from nodeagent.rank.rebind import groups_by_role, rebind
 from nodeagent.rank.resume import resume_from_peers
 from nodeagent.rank.state import TrainingState
-from nodeagent.rank.store import AgentStore, StoreClosedError, StoreError
+from nodeagent.rank.store import AgentStore
+from nodeagent.rank.surroundings import Surroundings
 from nodeagent.rank.wake import HaltedError
 
 logger = logging.getLogger(__name__)
-
-_FINAL_CHECKPOINT_LIMIT_S: Final = 120.0
-_FINISHED_KEY: Final = "finished"
-"""Set in the store by global rank 0, once the final checkpoint is complete or given up."""
-
-_LOOK_UP_S: Final = 0.05
 
 _LOSS_TOLERANCE: Final = 0.01
 """Relative difference to the recorded loss that rounding explains in any layout and precision."""
@@ -51,42 +42,6 @@ class PausedError(Exception):
 
 class SuspectStateError(Exception):
     """The losses are not those that the same iterations had before: the state is not what it was."""
-
-
-class Control(Protocol):
-    """What the loop needs of the rank's link to its agent. ``link.ControlLink`` is the real one."""
-
-    @property
-    def is_stop_requested(self) -> bool:
-        """Whether the ranks should stop after the running iteration."""
-
-    @property
-    def is_pause_requested(self) -> bool:
-        """Whether the ranks should park after the running iteration."""
-
-    def take_fault(self) -> RankFault | None:
-        """Return the newest fault that a drill asked for, once."""
-
-    def report(self, observation: AnyObservation) -> None:
-        """Hand over a report; it is kept until the agent stored it."""
-
-    def pulse(self, iteration: int, duration_s: float, busy_s: float) -> None:
-        """Tell that ``iteration`` is done, and how long its own computing took; may be dropped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the loop knows of the world outside training.
-
-    Attributes:
-        control: The link to the agent.
-        halted: Set when the generation is halted; a wait ends at once then.
-        monotonic_s: The loop's only access to time.
-    """
-
-    control: Control
-    halted: threading.Event
-    monotonic_s: Callable[[], float]
 
 
 class Training:
@@ -109,14 +64,10 @@ class Training:
             self._note_accumulated,
         )
         self._state = TrainingState(loop.chunks, loop.optimizer)
-        self._memory = MemoryCheckpoints(self._state)
+        self._keeping = Keeping(loop, self._state, surroundings)
         self._group_by_role = groups_by_role()
-        self._groups: Groups | None = None
-        self._store: AgentStore | None = None
         self._launch: RankLaunch | None = None
-        self._checkpoints: Checkpoints | None = None
         self._to_compute: Sequence[int] | None = None
-        self._final_iteration: int | None = None
         self._paced_at = 0.0
         self._paced_s = 0.0
         self._busy_s = 0.0
@@ -141,7 +92,9 @@ class Training:
 
     def position(self, launch: RankLaunch) -> Position:
         """Return where this rank of ``launch`` stands. Call it while nothing runs."""
-        position = self._ledger.position(len(self._iterations.reduction.names), self._memory.held())
+        position = self._ledger.position(
+            len(self._iterations.reduction.names), self._keeping.memory.held()
+        )
         shard = launch.layout.dp_rank(launch.global_rank), launch.layout.dp
         if self._state.sharded is not None and self._state.partition != shard:
             # It was to become another rank, and has its old shard still.
@@ -162,9 +115,7 @@ class Training:
 
     def leave(self) -> bool:
         """End the generation, whose connections are cut; return whether an operation never ends."""
-        if self._checkpoints is not None:
-            self._checkpoints.abandon()
-        self._memory.leave()
+        self._keeping.leave()
         return self._iterations.reduction.abandon()
 
     def enter(
@@ -176,33 +127,28 @@ class Training:
             RuntimeError: A peer was lost meanwhile.
         """
         self._launch = launch
-        self._groups = groups
-        self._store = store
-        self._final_iteration = None
         self._drills.forget()
         by_role = groups_by_role()
         rebind(self._loop.chunks, self._loop.optimizer, self._group_by_role, by_role)
         self._group_by_role = by_role
         self._iterations.enter(place, data_parallel_group())
-        self._memory.enter(launch, place)
-        if self._checkpoints is None:
-            self._checkpoints = Checkpoints(launch, place)
-        else:
-            self._checkpoints.rejoin(launch, place)
+        self._keeping.enter(launch, place, groups, store)
         if launch.resume.source != "disk":
             resumed = resume_from_peers(
-                launch.resume, place, self._iterations, self._ledger, self._state, self._memory
+                launch.resume,
+                place,
+                self._iterations,
+                self._ledger,
+                self._state,
+                self._keeping.memory,
             )
             self._to_compute = resumed.micro_batches
             has_copies = any(shard.is_copy for shard in launch.resume.shards)
-            self._checkpoints.recall(self._ledger.committed, store, is_from_copies=has_copies)
+            committed = self._ledger.committed
+            self._keeping.checkpoints.recall(committed, store, is_from_copies=has_copies)
             return resumed.source
         self._state.enter(place)
-        return self._load(store)
-
-    def _load(self, store: AgentStore) -> StateSource:
-        assert self._checkpoints is not None
-        iteration = self._checkpoints.load(self._loop.chunks[0], self._loop.optimizer, store)
+        iteration = self._keeping.load(store)
         self._ledger.adopt(iteration)
         return "disk" if iteration else "seed"
 
@@ -220,18 +166,18 @@ class Training:
             vote, (_, is_stop_wanted, is_copying) = self._iterate()
             is_final = is_stop_wanted or is_last
             if not is_final and not is_copying:
-                self._copy(vote.iteration)
+                self._keeping.copy(vote.iteration)
             if is_final or self.committed % spec.checkpoint_interval == 0:
-                self._save(vote.iteration, vote.loss, is_final=is_final)
+                self._keeping.save(vote.iteration, vote.loss, is_final=is_final)
             if is_stop_wanted and not is_last:
-                self._finish_saving()
+                self._keeping.finish()
                 return "stopped"
             if vote.is_pause_wanted and not is_last:
                 raise PausedError
-        if self._final_iteration != self.committed:
+        if self._keeping.final_iteration != self.committed:
             # A fault came between the last iteration and its checkpoint.
-            self._save(self.committed, self._loss_of_last(), is_final=True)
-        self._finish_saving()
+            self._keeping.save(self.committed, self._loss_of_last(), is_final=True)
+        self._keeping.finish()
         return "finished"
 
     def _loss_of_last(self) -> float:
@@ -252,10 +198,10 @@ class Training:
             micro_batches,
             lambda: control.is_pause_requested,
             lambda: control.is_stop_requested,
-            lambda: self._memory.is_busy,
+            lambda: self._keeping.memory.is_busy,
         )
         self._announce(vote, self._around.monotonic_s() - began, is_fresh=is_fresh)
-        self._report_saved()
+        self._keeping.report_saved()
         return vote, granted
 
     def _at_boundary(self, micro_batch: int) -> None:
@@ -290,13 +236,12 @@ class Training:
         Raises:
             SuspectStateError: It is another one. What the state was loaded from is out of use.
         """
-        assert self._checkpoints is not None
-        expected = self._checkpoints.expected_loss(vote.iteration)
+        expected = self._keeping.checkpoints.expected_loss(vote.iteration)
         if expected is None or abs(vote.loss - expected) <= _LOSS_TOLERANCE * abs(expected):
             return
         self._ledger.has_state = False
         reason = f"iteration {vote.iteration}: loss {vote.loss:.6g}, and {expected:.6g} before"
-        self._checkpoints.distrust(vote.iteration, reason)
+        self._keeping.checkpoints.distrust(vote.iteration, reason)
         raise SuspectStateError(reason)
 
     def _announce(self, vote: VoteResult, duration_s: float, *, is_fresh: bool) -> None:
@@ -304,8 +249,7 @@ class Training:
         self._control.pulse(vote.iteration, duration_s, self._busy_s)
         if self._iterations.place.global_rank != 0:
             return
-        assert self._checkpoints is not None
-        self._checkpoints.note_loss(vote.iteration, vote.loss)
+        self._keeping.checkpoints.note_loss(vote.iteration, vote.loss)
         launch, loop = self.launch, self._loop
         is_resumed = vote.iteration == launch.resume.committed + 1 and not is_fresh
         self._control.report(
@@ -322,76 +266,3 @@ class Training:
                 num_saved=launch.resume.num_saved if is_resumed else 0,
             )
         )
-
-    def _copy(self, iteration: int) -> None:
-        """Begin an in-memory checkpoint, if one is due."""
-        interval = self.launch.settings.memory_interval
-        if not interval or iteration % interval:
-            return
-        if self._memory.needs_group:
-            assert self._groups is not None
-            # Not while the generation forms: nobody waits for the first copy.
-            self._memory.connect(self._groups.form_for_copies())
-        if self._memory.is_wanted:
-            self._memory.take(iteration)
-
-    def _save(self, iteration: int, loss: float, *, is_final: bool) -> None:
-        assert self._checkpoints is not None
-        loop = self._loop
-        if is_final:
-            # One that is still being written would make the last one be skipped.
-            self._wait_for_checkpoint()
-            self._final_iteration = iteration
-        self._checkpoints.save(iteration, loss, loop.chunks[0], loop.optimizer)
-
-    def _finish_saving(self) -> None:
-        """Save what is being saved. No rank leaves before: until then others may need what it has.
-
-        Raises:
-            HaltedError: The generation was halted meanwhile.
-            StoreClosedError: The same.
-        """
-        self._wait_for_checkpoint()
-        self._report_saved()
-        assert self._store is not None
-        try:
-            if self._iterations.place.global_rank == 0:
-                self._store.set(_FINISHED_KEY, "")
-            else:
-                # Rank 0 may wait for the checkpoint before, and then for the final one.
-                limit = dt.timedelta(seconds=3 * _FINAL_CHECKPOINT_LIMIT_S)
-                self._store.wait([_FINISHED_KEY], limit)
-        except StoreClosedError:
-            raise
-        except StoreError as error:
-            logger.warning("leaves without having heard that all is saved: %s", error)
-
-    def _wait_for_checkpoint(self) -> None:
-        """Wait until nothing is being written, or for the limit.
-
-        Raises:
-            HaltedError: The generation was halted; another one completes a checkpoint.
-        """
-        assert self._checkpoints is not None
-        began = self._around.monotonic_s()
-        while not self._checkpoints.wait(_LOOK_UP_S):
-            if self._around.halted.is_set():
-                raise HaltedError
-            is_idle = not self._checkpoints.is_writing
-            if is_idle or self._around.monotonic_s() - began > _FINAL_CHECKPOINT_LIMIT_S:
-                return
-
-    def _report_saved(self) -> None:
-        assert self._checkpoints is not None
-        launch = self.launch
-        for saved in self._checkpoints.finished():
-            self._control.report(
-                CheckpointSaved(
-                    task=launch.task,
-                    generation=launch.generation,
-                    global_rank=launch.global_rank,
-                    iteration=saved.iteration,
-                    duration_s=saved.duration_s,
-                    num_bytes=saved.num_bytes,
-                )
-            )

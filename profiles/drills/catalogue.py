@@ -25,11 +25,20 @@ _STATISTICS: Final[Method] = "online statistical monitoring"
 _HEALTH: Final[Method] = "node health monitoring"
 
 _DIED: Final = Expectation("exited_abnormally", "SEV2", _SUPERVISION, "restart", "rank")
+_STARVED: Final = Expectation(
+    "exited_abnormally",
+    "SEV2",
+    _SUPERVISION,
+    "restart",
+    "rank",
+    says="killed by the kernel for memory",
+)
 _HANGS: Final = Expectation("task_hang", "SEV2", _STATISTICS, "restart", "rank")
 _LOST: Final = Expectation("lost_connection", "SEV1", _HEALTH, "reconfigure", "node")
 _DIVERGES: Final = Expectation("nan_loss", "SEV2", _STATISTICS, "none", "task", "held")
 _SPIKES: Final = Expectation("nan_loss", "SEV2", _STATISTICS, "none", "task")
 _UNSEEN: Final = Expectation("none", "none", None, "none", "none", "unharmed")
+_TAKEN_OVER: Final = Expectation("takeover", "none", None, "none", "none", "unharmed")
 _OUT_OF_SIGHT: Final = Expectation("unreachable", "none", _HEALTH, "none", "node", "unharmed")
 
 
@@ -55,6 +64,7 @@ def _exception(status: str) -> Drill:
         f"The rank raises {raised.exception} with the message that the real software gives.",
         "rank",
         _of(status, _PROPAGATION),
+        "loop",
         ("status", status),
     )
 
@@ -75,6 +85,7 @@ def _kernel(name: str, message: KernelMessage) -> Drill:
             " one fault, one incident.",
             "rank",
             _of(message.status, _PROPAGATION),
+            "loop",
             ("line", name),
         )
     return Drill(
@@ -83,7 +94,7 @@ def _kernel(name: str, message: KernelMessage) -> Drill:
         f"The node's kernel log gets {lines}; its ranks are not touched.",
         "node",
         _expected_of_node(message.status),
-        ("line", name),
+        option=("line", name),
     )
 
 
@@ -91,28 +102,29 @@ DRILLS: Final[tuple[Drill, ...]] = (
     Drill("kill-rank", "Kill a rank", "SIGKILL to the rank's process.", "rank", _DIED),
     Drill(
         "exit-code", "Have a rank exit with 3", "The rank leaves by _exit(3), without a word.",
-        "rank", _DIED,
+        "rank", _DIED, "loop",
     ),
     Drill(
         "segfault", "Segmentation fault in a rank", "The rank reads address 0: a real SIGSEGV.",
-        "rank", _DIED,
+        "rank", _DIED, "loop",
     ),
     Drill(
         "memory-kill", "Have the kernel kill a rank for memory",
         "As root the rank's process goes into a memory cgroup with a limit below what it holds, and"
-        " the kernel kills it. Elsewhere SIGKILL and the kernel's two lines in the node's kernel log.",
-        "rank", _DIED,
+        " the kernel kills it. Where no such cgroup can be made it gets a SIGKILL after the kernel's two lines"
+        " in the node's kernel log, and a note says so.",
+        "rank", _STARVED,
     ),
     Drill(
         "exception", "Raise an exception in a rank",
         "The rank raises an exception of its own inside a micro-batch.",
-        "rank", _of("other_software_error", _PROPAGATION),
+        "rank", _of("other_software_error", _PROPAGATION), "call",
     ),
     *(_exception(status) for status in RAISED_BY_STATUS),
     Drill(
         "disk-full", "Write to a full disk in a rank",
         "The rank writes to /dev/full: a real ENOSPC from the kernel, without a disk being filled.",
-        "rank", _of("disk_full", _PROPAGATION),
+        "rank", _of("disk_full", _PROPAGATION), "loop",
     ),
     Drill(
         "stop-rank", "Stop a rank", "SIGSTOP to the rank's process: alive, and silent for good.",
@@ -121,28 +133,28 @@ DRILLS: Final[tuple[Drill, ...]] = (
     Drill(
         "hang-collective", "Hang a rank before a collective",
         "The rank never enters the vote of its iteration, in which all others wait.",
-        "rank", _HANGS,
+        "rank", _HANGS, "loop",
     ),
     Drill(
         "slow-rank", "Slow a rank down",
         "Each micro-batch of the rank takes 1.5 x its time, for 20 iterations.",
-        "rank", Expectation("straggler", "none", _STATISTICS, "none", "rank", "unharmed"),
+        "rank", Expectation("straggler", "none", _STATISTICS, "none", "rank", "unharmed"), "loop",
     ),
     Drill(
         "nan", "One NaN in a rank's loss",
         "The loss of one micro-batch is multiplied by NaN, once: the iteration is run again, whole.",
-        "rank", _UNSEEN, ("times", "1"),
+        "rank", _UNSEEN, "loop", ("times", "1"),
     ),
     Drill(
         "nan", "NaN in a rank's loss, twice",
         "The loss of one micro-batch is multiplied by NaN, and again when the iteration is run again.",
-        "rank", _DIVERGES, ("times", "2"),
+        "rank", _DIVERGES, "loop", ("times", "2"),
     ),
     Drill(
         "loss-spike", "Loss spike",
         "The rank's losses and gradients grow until the loss of the task is 6 x its level, for 8"
         " iterations. They are committed: nothing is restarted, and the incident ends with the spike.",
-        "rank", _SPIKES,
+        "rank", _SPIKES, "loop",
     ),
     *(_kernel(name, message) for name, message in KERNEL_MESSAGES.items()),
     Drill(
@@ -163,7 +175,13 @@ DRILLS: Final[tuple[Drill, ...]] = (
         "node", _LOST,
     ),
     Drill(
-        "partition", "Cut a node off from the controller",
+        "partition", "Cut a node off from the network",
+        "The link of the node's network namespace is taken down for 15 s: neither controller nor peers"
+        " reach it, its ranks go on in vain, and nothing is reset. Then the link is taken up.",
+        "node", _LOST, needs_namespaces=True,
+    ),
+    Drill(
+        "stop-ssh", "Stop a node's SSH server",
         "The node's SSH server is stopped for 8 s, so that neither controller nor peers get a word"
         " through, while its ranks reach their peers.",
         "node", _OUT_OF_SIGHT,
@@ -178,10 +196,10 @@ DRILLS: Final[tuple[Drill, ...]] = (
         "node", _OUT_OF_SIGHT,
     ),
     Drill(
-        "kill-controller", "Kill the controller", "The controller is killed and started again.",
-        "controller", _UNSEEN,
-        obstacle="the journal rebuilds what the controller knew, but timers, rendezvous and sessions are"
-        " not taken up from it yet, and the demo's nodes end with their controller",
+        "kill-controller", "Kill the controller",
+        "The controller is dropped without a goodbye: core, timers, sessions and rendezvous tables. After"
+        " a second the next one takes over from the journal. The demo's own process lives on.",
+        "controller", _TAKEN_OVER,
     ),
 )  # fmt: skip
 

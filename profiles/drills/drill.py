@@ -1,7 +1,8 @@
 """What a drill is: a fault that can be staged without a GPU, and what should be seen of it.
 
 Names of statuses, severities, methods and actions are those of the paper (arXiv 2401.00134, table 1
-and section 4); ``straggler`` and ``unreachable`` are no faults but what operators are told instead.
+and section 4); ``straggler``, ``unreachable`` and ``takeover`` are no faults but what operators are
+told instead.
 """
 
 from dataclasses import dataclass
@@ -21,18 +22,24 @@ Ending = Literal["resolved", "held", "unharmed"]
 ``unharmed``: training went on all the time, and no incident was opened."""
 
 
+Needs = Literal["process", "call", "loop"]
+"""What a rank's program must be: ``process``: any; ``call``: one that attaches and tells its iterations;
+``loop``: a training loop that Unicron runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What should be seen of a drill.
 
     Attributes:
-        status: Of the table of faults; ``straggler`` or ``unreachable`` where operators are only
-            told; ``none`` where nothing is to be seen.
+        status: Of the table of faults; ``straggler``, ``unreachable`` or ``takeover`` where operators
+            are only told; ``none`` where nothing is to be seen.
         severity: SEV1, SEV2 or SEV3; ``none`` where no incident is opened.
         method: The detector that sees it as it is staged here; None where nobody needs to.
         action: What cures it.
         culprit: What is named: the very rank, its node, or its task as a whole.
         ending: How it ends.
+        says: Words that the reason must have, where the status does not say what happened.
     """
 
     status: str
@@ -41,6 +48,7 @@ class Expectation:
     action: Action
     culprit: Culprit
     ending: Ending = "resolved"
+    says: str = ""
 
     @property
     def sentence(self) -> str:
@@ -70,8 +78,10 @@ class Drill:
         breaks: What it breaks, and how: what is real about it and what is staged.
         target: What it needs.
         expected: What should be seen.
+        needs: What the program of the rank must be.
         option: ``(key, value)`` that tells it from others of its family, if there are others.
-        obstacle: Why it can't be run yet; empty where it can.
+        obstacle: Why it can't be run where it was to be; empty where it can.
+        needs_namespaces: Whether it can be run only where each node has a network of its own.
     """
 
     family: str
@@ -79,8 +89,10 @@ class Drill:
     breaks: str
     target: Target
     expected: Expectation
+    needs: Needs = "process"
     option: tuple[str, str] | None = None
     obstacle: str = ""
+    needs_namespaces: bool = False
 
     @property
     def kind(self) -> str:

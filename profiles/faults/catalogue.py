@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from profiles.faults.entry import Combination, Entry
-from profiles.faults.rules import Rule, compile_rule
+from profiles.faults.rules import Rule, rule_of
 from profiles.faults.screen import Screen
-from profiles.faults.series import SERIES_WORDS
+from profiles.faults.series import ODD_WORDS, SERIES_WORDS
 from profiles.faults.status import Severity, Status, StatusInfo
 from profiles.faults.xid import XID_WORD, XidCode, XidTable
 
@@ -91,7 +91,7 @@ def load_catalogue(folder: Traversable) -> Catalogue:
     for combination in combinations:
         _check_combination(combination, known)
     statuses = _statuses(folder.joinpath("statuses.toml"))
-    rules = [compile_rule(entry) for entry in entries.values() if entry.patterns]
+    rules = [_rule(entry, families) for entry in entries.values() if entry.patterns]
     return Catalogue(
         statuses=statuses,
         entries=entries,
@@ -100,10 +100,17 @@ def load_catalogue(folder: Traversable) -> Catalogue:
         xids=xids,
         screen=Screen(
             [rule for rule in rules if not rule.entry.is_veto],
-            watchwords=(*SERIES_WORDS, XID_WORD),
+            watchwords=(*SERIES_WORDS, *ODD_WORDS, XID_WORD),
         ),
         vetoes=tuple(rule for rule in rules if rule.entry.is_veto),
     )
+
+
+def _rule(entry: Entry, families: Mapping[str, str]) -> Rule:
+    try:
+        return rule_of(entry)
+    except ValueError as error:
+        raise CatalogueError(f"{families[entry.id]}.toml: entry {entry.id!r}: {error}") from error
 
 
 def _check_combination(combination: Combination, known: set[str]) -> None:

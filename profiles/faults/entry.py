@@ -4,7 +4,6 @@ An entry holds the wording of one fault, or of one thing that makes wording harm
 *precedence* says what it can be an echo of: the decision rules are the order of ``Precedence``.
 """
 
-import re
 from enum import StrEnum
 from typing import Final, Literal, Self
 
@@ -103,11 +102,6 @@ class Entry(BaseModel):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        for pattern in (*self.patterns, *self.unless):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
         if (self.precedence is Precedence.RELIEF) != bool(self.relieves and self.reach):
             raise ValueError("relieves and reach belong to entries of precedence relief, and there")
         if (self.status is Status.NONE) == self.names_fault:

@@ -25,5 +25,4 @@ def signs_of(text: str | bytes, catalogue: Catalogue) -> list[Sign]:
         sign
         for number, line in enumerate(content.split(b"\n"), start=1)
         for sign in matcher.read(number, line)
-        if isinstance(sign, Sign)
     ]

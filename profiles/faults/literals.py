@@ -10,6 +10,7 @@ import importlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 # The standard library's own parser of patterns. It has no public name, yet it is the only thing
@@ -35,6 +36,7 @@ _COMMON: Final = frozenset(
     }
 )  # fmt: skip
 """Words that stand in so many lines that they screen nothing, nor do their beginnings."""
+_COMMON_TEXT: Final = " ".join(sorted(_COMMON))
 _EDGE: Final = "\b"
 """Stands in a literal where the pattern asks for the edge of a word."""
 
@@ -46,8 +48,12 @@ _LETTERS: Final = re.compile(r"[a-z]+")
 _OPEN_CATEGORIES: Final = frozenset({"CATEGORY_SPACE", "CATEGORY_NOT_WORD"})
 _Marked = frozenset[str]
 """Literals in which the edges of words are marked."""
+Tree = Any
+"""A pattern that is parsed; what it is made of is the standard library's own affair."""
 _Argument = Any
 """What an operator of a parsed pattern holds: a number, a list or a tuple, as the parser likes."""
+_END: Final[tuple[str, _Argument]] = ("", None)
+"""Stands behind the last item of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +76,32 @@ class Literal:
     """What a pattern needs, in lower case.
 
     Digits are left out, as they are of the lines that are screened.
+
+    Attributes:
+        text: The literal.
+        part: Its rarest word.
+        sought: The same, with a space where a word begins or ends if it is made of letters alone.
     """
 
     text: str
     part: Part
+    sought: str
 
 
-def needs_of(pattern: str) -> tuple[frozenset[Literal], ...]:
+def parsed(pattern: str) -> Tree:
+    """Return ``pattern`` as the standard library reads it.
+
+    Raises:
+        re.error: It is no regular expression.
+    """
+    return _PARSER.parse(pattern)
+
+
+def needs_of(tree: Tree) -> tuple[frozenset[Literal], ...]:
     """Return every set of literals of which a match holds at least one, the rarest set first."""
     found = {
-        frozenset(Literal(marked.replace(_EDGE, ""), _part(marked)) for marked in candidates)
-        for candidates in _candidates(_PARSER.parse(pattern))
+        frozenset(_literal(marked) for marked in candidates)
+        for candidates in _candidates(tree)
         if all(_part(marked).worth for marked in candidates)
     }
     return tuple(sorted(found, key=_order))
@@ -88,15 +109,48 @@ def needs_of(pattern: str) -> tuple[frozenset[Literal], ...]:
 
 def literals_of(pattern: str) -> frozenset[str]:
     """Return the texts of the rarest set of literals; empty if nothing can be screened out."""
-    needs = needs_of(pattern)
+    needs = needs_of(parsed(pattern))
     return frozenset(_texts(needs[0])) if needs else frozenset()
 
 
-def _order(literals: frozenset[Literal]) -> tuple[int, int, int, list[str]]:
-    """Return what the rarest set is the least by; of equals the longest words, then the fewest."""
+def needs_digit(tree: Tree) -> bool:
+    """Return whether every match holds a digit."""
+    return any(_holds_digit(name, argument) for name, argument in _flat(tree))
+
+
+def _holds_digit(name: str, argument: _Argument) -> bool:
+    if name == "LITERAL":
+        return chr(argument).isdigit()
+    if name == "IN":
+        return all(_is_digits(kind.name, value) for kind, value in argument)
+    if name in {"MAX_REPEAT", "MIN_REPEAT"}:
+        return argument[0] >= 1 and needs_digit(argument[2])
+    return name == "BRANCH" and all(needs_digit(branch) for branch in argument[1])
+
+
+def _is_digits(kind: str, value: _Argument) -> bool:
+    if kind == "RANGE":
+        return chr(value[0]).isdigit() and chr(value[1]).isdigit()
+    return (kind == "LITERAL" and chr(value).isdigit()) or str(value) == "CATEGORY_DIGIT"
+
+
+def _literal(marked: str) -> Literal:
+    text = marked.replace(_EDGE, "")
+    sought = text
+    if text.isascii() and text.isalpha():
+        sought = " " * marked.startswith(_EDGE) + text + " " * marked.endswith(_EDGE)
+    return Literal(text, _part(marked), sought)
+
+
+def _order(literals: frozenset[Literal]) -> tuple[int, int, int, list[str], list[str]]:
+    """Return what the rarest set is the least by; of equals the longest words, then the fewest.
+
+    Of the same words those that ask for an edge come first: a space stands before all letters.
+    """
     parts = [literal.part for literal in literals]
     worth, length = min(part.worth for part in parts), min(len(part.letters) for part in parts)
-    return -worth, -length, len(literals), _texts(literals)
+    sought = sorted(literal.sought for literal in literals)
+    return -worth, -length, len(literals), _texts(literals), sought
 
 
 def _texts(literals: Iterable[Literal]) -> list[str]:
@@ -118,9 +172,7 @@ def _has_edges(marked: str, found: re.Match[str]) -> bool:
 
 
 def _rated(letters: str, is_whole: bool) -> Part:
-    is_common = letters in _COMMON or (
-        not is_whole and any(letters in common for common in _COMMON)
-    )
+    is_common = letters in _COMMON or (not is_whole and letters in _COMMON_TEXT)
     worth = min(1, len(letters) - 1) if is_common else len(letters) - 1 + 2 * is_whole
     return Part(letters, is_whole, worth)
 
@@ -129,7 +181,8 @@ def _candidates(items: Iterable[Any]) -> list[_Marked]:
     """Return sets of literals with their edges marked, one of each of which a match holds."""
     found: list[_Marked] = []
     run = ""
-    for name, argument in _flat(items):
+    sequence = [*_flat(items), _END]
+    for (name, argument), follower in pairwise(sequence):
         if letter := _letter(name, argument):
             run += letter
             continue
@@ -139,8 +192,9 @@ def _candidates(items: Iterable[Any]) -> list[_Marked]:
         run += edge
         if name == "BRANCH":
             # The parser pulls common beginnings out of branches; "time(out|d out)" is put together.
-            ends = [_beginning(branch) for branch in argument[1]]
-            found += [frozenset(_word(run + end) for end in ends)] if run else []
+            closing = _EDGE if _letter(*follower) == _EDGE or _is_open(*follower) else ""
+            ends = [_beginning(branch, closing) for branch in argument[1]]
+            found += [frozenset({_word(run + end) for end in ends})] if run else []
         found += [frozenset({_word(run)})]
         found += _inside(name, argument)
         run = edge
@@ -151,21 +205,21 @@ def _candidates(items: Iterable[Any]) -> list[_Marked]:
 def _flat(items: Iterable[Any]) -> Iterator[tuple[str, _Argument]]:
     """Yield items by name, those of groups in their place: a group is only a part of a sequence."""
     for operator, argument in items:
-        if str(operator) == "SUBPATTERN":
+        if operator.name == "SUBPATTERN":
             yield from _flat(argument[3])
         else:
-            yield str(operator), argument
+            yield operator.name, argument
 
 
-def _beginning(items: Iterable[Any]) -> str:
-    """Return the literal that a sequence begins with."""
+def _beginning(items: Iterable[Any], closing: str) -> str:
+    """Return the literal that a sequence begins with, ``closing`` included if it is nothing else."""
     run = ""
     for name, argument in _flat(items):
         letter = _letter(name, argument)
         if not letter and name not in _NO_ROOM:
-            break
+            return run
         run += letter
-    return run
+    return run + closing
 
 
 def _letter(name: str, argument: _Argument) -> str:

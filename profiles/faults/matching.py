@@ -6,6 +6,7 @@ lines that hold what they need, and what makes a line harmless only on lines tha
 a long log, lines of a shape that has said the same many times are mostly taken to say it again.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -13,7 +14,7 @@ from profiles.faults.catalogue import Catalogue
 from profiles.faults.entry import Entry, Precedence
 from profiles.faults.lines import Moment, body_of, moment_of, without_colours
 from profiles.faults.rules import Rule
-from profiles.faults.screen import lowered
+from profiles.faults.screen import texts_and_words
 from profiles.faults.series import TrainingSeries
 from profiles.faults.shapes import IDLE, NUMBERS, Shape, ShapeBook
 from profiles.faults.sign import Sign
@@ -21,6 +22,7 @@ from profiles.faults.sign import Sign
 _PIECE_BYTES: Final = 8192
 _PIECE_OVERLAP: Final = 512
 _MAX_TEXT: Final = 400
+_DIGIT: Final = re.compile(r"\d")
 
 _MIN_NUMBERS: Final = 512
 """Progress lines that are read one and all before samples will do: they give the levels."""
@@ -60,60 +62,54 @@ class Matcher:
     def read_all(self, lines: Iterable[bytes], first_number: int) -> Iterator[Sign | int]:
         """Yield the signs in lines that are numbered from ``first_number``.
 
-        In a long log, an integer stands for a line that is taken to name the same fault as the last
-        one of its shape: it is the line's number.
+        In a long log, an integer stands for lines that are taken to name the same fault as the last
+        one of their shape: it is the number of the last of them.
         """
-        glance = self._shapes.glance
+        shape_of = self._shapes.shape_of
+        skipped = 0
         for number, line in enumerate(lines, start=first_number):
             # Nine lines of ten end here: what is not done here is what makes a log fast to read.
-            shape = glance(line)
+            shape = shape_of(line)
             if shape is IDLE or (shape is NUMBERS and not self._is_due(number)):
                 continue
-            if shape is not None and self._is_long and shape.is_skipped(number):
-                yield from self._skip(shape, number)
+            if self._is_long and shape.is_skipped(number, self._num_progress):
+                if shape.says_fault:
+                    skipped = number
+                    self._watchful_until = number + _WATCHFUL_LINES
                 continue
-            yield from self.read(number, line)
+            if skipped:
+                yield skipped
+                skipped = 0
+            if len(line) > _PIECE_BYTES or b"\r" in line:
+                yield from self.read(number, line)
+            else:
+                yield from self._read_shaped(number, line, shape)
+        if skipped:
+            yield skipped
 
-    def read(self, number: int, line: bytes) -> list[Sign | int]:
+    def read(self, number: int, line: bytes) -> list[Sign]:
         """Return the signs in line ``number``, which holds no line feed; any bytes will do.
 
         Carriage returns separate the states of a progress bar; they are read one by one.
         """
-        if b"\r" in line:
-            return [
-                sign
-                for part in line.split(b"\r")
-                if part
-                for sign in self._read_pieces(number, part)
-            ]
-        return self._read_pieces(number, line)
-
-    def _read_pieces(self, number: int, line: bytes) -> list[Sign | int]:
-        if len(line) <= _PIECE_BYTES:
-            return self._read_piece(number, line)
-        # Patterns look some way back and ahead: on a line without end that would cost its square.
-        step = _PIECE_BYTES - _PIECE_OVERLAP
         return [
             sign
-            for start in range(0, len(line), step)
-            for sign in self._read_piece(number, line[start : start + _PIECE_BYTES])
+            for part in (line.split(b"\r") if b"\r" in line else (line,))
+            for piece in _pieces_of(part)
+            if (shape := self._shapes.shape_of(piece)) is not IDLE
+            for sign in self._read_shaped(number, piece, shape)
         ]
 
-    def _read_piece(self, number: int, line: bytes) -> list[Sign | int]:
-        shape = self._shapes.shape_of(line)
-        if shape is IDLE:
-            return []
-        if self._is_long and shape.is_skipped(number):
-            return self._skip(shape, number)
+    def _read_shaped(self, number: int, line: bytes, shape: Shape) -> list[Sign]:
         text = line.decode("utf-8", "replace")
-        found: list[Sign | int] = []
+        found: list[Sign] = []
         if shape.rules or shape.has_xid:
             text = without_colours(text)
-            signs = self._speaking(shape, number, text, line)
+            found = self._speaking(shape, number, text, line)
             shape.num_read += 1
             shape.last_read = number
-            shape.says_fault = any(sign.entry.names_fault for sign in signs)
-            found += signs
+            shape.progress_then = self._num_progress
+            shape.says_fault = any(sign.entry.names_fault for sign in found)
         if shape.has_numbers:
             for event in self._series.read(text):
                 entry = self._catalogue.entries[event]
@@ -122,12 +118,6 @@ class Matcher:
                     Sign(entry, number, "") if event == "progress" else _sign(entry, number, text)
                 )
         return found
-
-    def _skip(self, shape: Shape, number: int) -> list[Sign | int]:
-        if not shape.says_fault:
-            return []
-        self._watchful_until = number + _WATCHFUL_LINES
-        return [number]
 
     def _is_due(self, number: int) -> bool:
         """Whether the finite numbers of a line are to be read."""
@@ -142,16 +132,30 @@ class Matcher:
 
     def _speaking(self, shape: Shape, number: int, text: str, line: bytes) -> list[Sign]:
         body = body_of(text) if shape.needs_body else ""
-        found = [sign for rule in shape.rules if (sign := _match(rule, number, text, body))]
+        has_digits = _DIGIT.search(text) is not None
+        found = [
+            sign for rule in shape.rules if (sign := _match(rule, number, text, body, has_digits))
+        ]
         if shape.has_xid and (entry := self._catalogue.xids.read(text)):
             found.append(_sign(entry, number, text))
         if not any(sign.entry.names_fault for sign in found):
             return found
         self._watchful_until = number + _WATCHFUL_LINES
         if shape.vetoes is None:
-            shape.vetoes = _possible(self._catalogue.vetoes, lowered(line))
+            shape.vetoes = _possible(self._catalogue.vetoes, texts_and_words(line))
         body = body or body_of(text)
         return _settle(found, [veto.entry for veto in shape.vetoes if veto.search(text, body)])
+
+
+def _pieces_of(line: bytes) -> Iterable[bytes]:
+    """Return ``line`` in pieces that overlap.
+
+    Patterns look some way back and ahead: on a line without end that would cost its square.
+    """
+    if len(line) <= _PIECE_BYTES:
+        return (line,) if line else ()
+    step = _PIECE_BYTES - _PIECE_OVERLAP
+    return (line[start : start + _PIECE_BYTES] for start in range(0, len(line), step))
 
 
 def _possible(rules: Iterable[Rule], text: str) -> tuple[Rule, ...]:
@@ -163,17 +167,14 @@ def _possible(rules: Iterable[Rule], text: str) -> tuple[Rule, ...]:
     )
 
 
-def _match(rule: Rule, number: int, text: str, body: str) -> Sign | None:
-    found = rule.search(text, body)
+def _match(rule: Rule, number: int, text: str, body: str, has_digits: bool) -> Sign | None:
+    found = rule.search(text, body, has_digits=has_digits)
     if found is None:
         return None
     groups = found.groupdict()
+    devices = (name for key, name in groups.items() if key.startswith("device") and name)
     return _sign(
-        rule.entry,
-        number,
-        text,
-        device=groups.get("device") or groups.get("device2") or "",
-        value=groups.get("value") or "",
+        rule.entry, number, text, device=next(devices, ""), value=groups.get("value") or ""
     )
 
 

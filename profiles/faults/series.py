@@ -14,6 +14,8 @@ SeriesEvent = Literal["loss-not-finite", "loss-left-level", "iteration-overdue",
 
 SERIES_WORDS: Final = ("loss", "norm", "iter", "step")
 """One of these stands, in lower case, in every line that is read for its numbers."""
+ODD_WORDS: Final = ("nan", "inf")
+"""One of these stands, in lower case, in every line with a number that is not finite."""
 _SPIKE_FACTOR: Final = 5.0
 """The taxonomy: loss or gradient norm at least 5 x its level, and staying there."""
 _OVERDUE_FACTOR: Final = 3.0

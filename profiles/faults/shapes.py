@@ -10,7 +10,7 @@ from typing import Final
 
 from profiles.faults.rules import Rule
 from profiles.faults.screen import Screen, lowered, shape_of
-from profiles.faults.series import SERIES_WORDS
+from profiles.faults.series import ODD_WORDS, SERIES_WORDS
 from profiles.faults.xid import XID_WORD, xid_numbers
 
 _HEX_WORD: Final = re.compile(rb"\bx[a-f]+\b|\b(?!dead\b)[a-f]{4,}\b")
@@ -19,9 +19,11 @@ _MAX_SHAPES: Final = 8192
 _MAX_SHAPE_BYTES: Final = 1024
 _STORM: Final = 64
 """Lines of one shape after which most of the next are taken to say the same."""
-_MAX_SKIPPED_LINES: Final = 64
+_MAX_SKIPPED_LINES: Final = 160
 """How far behind the line that was read last the next of its shape may be taken to say the same."""
-_ODD_NUMBERS: Final = ("nan", "inf")
+_MAX_SKIPPED_PROGRESS: Final = 32
+"""How many lines of progress may stand between them: after more of them it says something new."""
+_HEX_SIGN: Final = b"0x"
 _CHATTER: Final = b"number of nan iterations"
 """Stands in every progress line of Megatron, and would make each of them look suspicious."""
 _LEVEL_NAME: Final = "info"
@@ -41,6 +43,7 @@ class Shape:
         vetoes: What may take back what the lines say; None until it is needed.
         num_read: Lines that were read.
         last_read: Number of the last one.
+        progress_then: Lines of progress before that one.
         says_fault: Whether that one named a fault.
     """
 
@@ -52,13 +55,20 @@ class Shape:
     vetoes: tuple[Rule, ...] | None = None
     num_read: int = 0
     last_read: int = 0
+    progress_then: int = 0
     says_fault: bool = False
 
-    def is_skipped(self, number: int) -> bool:
-        """Whether line ``number`` of a long log is taken to say what the last that was read said."""
+    def is_skipped(self, number: int, num_progress: int) -> bool:
+        """Whether line ``number`` of a long log is taken to say what the last that was read said.
+
+        Args:
+            number: Number of the line.
+            num_progress: Lines of progress before it.
+        """
         return (
             self.num_read >= _STORM
             and number - self.last_read < _MAX_SKIPPED_LINES
+            and num_progress - self.progress_then < _MAX_SKIPPED_PROGRESS
             and not self.has_numbers
             and (self.says_fault or not self.has_certain_digits)
         )
@@ -68,6 +78,8 @@ IDLE: Final = Shape()
 """Of lines that can't say anything."""
 NUMBERS: Final = Shape(has_numbers=True)
 """Of lines that can say nothing but finite numbers."""
+_ODD_NUMBERS: Final = Shape(has_numbers=True)
+"""Of lines that can say nothing but numbers, of which some may be infinite or none."""
 _BY_XID: Final = Shape(has_xid=True)
 """Stands for lines whose shape alone does not say enough: the code belongs to it."""
 
@@ -80,74 +92,75 @@ class ShapeBook:
         self._shape_by_key: dict[bytes, Shape] = {}
         self._idle_keys: set[bytes] = set()
 
-    def glance(self, line: bytes) -> Shape | None:
-        """Return the shape of ``line`` if that is quickly told, else None.
-
-        An idle line is told by its shape, or by being made of words that no rule cares for.
-        """
-        key = shape_of(line)
-        known = self._shape_by_key.get(key)
-        if known is not None:
-            return known if known is not _BY_XID else self._shape_by_key.get(_with_xids(key, line))
-        if key in self._idle_keys:
-            return IDLE
-        if self._screen.is_idle(line):
-            self._keep_idle(key)
-            return IDLE
-        return None
-
     def shape_of(self, line: bytes) -> Shape:
         """Return the shape of ``line``, a new one if there is none like it."""
         key = shape_of(line)
         known = self._shape_by_key.get(key)
         if known is None:
-            if key in self._idle_keys:
-                return IDLE
-            key = _HEX_WORD.sub(b"", key)
-            known = self._shape_by_key.get(key)
+            return IDLE if key in self._idle_keys else self._looked_up(key, line)
         if known is _BY_XID:
-            known = self._shape_by_key.get(_with_xids(key, line))
-        return known or self._keep(key, line)
+            return self._shape_by_key.get(_with_xids(key, line)) or self._looked_up(key, line)
+        return known
 
-    def _keep(self, key: bytes, line: bytes) -> Shape:
-        shape = self._new_shape(line)
-        if shape is IDLE:
-            self._keep_idle(key)
-        elif len(key) <= _MAX_SHAPE_BYTES:
-            if len(self._shape_by_key) >= _MAX_SHAPES:
-                self._shape_by_key.clear()
-            if shape.has_xid:
-                self._shape_by_key[key] = _BY_XID
-                key = _with_xids(key, line)
-            self._shape_by_key[key] = shape
-        return shape
+    def _looked_up(self, key: bytes, line: bytes) -> Shape:
+        """Return the shape of a line that differs from all that are known, maybe in a hash alone."""
+        if _HEX_SIGN in line and (known := self._without_hash(key, line)):
+            return known
+        texts = self._screen.texts_in(line)
+        if not texts.isdisjoint(ODD_WORDS) and _CHATTER in line:
+            line = line.replace(_CHATTER, b"")
+            texts = self._screen.texts_in(line)
+        if not texts:
+            return self._keep_idle(key)
+        rules = self._screen.rules_with(texts, line)
+        has_numbers = not texts.isdisjoint(SERIES_WORDS)
+        if rules or XID_WORD in texts:
+            return self._without_hash(key, line) or self._keep(key, line, rules, has_numbers)
+        if not has_numbers:
+            return self._keep_idle(key)
+        is_odd = not texts.isdisjoint(ODD_WORDS) and _has_odd_numbers(line)
+        return self._keep_shape(key, _ODD_NUMBERS if is_odd else NUMBERS)
 
-    def _keep_idle(self, key: bytes) -> None:
-        if len(key) <= _MAX_SHAPE_BYTES:
-            if len(self._idle_keys) >= _MAX_SHAPES:
-                self._idle_keys.clear()
-            self._idle_keys.add(key)
+    def _without_hash(self, key: bytes, line: bytes) -> Shape | None:
+        """Return the shape of lines that differ from ``line`` in hashes and addresses alone."""
+        key = _HEX_WORD.sub(b"", key)
+        known = self._shape_by_key.get(key)
+        return self._shape_by_key.get(_with_xids(key, line)) if known is _BY_XID else known
 
-    def _new_shape(self, line: bytes) -> Shape:
-        line = line.replace(_CHATTER, b"")
-        rules = self._screen.rules_for(line)
-        text = lowered(line)
-        has_xid = XID_WORD in text
-        has_numbers = any(word in text for word in SERIES_WORDS)
-        if not (rules or has_xid or has_numbers):
-            return IDLE
-        without_level = text.replace(_LEVEL_NAME, "")
-        has_odd_numbers = any(word in without_level for word in _ODD_NUMBERS)
-        if has_numbers and not (rules or has_xid or has_odd_numbers):
-            return NUMBERS
+    def _keep(self, key: bytes, line: bytes, rules: tuple[Rule, ...], has_numbers: bool) -> Shape:
         patterns = [pattern for rule in rules for pattern in (*rule.patterns, *rule.unless)]
-        return Shape(
+        has_xid = XID_WORD in lowered(line)
+        shape = Shape(
             rules,
             any(pattern.is_anchored for pattern in patterns),
             any(pattern.has_certain_digits for pattern in patterns),
             has_xid,
             has_numbers,
         )
+        key = _HEX_WORD.sub(b"", key)
+        if has_xid:
+            self._keep_shape(key, _BY_XID)
+            key = _with_xids(key, line)
+        return self._keep_shape(key, shape)
+
+    def _keep_shape(self, key: bytes, shape: Shape) -> Shape:
+        if len(key) <= _MAX_SHAPE_BYTES:
+            if len(self._shape_by_key) >= _MAX_SHAPES:
+                self._shape_by_key.clear()
+            self._shape_by_key[key] = shape
+        return shape
+
+    def _keep_idle(self, key: bytes) -> Shape:
+        if len(key) <= _MAX_SHAPE_BYTES:
+            if len(self._idle_keys) >= _MAX_SHAPES:
+                self._idle_keys.clear()
+            self._idle_keys.add(key)
+        return IDLE
+
+
+def _has_odd_numbers(line: bytes) -> bool:
+    text = lowered(line).replace(_LEVEL_NAME, "")
+    return any(word in text for word in ODD_WORDS)
 
 
 def _with_xids(key: bytes, line: bytes) -> bytes:

@@ -1,5 +1,7 @@
 """Real agent process, real commands: their environment, log, exits and stops; and attached programs."""
 
+import asyncio
+import itertools
 import json
 import os
 import signal
@@ -26,10 +28,11 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import CommandPlace, RankLaunch
 from profiles.command import Command
 from profiles.layout import Layout
-from tests.fakes.node import AgentNode, FakeController, record_pids, until
+from tests.fakes.node import LIMIT_S, AgentNode, FakeController, record_pids, until
 
 TASK = TaskId("mine")
 LINE = (
@@ -182,6 +185,16 @@ async def test_a_new_agent_goes_on_where_the_old_one_had_read_and_knows_the_exit
         assert both == list(range(1, len(both) + 1)), "none is lost, none is told twice"
 
 
+def inject(fault: RankFault, global_rank: int = 0) -> InjectFault:
+    return InjectFault(
+        command_id=f"{fault.kind} {fault.status}",
+        task=TASK,
+        generation=Generation(1),
+        global_rank=global_rank,
+        fault=fault,
+    )
+
+
 async def test_what_a_killed_script_has_started_ends_with_it(
     node: AgentNode, controller: FakeController
 ) -> None:
@@ -192,14 +205,9 @@ async def test_what_a_killed_script_has_started_ends_with_it(
     await until(lambda: (place / "child").exists() and (place / "child").read_text() != "", "it")
     child = int((place / "child").read_text())
     assert is_alive(child)
-    kill = InjectFault(
-        command_id="kill",
-        task=TASK,
-        generation=Generation(1),
-        global_rank=0,
-        fault=RankFault(kind="kill"),
-    )
-    assert (await controller.do(kill)).error is None
+    refused = await controller.do(inject(RankFault(kind="raise")))
+    assert "has not attached: it can be killed or stopped only" in (refused.error or "")
+    assert (await controller.do(inject(RankFault(kind="kill")))).error is None
     exited = await controller.first(RankExited)
     assert (exited.signal, exited.is_expected) == (signal.SIGKILL, False)
     await until(lambda: not is_alive(child), "the end of the script's child")
@@ -334,14 +342,10 @@ async def test_a_drill_raises_in_an_attached_program(
     code = ATTACHED + "    while True:\n        monitor.iteration(4); time.sleep(0.02)\n"
     await controller.start_ranks(launch(code, global_rank=1), launch(code))
     await controller.heartbeat(lambda beat: [r.iteration for r in beat.ranks] == [4, 4])
-    drill = InjectFault(
-        command_id="raise",
-        task=TASK,
-        generation=Generation(1),
-        global_rank=1,
-        fault=RankFault(kind="raise"),
-    )
-    assert (await controller.do(drill)).error is None
+    for fault in (RankFault(kind="slow"), RankFault(kind="raise", status="ecc_error")):
+        refused = await controller.do(inject(fault, global_rank=1))
+        assert "is a command: it can be killed or stopped" in (refused.error or "")
+    assert (await controller.do(inject(RankFault(kind="raise"), global_rank=1))).error is None
     raised = await controller.first(RankRaised)
     assert (raised.global_rank, raised.exception_type) == (1, "DrillError")
     assert {each.global_rank for each in controller.observed(IterationCommitted)} == {0}
@@ -356,7 +360,10 @@ async def test_a_fatal_signal_leaves_the_stacks_in_the_log(controller: FakeContr
 
 
 WAITS = ATTACHED + "    def wait_for_ever():\n        time.sleep(1000)\n    wait_for_ever()\n"
-HOLDS_THE_LOCK = ATTACHED + "    import ctypes; ctypes.PyDLL(None).sleep(1000)\n"
+HOLDS_THE_LOCK = ATTACHED + (
+    "    for _ in range(5):\n        monitor.wait_until_stored()  # its thread can't send after this\n"
+    "    import ctypes; ctypes.PyDLL(None).sleep(1000)\n"
+)
 
 
 def inspect() -> InspectRanks:
@@ -369,6 +376,18 @@ def inspect() -> InspectRanks:
     )
 
 
+async def look_until_it_comes_from(source: str, controller: FakeController) -> Standing:
+    """Look until the program is where it gives no answer any more; return where it stands."""
+    numbers = itertools.count()
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            command = inspect().model_copy(update={"command_id": f"look {next(numbers)}"})
+            assert (await controller.do(command)).error is None
+            standing = controller.observed(RankInspected)[-1].standing
+            if standing.source == source:
+                return standing
+
+
 @pytest.mark.parametrize(
     ("code", "source"), [(WAITS, "rank"), (HOLDS_THE_LOCK, "faulthandler")], ids=["says", "dumps"]
 )
@@ -377,10 +396,9 @@ async def test_an_attached_program_gives_its_stacks_when_it_is_asked(
 ) -> None:
     await controller.start_ranks(launch(code))
     await until(lambda: len(iterations(controller)) == 3, "its iterations")
-    assert (await controller.do(inspect())).error is None
-    inspected = await controller.first(RankInspected)
-    assert (inspected.standing.where, inspected.standing.source) == ("computing", source)
-    assert "<string>" in inspected.standing.stack
+    standing = await look_until_it_comes_from(source, controller)
+    assert standing.where == "computing"
+    assert "<string>" in standing.stack
 
 
 USES_THE_SIGNAL = """

@@ -16,7 +16,15 @@ from console.widgets.bars import KeyBar
 from console.widgets.streams import EventPanel
 from console.widgets.tables import TablePanel
 from controller.api.views import PlanState
-from controller.api.wire import ApprovePlan, RejectPlan, Reply, RequestPlan, RunDrill, Snapshot
+from controller.api.wire import (
+    ApprovePlan,
+    DecideLoss,
+    RejectPlan,
+    Reply,
+    RequestPlan,
+    RunDrill,
+    Snapshot,
+)
 from tests.console.bench import console
 from tests.fakes import cluster_views
 
@@ -46,6 +54,42 @@ async def test_enter_alone_cancels_an_approval() -> None:
         await bench.press("enter")
         assert isinstance(bench.app.screen, Overview)
         assert bench.source.sent == []
+
+
+async def test_node_that_is_asked_about_is_given_up_after_a_question() -> None:
+    async with console(cluster_views.asking(), is_armed=True) as bench:
+        await bench.press("L", opens_dialog=True)
+        assert "Give n4 up as lost?" in bench.screen
+        assert "nobody has seen gpt-b for 320 s" in bench.screen
+        await bench.press("y", "enter")
+        await bench.settle()
+        assert bench.source.sent == [
+            DecideLoss(request_id="r1", actor="alex", node="n4", is_lost=True)
+        ]
+        await bench.show(cluster_views.waiting(520.0))
+        assert "done  give up n4: n4 is lost" in bench.last_line
+
+
+async def test_node_that_comes_back_freezes_the_question_about_it() -> None:
+    async with console(cluster_views.asking(), is_armed=True) as bench:
+        await bench.press("L", opens_dialog=True)
+        await bench.press("y")
+        await bench.show(cluster_views.calm(501.0))
+        assert "n4 is not out of contact any more: close and review" in bench.screen
+        await bench.press("enter")
+        assert bench.source.sent == []
+
+
+async def test_operator_waits_for_the_selected_node_that_is_out_of_contact() -> None:
+    async with console(cluster_views.asking(), is_armed=True) as bench:
+        await bench.press("W", "down", "down", "down", "W")
+        await bench.settle()
+        assert bench.source.sent == [
+            DecideLoss(request_id="r1", actor="alex", node="n4", is_lost=False),
+            DecideLoss(request_id="r2", actor="alex", node="n3", is_lost=False),
+        ]
+        await bench.show(cluster_views.asking(501.0, asked_at=None))
+        assert "done  wait for n3: n3 is unreachable" in bench.last_line
 
 
 async def test_keys_within_the_guard_time_do_nothing() -> None:

@@ -37,9 +37,11 @@ def main_job(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoR
 
 @pytest.fixture(scope="session")
 def out_of_sight(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
-    """Connections are cut and an agent is killed; no rank is touched."""
+    """Connections are cut, an agent is killed, then the controller; no rank is touched."""
     log = tmp_path_factory.mktemp("sight") / "events.jsonl"
-    drills = ("kill-ssh@2:node=n1", "kill-agent@4:node=n3", "kill-ssh@7:node=n4")
+    drills = (
+        "kill-ssh@2:node=n1", "kill-agent@4:node=n3", "kill-ssh@7:node=n4", "kill-controller@12",
+    )  # fmt: skip
     return run_demo(
         short_tmp, log, "--iterations", "24", *(word for d in drills for word in ("--drill", d))
     )

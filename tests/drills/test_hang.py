@@ -1,4 +1,7 @@
-"""A rank that is stopped by a signal, end to end: named by where the others wait, and replaced."""
+"""Ranks that are stopped by a signal, end to end: named by where the others wait, and replaced.
+
+One is stopped while it trains; then, while the generation that replaces it forms, one that goes on.
+"""
 
 import contextlib
 import json
@@ -17,7 +20,7 @@ from tests.fakes.demo_runs import command
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(200)]
 
 _LIMIT_S = 90.0
-_RANK = 2
+_RANK, _SURVIVOR = 2, 1
 
 
 def events_of(log: Path) -> list[Any]:
@@ -41,7 +44,23 @@ def of_task(event: Any, kind: str) -> bool:  # noqa: ANN401 - a line of JSON
     return bool(event["kind"] == kind and event["source"] == "gpt-a")
 
 
-def test_stopped_rank_is_named_and_replaced_and_may_wake(short_tmp: Path, tmp_path: Path) -> None:
+def pid_of(events: list[Any], rank: int) -> int:
+    [pid] = [e["pid"] for e in events if of_task(e, "rank_started") and e["rank"] == rank]
+    return int(pid)
+
+
+def wake(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def stall_of(log: Path, rank: int) -> Any:  # noqa: ANN401 - a line of JSON
+    return first(log, lambda event: of_task(event, "stall") and event["culprits"] == str(rank))
+
+
+def test_ranks_that_are_stopped_in_an_iteration_and_in_a_regroup_are_named_and_replaced(
+    short_tmp: Path, tmp_path: Path
+) -> None:
     log = tmp_path / "events.jsonl"
     demo = subprocess.Popen(
         command(
@@ -54,24 +73,29 @@ def test_stopped_rank_is_named_and_replaced_and_may_wake(short_tmp: Path, tmp_pa
     )
     try:
         first(log, lambda event: of_task(event, "iteration") and event["iteration"] == 8)
-        started = [event for event in events_of(log) if of_task(event, "rank_started")]
-        [victim] = [event for event in started if event["rank"] == _RANK]
-        os.kill(victim["pid"], signal.SIGSTOP)
-        stall = first(log, lambda event: of_task(event, "stall"))
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(victim["pid"], signal.SIGCONT)
+        victim, survivor = pid_of(events_of(log), _RANK), pid_of(events_of(log), _SURVIVOR)
+        os.kill(victim, signal.SIGSTOP)
+        first(log, lambda event: of_task(event, "rank_started") and event["generation"] == 2)
+        os.kill(survivor, signal.SIGSTOP)
+        stall_of(log, _RANK)
+        wake(victim)
+        stall = stall_of(log, _SURVIVOR)
+        wake(survivor)
         output, _ = demo.communicate(timeout=_LIMIT_S)
     finally:
         demo.kill()
         demo.wait()
     assert demo.returncode == 0
-    [incident] = json.loads(output)["incidents"]
-    assert (incident["status"], incident["severity"]) == ("task_hang", "SEV2")
-    assert incident["method"] == "online statistical monitoring"
-    assert (incident["task"], incident["rank"], incident["node"]) == ("gpt-a", 2, victim["node"])
-    assert (incident["action"], incident["state"]) == ("restart", "resolved")
-    assert "stopped by a signal" in incident["reason"]
-    assert "wait" in incident["reason"]
-    assert stall["culprits"] == str(_RANK)
+    incidents = json.loads(output)["incidents"]
+    assert [incident["rank"] for incident in incidents] == [_RANK, _SURVIVOR]
+    for incident in incidents:
+        assert (incident["status"], incident["severity"]) == ("task_hang", "SEV2")
+        assert incident["method"] == "online statistical monitoring"
+        assert (incident["task"], incident["action"]) == ("gpt-a", "restart")
+        assert incident["state"] == "resolved"
+        assert "stopped by a signal" in incident["reason"]
+        assert "wait" in incident["reason"]
+    assert [incident["node"] for incident in incidents] == ["n2", "n1"]
+    assert "has not formed" in stall["text"]
     iterations = [e["iteration"] for e in events_of(log) if of_task(e, "iteration")]
     assert iterations == list(range(1, 25))

@@ -21,6 +21,7 @@ from controller.api.wire import (
     API_VERSION,
     ApprovePlan,
     Command,
+    DecideLoss,
     Greeting,
     LogLines,
     RejectPlan,
@@ -177,6 +178,8 @@ class Story:
                 code, message = "nothing", "no plan would change anything"
             case UncordonNode():
                 code, message = "nothing", f"{command.node} is not isolated"
+            case DecideLoss():
+                code, message = "nothing", f"{command.node} is healthy, not out of contact"
             case Shutdown():
                 self.is_over = True
         return Reply(request_id=command.request_id, is_ok=code == "ok", code=code, message=message)

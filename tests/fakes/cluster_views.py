@@ -247,6 +247,19 @@ def waiting(now: float = 131.0) -> ClusterView:
     )
 
 
+def asking(now: float = 500.0, *, asked_at: float | None = 480.0) -> ClusterView:
+    """n3 and n4 are out of contact, nobody sees gpt-b, and the operator is asked about n4."""
+    away = nodes(now)
+    for place, asked in ((2, None), (3, asked_at)):
+        note = "presumed training: its SSH port answers n1"
+        if asked is not None:
+            note = "lost? its SSH port answers n1, and nobody has seen gpt-b for 320 s"
+        away[place] = away[place].model_copy(
+            update={"condition": NodeCondition.UNREACHABLE, "note": note, "asked_at": asked}
+        )
+    return calm(now).model_copy(update={"nodes": away})
+
+
 def healed(now: float = 150.0) -> ClusterView:
     """Return the cluster after the plan was applied."""
     return waiting(now).model_copy(

@@ -1,4 +1,4 @@
-"""A demo reduced to its cluster: ``python -m tests.fakes.demo_owner SSHD``.
+"""A demo reduced to its cluster: ``python -m tests.fakes.demo_owner SSHD NETWORK``.
 
 Starts two nodes with a daemon on each, says in one JSON line what there is, and waits to be ended.
 """
@@ -8,12 +8,12 @@ import json
 import sys
 from typing import cast
 
-from controller.demo.cluster import LocalCluster, ServerChoice
+from controller.demo.cluster import LocalCluster, NetworkChoice, ServerChoice
 from tests.fakes.local_nodes import run_daemon
 
 
-async def main(sshd: ServerChoice) -> None:
-    async with LocalCluster.start(2, 1, sshd=sshd) as cluster:
+async def main(sshd: ServerChoice, network: NetworkChoice) -> None:
+    async with LocalCluster.start(2, 1, sshd=sshd, network=network) as cluster:
         async with asyncio.TaskGroup() as group:
             for node in cluster.nodes:
                 group.create_task(run_daemon(node))
@@ -24,6 +24,7 @@ async def main(sshd: ServerChoice) -> None:
                 {
                     "root": str(cluster.root),
                     "ports": [node.port for node in cluster.nodes],
+                    "hosts": [node.host for node in cluster.nodes],
                     "warden": cluster.warden_pid,
                     "pids": [cluster.warden_pid, *hosts, *others],
                 }
@@ -34,4 +35,4 @@ async def main(sshd: ServerChoice) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(cast(ServerChoice, sys.argv[1])))
+    asyncio.run(main(cast(ServerChoice, sys.argv[1]), cast(NetworkChoice, sys.argv[2])))

@@ -10,12 +10,14 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypedDict
 
 from controller.core.events import (
     ContactLost,
+    ControllerStarted,
     Event,
     EventBody,
     HaltCarriedOut,
@@ -45,6 +47,8 @@ from controller.core.invariants import check_invariants
 from controller.core.machine import Machine
 from controller.core.phases import NodeCondition
 from controller.core.placement import Worker
+from controller.core.timers import Timer
+from controller.store.replay import replay
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
@@ -61,7 +65,7 @@ from nodeagent.protocol.observations import (
     RankStarted,
 )
 from nodeagent.protocol.regroup import RankRef
-from nodeagent.protocol.standing import Standing
+from nodeagent.protocol.standing import Standing, Where
 from profiles.layout import Layout
 from tests.fakes.world_training import ITERATION_S, FakeRank, Run, loss_of
 
@@ -132,6 +136,12 @@ class World:
         """What the ranks of a task say does not recover in process."""
         self.deaf: set[int] = set()
         """Processes that hang: they do not park."""
+        self.lost_in_code: set[int] = set()
+        """Deaf ones that compute for ever; the others are stopped by a signal."""
+        self.lingering: dict[int, bool] = {}
+        """Deaf ones that have done all that they were to do and do not exit; whether they say so."""
+        self.can_probe = True
+        """Whether peers can look at each other's SSH ports."""
         self.iteration_s = ITERATION_S
         self.loss_factor = 1.0
         """What losses and gradient norms are multiplied by."""
@@ -141,6 +151,8 @@ class World:
         self._order = itertools.count()
         self._pids = itertools.count(1000)
         self._timers: dict[object, int] = {}
+        self.has_controller = True
+        self._term = 1
         for node in self.nodes.values():
             node.is_up = node.name not in absent
             if node.is_up:
@@ -175,6 +187,8 @@ class World:
 
     def post(self, body: EventBody) -> None:
         """Give the machine an event and carry out what it wants; invariants are checked."""
+        if not self.has_controller:
+            return
         event = Event(number=len(self.events) + 1, at=self.now, body=body)
         self.events.append(event)
         instructions = self.machine.handle(event)
@@ -201,7 +215,7 @@ class World:
                 for peer in instruction.by:
                     self.after(0.02, partial(self._probe, instruction.node, peer))
             case SetTimer():
-                self._set_timer(instruction)
+                self._set_timer(instruction.timer, instruction.after_s)
             case Announce():
                 self._hear(instruction)
             case AnswerRequest():
@@ -217,31 +231,32 @@ class World:
         if announcement.kind == "stall":
             culprits = str(dict(announcement.facts)["culprits"])
             for number in filter(None, culprits.split(", ")):
-                _, rank = self.rank(announcement.source, int(number))
-                rank.is_faulty = True
+                with suppress(LookupError):  # it may have no process at all
+                    _, rank = self.rank(announcement.source, int(number))
+                    rank.is_faulty = True
 
-    def _set_timer(self, instruction: SetTimer) -> None:
-        timer = instruction.timer
+    def _set_timer(self, timer: Timer, after_s: float) -> None:
         self._timers[timer] = stamp = next(self._order)
 
         def fire() -> None:
             if self._timers.get(timer) == stamp:
                 self.post(TimerFired(timer))
 
-        self.after(instruction.after_s, fire)
+        self.after(after_s, fire)
 
     # --- nodes ---------------------------------------------------------------------------
 
     def _attach(self, node: FakeNode) -> None:
         if node.is_up and node.is_visible:
-            statuses = self._statuses(node)
+            statuses = self.statuses(node)
             node.has_session = True
             self.post(NodeAttached(node.name, AgentId(f"{node.name}-{node.agent}"), 1, statuses))
             held, node.held = node.held, []
             for body in held:
                 self.post(body)
 
-    def _statuses(self, node: FakeNode) -> tuple[RankStatus, ...]:
+    def statuses(self, node: FakeNode) -> tuple[RankStatus, ...]:
+        """Return what the node's agent lists."""
         return tuple(
             RankStatus(
                 task=rank.task,
@@ -260,7 +275,7 @@ class World:
         """Let a node's agent give its sign of life now."""
         node = self.nodes[NodeId(name)]
         if node.is_up and node.is_visible:
-            self.post(HeartbeatReceived(node.name, 30_000_000, self._statuses(node)))
+            self.post(HeartbeatReceived(node.name, 30_000_000, self.statuses(node)))
 
     def _beat(self, node: FakeNode) -> None:
         self.beat(node.name)
@@ -280,7 +295,7 @@ class World:
             node.held.append(body)
 
     def _probe(self, target: NodeId, peer: NodeId) -> None:
-        if self.nodes[peer].is_up and self.nodes[peer].is_visible:
+        if self.can_probe and self.nodes[peer].is_up and self.nodes[peer].is_visible:
             node = self.nodes[target]
             down: ProbeOutcome = "silent" if node.is_silent else "refused"
             self.post(PeerProbed(target, peer, "answered" if node.is_up else down))
@@ -423,8 +438,11 @@ class World:
             self.after(FORM_S, partial(self._form, run))
 
     def _form(self, run: Run) -> None:
-        if run.is_stalled or run.is_formed or not run.is_complete:
+        is_hopeless = run.is_stalled or run.has_lost_rendezvous
+        if is_hopeless or run.is_formed or not run.is_complete:
             return
+        if any(rank.pid in self.deaf for rank in run.ranks.values()):
+            return  # the others wait for it
         sources = run.form(self.tasks[run.task].checkpoint)
         self.tasks[run.task].stopping = None
         for number, rank in sorted(run.ranks.items()):
@@ -485,9 +503,14 @@ class World:
 
     def _finish(self, run: Run, reason: Literal["finished", "stopped"]) -> None:
         run.is_stalled = True
+        if any(each.pid in self.deaf - self.lingering.keys() for each in run.ranks.values()):
+            return  # nobody leaves before all is saved
         for node, rank in self._ranks(run.task, run.generation):
             rank.is_done = True
-            self.observe(node, RankDone(**_who(rank), iteration=rank.iteration, reason=reason))
+            if self.lingering.get(rank.pid, True):
+                self.observe(node, RankDone(**_who(rank), iteration=rank.iteration, reason=reason))
+            if rank.pid in self.lingering:
+                continue
             self.end_rank(node, rank, exit_code=0)
 
     def _halt(self, instruction: HaltRanks, node: FakeNode) -> None:
@@ -517,8 +540,10 @@ class World:
             if (rank.task, rank.generation) != (instruction.task, instruction.generation):
                 continue
             is_deaf = rank.pid in self.deaf
+            where: Where = "stopped" if is_deaf else "collective"
             standing = Standing(
-                where="stopped" if is_deaf else "collective",
+                where="computing" if rank.pid in self.lost_in_code else where,
+                place="load (program.py:7)",
                 collective="" if is_deaf else "the reduction",
                 iteration=rank.iteration + 1,
                 phase=rank.phase,
@@ -574,6 +599,8 @@ class World:
                 )
 
     def _fail_collective(self, node: FakeNode, rank: FakeRank, generation: Generation) -> None:
+        if rank.pid in self.deaf:
+            return
         if rank.is_alive and not rank.is_parked and rank.generation == generation:
             rank.is_parked = True
             self._raise(node, rank, "RuntimeError", "Connection closed by peer", is_own=False)
@@ -607,7 +634,8 @@ class World:
             for rank in list(node.ranks.values()):
                 is_meant = rank.global_rank in instruction.only
                 if is_meant and rank.generation == instruction.generation:
-                    assert rank.task != instruction.task or not self._is_in_run(rank)
+                    is_over = rank.is_done or not self._is_in_run(rank)
+                    assert rank.task != instruction.task or is_over
                     if rank.task == instruction.task:
                         self.end_rank(node, rank, number=9)
         elif instruction.is_graceful:
@@ -738,7 +766,7 @@ class World:
         self._end_session(node, self.now, "connection reset")
 
         def restore() -> None:
-            node.is_visible = True
+            node.is_visible = self.has_controller
             if not node.is_up:
                 return
             if not node.has_session:
@@ -762,6 +790,37 @@ class World:
         node.is_up = True
         node.agent += 1
         self._attach(node)
+
+    def kill_controller(self, for_s: float) -> None:
+        """Kill the controller; after a while the next one has its journal, and nothing else."""
+        self.has_controller = False
+        self._timers.clear()
+        for node in self.nodes.values():
+            node.is_visible = node.has_session = False
+        for run in self.runs.values():
+            run.has_lost_rendezvous = not run.is_formed
+        self.after(for_s, self._start_controller)
+
+    def _start_controller(self) -> None:
+        state = self.machine.state
+        nodes = [node.spec for node in state.nodes.values()]
+        tasks = [task.spec for task in state.tasks.values()]
+        self.machine = Machine(nodes, tasks, self.machine.policy)
+        legacy = replay(self.machine, self.events)
+        assert self.machine.state == state
+        for timer, after_s in legacy.timers.items():
+            self._set_timer(timer, after_s)
+        self.has_controller = True
+        self._term += 1
+        names = tuple(spec.node for spec in nodes), tuple(spec.task for spec in tasks)
+        self.post(ControllerStarted("run", self._term, 0.0, *names))
+        for node in self.nodes.values():
+            node.is_visible = True
+            self.after(self.random.uniform(0.0, 0.5), partial(self._attach_once, node))
+
+    def _attach_once(self, node: FakeNode) -> None:
+        if not node.has_session:
+            self._attach(node)
 
 
 class Who(TypedDict):

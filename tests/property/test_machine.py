@@ -5,8 +5,16 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from controller.core.events import PlanApproved, PlanRejected, PlanRequested, UncordonRequested
+from controller.core.events import (
+    LossDecided,
+    PlanApproved,
+    PlanRejected,
+    PlanRequested,
+    UncordonRequested,
+)
+from controller.core.machine import Machine
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from controller.core.policy import Policy
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
@@ -18,6 +26,7 @@ NODES = ["n1", "n2", "n3", "n4", "n5"]
 TASKS = ["gpt-a", "gpt-b"]
 
 RESET = ("ConnectionResetError", "[Errno 104] Connection reset by peer")
+CUDA = ("RuntimeError", "CUDA error: unspecified launch failure")
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
 XID = NodeFinding(
     probe="kernel log",
@@ -28,11 +37,21 @@ FLAP = NodeFinding(
     probe="network", sign="link_changed", subject="ib0", text="4 changes of the carrier", value=4
 )
 
+
+def machine(
+    *, is_auto_heal: bool = True, limit_s: float = 4.0, num_iterations: int | None = None
+) -> Machine:
+    """Return a machine that isolates a GPU for its first CUDA error, since so few faults are drawn."""
+    policy = Policy(is_auto_heal=is_auto_heal, gpu_faults=1, uncorroborated_limit_s=limit_s)
+    return demo_machine(policy=policy, num_nodes=5, num_iterations=num_iterations)
+
+
 fault = st.one_of(
     st.tuples(st.just("kill"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("raise"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("reset"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("ecc"), st.sampled_from(TASKS), st.integers(0, 3)),
+    st.tuples(st.just("cuda"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("hang"), st.sampled_from(TASKS), st.integers(0, 3)),
     st.tuples(st.just("xid"), st.sampled_from(NODES), st.just(0)),
     st.tuples(st.just("flap"), st.sampled_from(NODES), st.just(0)),
@@ -42,6 +61,7 @@ fault = st.one_of(
     st.tuples(st.just("agent"), st.sampled_from(NODES), st.just(0)),
     st.tuples(st.just("blackout"), st.sampled_from(NODES), st.floats(0.1, 40.0)),
     st.tuples(st.just("restore"), st.sampled_from(NODES), st.just(0)),
+    st.tuples(st.just("controller"), st.just(""), st.floats(0.1, 40.0)),
 )
 
 
@@ -59,6 +79,7 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "raise": lambda: world.raise_in_rank(target, int(detail)),
         "reset": lambda: world.raise_in_rank(target, int(detail), *RESET, is_lasting=False),
         "ecc": lambda: world.raise_in_rank(target, int(detail), *ECC),
+        "cuda": lambda: world.raise_in_rank(target, int(detail), *CUDA),
         "xid": lambda: world.find(target, XID),
         "flap": lambda: world.find(target, FLAP),
         "hang": lambda: world.hang_rank(target, int(detail)),
@@ -68,8 +89,13 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
         "agent": lambda: world.kill_agent(target),
         "blackout": lambda: black_out(world, detail),
         "restore": lambda: world.restore_node(target),
+        "controller": lambda: world.kill_controller(detail),
     }
-    if kind in {"kill", "raise", "reset", "ecc", "hang", "stall"}:
+    if kind == "controller":
+        if world.has_controller:
+            actions[kind]()
+        return
+    if kind in {"kill", "raise", "reset", "ecc", "cuda", "hang", "stall"}:
         if any(
             (rank.task, rank.global_rank) == (target, int(detail))
             for node in world.nodes.values()
@@ -115,7 +141,7 @@ pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
 def test_promises_hold_and_nothing_is_left_undone(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(demo_machine(num_nodes=5), seed=seed, num_iterations=10**6)
+    world = World(machine(), seed=seed, num_iterations=10**6)
     world.run(4.0)
     for pause_s, (kind, target, detail) in faults:
         world.run(world.now + pause_s)
@@ -140,13 +166,40 @@ def test_promises_hold_and_nothing_is_left_undone(
             assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
 
-decision = st.tuples(st.sampled_from(["approve", "reject", "request"]), st.just("n1"), st.just(0.0))
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    faults=st.lists(st.tuples(pause, fault), max_size=6),
+)
+def test_every_task_ends_whatever_hits_it_on_the_way(
+    seed: int, faults: list[tuple[float, tuple[str, str, float]]]
+) -> None:
+    world = World(machine(num_iterations=9), seed=seed, num_iterations=9)
+    world.run(4.0)
+    for pause_s, (kind, target, detail) in faults:
+        world.run(world.now + pause_s)
+        strike(world, kind, target, detail)
+    world.run(world.now + 150.0)
+    state = world.machine.state
+    for task in state.tasks.values():
+        if task.phase is TaskPhase.WAITING:
+            assert not any(node.is_in_service for node in state.nodes.values())
+        elif task.phase is not TaskPhase.FINISHED:
+            assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
 
-def decide(world: World, kind: str) -> None:
+verdict = st.tuples(st.sampled_from(["lost", "wait"]), st.sampled_from(NODES), st.just(0.0))
+decision = verdict | st.tuples(
+    st.sampled_from(["approve", "reject", "request"]), st.just("n1"), st.just(0.0)
+)
+
+
+def decide(world: World, kind: str, node: str = "n1") -> None:
     """Do what an operator might."""
     plan = world.machine.state.pending_plan()
-    if kind == "request":
+    if kind in {"lost", "wait"}:
+        world.post(LossDecided("r", "op", NodeId(node), is_lost=kind == "lost"))
+    elif kind == "request":
         world.post(PlanRequested("r", "op"))
     elif plan and kind == "approve":
         world.post(PlanApproved("r", "op", plan.name, plan.revision))
@@ -162,12 +215,12 @@ def decide(world: World, kind: str) -> None:
 def test_an_operator_can_always_get_everything_going_again(
     seed: int, steps: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(demo_machine(is_auto_heal=False, num_nodes=5), seed=seed, num_iterations=10**6)
+    world = World(machine(is_auto_heal=False), seed=seed, num_iterations=10**6)
     world.run(4.0)
     for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
-        if kind in {"approve", "reject", "request"}:
-            decide(world, kind)
+        if kind in {"approve", "reject", "request", "lost", "wait"}:
+            decide(world, kind, target)
         else:
             strike(world, kind, target, detail)
     world.run(world.now + 90.0)
@@ -177,7 +230,7 @@ def test_an_operator_can_always_get_everything_going_again(
     world.run(world.now + 60.0)
     state = world.machine.state
     for node in state.nodes.values():
-        if node.isolated:
+        if node.isolated or node.isolated_gpus:
             world.post(UncordonRequested("r", "op", node.spec.node))
     world.run(world.now + 1.0)
     for kind in ("request", "approve"):
@@ -194,17 +247,20 @@ def test_an_operator_can_always_get_everything_going_again(
 @settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 2**16),
-    faults=st.lists(st.tuples(pause, fault), max_size=6),
+    steps=st.lists(st.tuples(pause, fault | verdict), max_size=6),
 )
 def test_replaying_the_journal_rebuilds_the_state(
-    seed: int, faults: list[tuple[float, tuple[str, str, float]]]
+    seed: int, steps: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(demo_machine(num_nodes=5), seed=seed, num_iterations=10**6)
+    world = World(machine(is_auto_heal=False, limit_s=2.0), seed=seed, num_iterations=10**6)
     world.run(4.0)
-    for pause_s, (kind, target, detail) in faults:
+    for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
-        strike(world, kind, target, detail)
-    replayed = demo_machine(num_nodes=5)
+        if kind in {"lost", "wait"}:
+            decide(world, kind, target)
+        else:
+            strike(world, kind, target, detail)
+    replayed = machine(is_auto_heal=False, limit_s=2.0)
     for event in world.events:
         replayed.handle(event)
     assert replayed.state == world.machine.state

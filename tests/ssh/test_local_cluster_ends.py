@@ -74,7 +74,7 @@ async def demo(request: pytest.FixtureRequest) -> AsyncIterator[RunningDemo]:
 
 def _start_demo(sshd: str, terminal: int) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        [*module_argv("tests.fakes.demo_owner"), sshd],
+        [*module_argv("tests.fakes.demo_owner"), sshd, "loopback"],
         env={**os.environ, **module_environment()},
         stdin=terminal,
         stdout=subprocess.PIPE,

@@ -14,7 +14,7 @@ def why_not_calm(state: ClusterState) -> str | None:
     for node in state.nodes.values():
         if node.condition is not NodeCondition.HEALTHY:
             return f"{node.spec.node} is {node.condition}"
-        if node.isolated:
+        if node.isolated or node.isolated_gpus:
             return f"{node.spec.node} is isolated"
     for task in state.tasks.values():
         if task.phase is not TaskPhase.RUNNING:
@@ -65,5 +65,5 @@ def isolated_nodes(state: ClusterState) -> list[NodeId]:
     return [
         name
         for name, node in state.nodes.items()
-        if node.isolated and node.condition is NodeCondition.HEALTHY
+        if (node.isolated or node.isolated_gpus) and node.condition is NodeCondition.HEALTHY
     ]

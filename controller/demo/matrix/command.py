@@ -26,7 +26,6 @@ from controller.demo.matrix.table import (
     summary,
     write_section,
 )
-from profiles.drills.catalogue import DRILLS
 from profiles.drills.drill import Drill
 
 
@@ -52,9 +51,11 @@ def _list(drills: Sequence[Drill], *, is_json: bool) -> None:
 
 def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: float) -> int:
     matrix = MatrixRun(cluster_options(arguments), limit_s, _say)
-    code = _run(matrix, [drill for drill in drills if not drill.obstacle])
+    code = _run(matrix, drills)
     rows, duration_s = matrix.rows, matrix.duration_s
     run_kinds = {row.drill.kind for row in rows}
+    impossible = {drill.kind: drill for drill in matrix.impossible}
+    drills = [impossible.get(drill.kind, drill) for drill in drills]
     not_run = [drill for drill in drills if drill.kind not in run_kinds]
     was_cut_short = any(not drill.obstacle for drill in not_run)
     if arguments.json:
@@ -64,7 +65,7 @@ def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: flo
     try:
         if arguments.write_docs is not None and not (was_cut_short or arguments.only or code):
             date = time.strftime("%Y-%m-%d", time.gmtime())
-            write_section(arguments.write_docs, section(rows, DRILLS, duration_s, date))
+            write_section(arguments.write_docs, section(rows, drills, duration_s, date))
     except (PageError, OSError) as error:
         return _fail(1, error)
     return code or int(was_cut_short or not rows or not all(row.agrees for row in rows))

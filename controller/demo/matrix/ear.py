@@ -7,7 +7,7 @@ from controller.core.instructions import Announce
 from controller.demo.matrix.row import Notice
 
 DRILL: Final = "drill"
-_NOTICES: Final = frozenset({"straggler", "unreachable"})
+_NOTICES: Final = frozenset({"straggler", "takeover", "unreachable"})
 
 
 @dataclass(frozen=True, slots=True)

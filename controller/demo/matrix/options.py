@@ -62,6 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="SSH server of the nodes (default auto)",
     )
     run.add_argument(
+        "--no-namespaces",
+        action="store_true",
+        help="have all nodes share the loopback network: partition is not run (default: a network"
+        " namespace for each node where root and iproute2 are there)",
+    )
+    run.add_argument(
         "--write-docs",
         type=Path,
         metavar="FILE",
@@ -109,6 +115,7 @@ def cluster_options(arguments: argparse.Namespace) -> DemoOptions:
         drills=[],
         base_port=None,
         sshd=arguments.sshd,
+        network="loopback" if arguments.no_namespaces else "auto",
         event_log=None,
         serve=None,
         time_limit_s=None,

@@ -59,6 +59,7 @@ class Seen:
         culprit: Who was named, in words.
         is_culprit_right: Whether that is what was hit, as exactly as expected.
         ending: ``resolved``, ``held``, ``unharmed``, or what kept it from that.
+        reason: Of the incident.
         detection_s: To the first evidence, or to the notice.
         recovery_s: To the first iteration that was committed after it, where one was interrupted.
         incidents: The names of all incidents that it opened, with their statuses.
@@ -71,6 +72,7 @@ class Seen:
     culprit: str
     is_culprit_right: bool
     ending: str
+    reason: str = ""
     detection_s: float | None = None
     recovery_s: float | None = None
     incidents: tuple[str, ...] = ()
@@ -100,6 +102,8 @@ class Row:
             )
             if wanted is not None and wanted != observed
         ]
+        if expected.says not in seen.reason:
+            found.append(f"reason: {seen.reason or NOTHING} does not say {expected.says!r}")
         if not seen.is_culprit_right:
             found.append(f"culprit: {seen.culprit or NOTHING} instead of {self.struck.name}")
         if len(seen.incidents) > 1:
@@ -124,6 +128,7 @@ class Row:
                 "action": expected.action,
                 "culprit": expected.culprit,
                 "ending": expected.ending,
+                "says": expected.says or None,
             },
             "observed": {
                 "status": seen.status,
@@ -132,6 +137,7 @@ class Row:
                 "action": seen.action,
                 "culprit": seen.culprit or None,
                 "ending": seen.ending,
+                "reason": seen.reason or None,
             },
             "detection_s": _rounded(seen.detection_s),
             "recovery_s": _rounded(seen.recovery_s),
@@ -160,6 +166,7 @@ def seen_of_incidents(
         culprit=_culprit(primary.task, primary.node, primary.rank),
         is_culprit_right=_is_right(drill, struck, primary),
         ending=endings.get(primary.state, f"still {primary.state}"),
+        reason=primary.reason,
         detection_s=primary.detected_at - struck_at,
         recovery_s=primary.recovery_s,
         incidents=tuple(f"{each.id} {each.status}" for each in incidents),
@@ -201,6 +208,8 @@ def seen_without_incident(
 
 
 def _names(drill: Drill, struck: Struck, notice: Notice) -> bool:
+    if drill.expected.culprit == "none":
+        return True
     if drill.expected.culprit == "node":
         return notice.node == struck.node
     return (notice.task, notice.global_rank) == (struck.task, struck.global_rank)

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 from controller.clock import SystemClock
 from controller.demo.cluster import LocalCluster
+from controller.demo.drills import NO_NAMESPACES
 from controller.demo.matrix.ear import Ear
 from controller.demo.matrix.row import Row
 from controller.demo.matrix.stage import NotCalmError, Stage
@@ -25,7 +27,11 @@ async def open_stage(options: DemoOptions, say: Say) -> AsyncIterator[Stage]:
     """
     clock, ear = SystemClock(), Ear()
     async with LocalCluster.start(
-        options.num_nodes, options.workers_per_node, sshd=options.sshd, progress=say
+        options.num_nodes,
+        options.workers_per_node,
+        sshd=options.sshd,
+        network=options.network,
+        progress=say,
     ) as cluster:
         session = Session(options, cluster, clock, ear)
         ended = asyncio.Event()
@@ -60,6 +66,8 @@ class MatrixRun:
         self._say = say
         self._clock = SystemClock()
         self.rows: list[Row] = []
+        self.impossible: list[Drill] = []
+        """Drills that can't be run here; their obstacle says why."""
 
     @property
     def duration_s(self) -> float:
@@ -78,12 +86,20 @@ class MatrixRun:
         waiting = list(drills)
         while waiting and self._clock.now() < self._limit_s:
             async with open_stage(self._options, self._say) as stage:
+                waiting = self._possible(stage, waiting)
                 await stage.become_calm()
                 with suppress(NotCalmError):
                     while waiting and self._clock.now() < self._limit_s:
                         self._add(await stage.run(waiting.pop(0)), len(drills))
                         if waiting:
                             await self._mend(stage)
+
+    def _possible(self, stage: Stage, drills: Sequence[Drill]) -> list[Drill]:
+        """Return the drills that the cluster can have; the others are put aside."""
+        for drill in drills:
+            if not stage.can_run(drill):
+                self.impossible.append(replace(drill, obstacle=f"not here: {NO_NAMESPACES}"))
+        return [drill for drill in drills if stage.can_run(drill)]
 
     async def _mend(self, stage: Stage) -> None:
         try:

@@ -18,7 +18,7 @@ from controller.clock import Clock
 from controller.core.events import DrillRequested, PlanRequested, UncordonRequested
 from controller.core.phases import IncidentState, TaskPhase
 from controller.demo.cluster import DemoError, LocalCluster
-from controller.demo.drillground import FREEZE_S
+from controller.demo.drillground import FREEZE_S, PARTITION_S
 from controller.demo.matrix.calm import (
     generations,
     have_advanced,
@@ -53,7 +53,8 @@ _REST_S: Final = 12.0
 """How long a node is left alone before its kernel says something: it belonged to a younger fault."""
 _MEND_PAUSE_S: Final = 2.0
 _RETURN_S: Final = 8.0
-"""How long a node that was frozen has to come back by itself."""
+"""How long a node that was frozen or cut off has to come back by itself."""
+_AWAY_S: Final = {"freeze-node": FREEZE_S, "partition": PARTITION_S}
 
 
 class NotCalmError(Exception):
@@ -78,6 +79,10 @@ class Stage:
         self._numbers = itertools.count()
         self._last_struck: dict[str, float] = {}
         self._returns_at: dict[NodeId, float] = {}
+
+    def can_run(self, drill: Drill) -> bool:
+        """Whether the cluster has what the drill needs."""
+        return self._cluster.has_namespaces or not drill.needs_namespaces
 
     async def become_calm(self) -> None:
         """Mend what is broken and wait until the cluster is whole and at rest.
@@ -131,15 +136,14 @@ class Stage:
 
     async def run(self, drill: Drill) -> Row:
         """Run one drill on the calm cluster and return what was seen of it."""
-        state = self._session.state
         struck = self._target(drill)
         if drill.family in _LOGGED:
             await self._leave_alone(struck)
         self._last_struck[struck.node] = self._last_struck[struck.name] = self._clock.now()
-        if drill.family == "freeze-node":
-            self._returns_at[struck.node] = self._clock.now() + FREEZE_S + _RETURN_S
-        known = {incident.name for incident in state.incidents}
-        mark, before = self._ear.mark(), generations(state)
+        if (away_s := _AWAY_S.get(drill.family)) is not None:
+            self._returns_at[struck.node] = self._clock.now() + away_s + _RETURN_S
+        known = {incident.name for incident in self._session.state.incidents}
+        mark, before = self._ear.mark(), generations(self._session.state)
         node = struck.node if struck.task is None else None
         self._session.post(
             DrillRequested(
@@ -148,7 +152,7 @@ class Stage:
         )
         await self._wait_until(lambda: self._ear.struck_at(mark) is not None, _CARRY_OUT_LIMIT_S)
         struck_at = self._ear.struck_at(mark)
-        since = iterations(state)
+        since = iterations(self._session.state)
         if struck_at is not None:
             await self._watch(drill, struck, known, mark)
         incidents = self._new_incidents(known)
@@ -156,7 +160,8 @@ class Stage:
         if incidents:
             seen = seen_of_incidents(drill, struck, incidents, began_at)
         else:
-            stalled = why_stalled(state, since, before) if struck_at is not None else "refused"
+            now = self._session.state  # another one than before, where the controller was killed
+            stalled = why_stalled(now, since, before) if struck_at is not None else "refused"
             notices = self._ear.notices(mark, began_at)
             seen = seen_without_incident(drill, struck, notices, stalled=stalled)
         return Row(drill, struck, seen, self._ear.notes(mark))

@@ -16,6 +16,12 @@ BEGIN = "<!-- drills: made by unicron drill matrix --write-docs, do not edit -->
 END = "<!-- drills: end -->"
 
 
+_NEEDED = {
+    "call": "a training loop that Unicron runs, or a command that attaches",
+    "loop": "a training loop that Unicron runs, not a command",
+}
+
+
 class PageError(Exception):
     """A page has no place for the table."""
 
@@ -28,6 +34,7 @@ def listed(drill: Drill) -> dict[str, JsonValue]:
         "title": drill.title,
         "breaks": drill.breaks,
         "target": drill.target,
+        "needs": drill.needs if drill.target == "rank" else None,
         "expected": {
             "status": expected.status,
             "severity": expected.severity,
@@ -35,9 +42,9 @@ def listed(drill: Drill) -> dict[str, JsonValue]:
             "action": expected.action,
             "culprit": expected.culprit,
             "ending": expected.ending,
+            "says": expected.says or None,
             "sentence": expected.sentence,
         },
-        "obstacle": drill.obstacle or None,
     }
 
 
@@ -47,13 +54,14 @@ def explained(drills: Sequence[Drill]) -> str:
     for drill in drills:
         expected = drill.expected
         seen_by = f", by {expected.method}" if expected.method else ""
+        says = f"; the reason says {expected.says!r}" if expected.says else ""
         lines = [
             f"{drill.kind}",
             f"    {drill.breaks}",
-            f"    should be seen: {expected.sentence}{seen_by}; named: {_culprit(drill)}",
+            f"    should be seen: {expected.sentence}{seen_by}; named: {_culprit(drill)}{says}",
         ]
-        if drill.obstacle:
-            lines.append(f"    not yet: {drill.obstacle}")
+        if drill.target == "rank" and drill.needs in _NEEDED:
+            lines.append(f"    needs {_NEEDED[drill.needs]}")
         parts.append("\n".join(lines))
     return "\n".join(parts) + "\n"
 
@@ -136,9 +144,7 @@ def section(rows: Sequence[Row], drills: Sequence[Drill], duration_s: float, dat
         f"- `{row.drill.kind}`: {'; '.join(row.disagreements)}." for row in rows if not row.agrees
     ]
     differing += [
-        f"- `{drill.kind}` can't be run yet: {drill.obstacle}."
-        for drill in drills
-        if drill.obstacle
+        f"- `{drill.kind}` was not run: {drill.obstacle}." for drill in drills if drill.obstacle
     ]
     if differing:
         lines += ["", "Where what was seen differs from what should be:", "", *differing]

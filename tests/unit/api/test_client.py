@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.api.server import ApiServer
-from controller.api.wire import API_VERSION, Command, Greeting, Reply, UncordonNode
+from controller.api.wire import API_VERSION, Command, DecideLoss, Greeting, Reply, UncordonNode
 from controller.cli import main
 from tests.fakes import cluster_views
 
@@ -49,6 +49,38 @@ async def test_uncordon_asks_and_prints_the_answer(
         assert answer == {"is_ok": is_ok, "code": "unfit", "message": "n1 stays isolated"}
     assert isinstance(asked[0], UncordonNode)
     assert (asked[0].node, asked[0].is_forced) == ("n1", True)
+
+
+@pytest.mark.parametrize(("option", "is_lost"), [("--lost", True), ("--wait", False)])
+async def test_verdict_on_a_node_out_of_contact_is_passed_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, option: str, is_lost: bool
+) -> None:
+    path, asked = tmp_path / "api.sock", list[Command]()
+    reply = Reply(request_id="", is_ok=True, message="n1 is given up")
+    words = ["unreachable", "n1", option, "--connect", str(path)]
+    async with controller(path, reply, asked):
+        assert await asyncio.to_thread(main, words) == 0
+    assert capsys.readouterr().out == "n1 is given up\n"
+    assert isinstance(asked[0], DecideLoss)
+    assert (asked[0].node, asked[0].is_lost) == ("n1", is_lost)
+
+
+async def test_uncordon_names_one_gpu_of_a_node(tmp_path: Path) -> None:
+    path, asked = tmp_path / "api.sock", list[Command]()
+    reply = Reply(request_id="", is_ok=True, code="ok", message="GPU 3 of n1 is back in service")
+    async with controller(path, reply, asked):
+        assert await asyncio.to_thread(main, ["uncordon", "n1:3", "--connect", str(path)]) == 0
+        assert await asyncio.to_thread(main, ["uncordon", "n1", "--connect", str(path)]) == 0
+    asked_for = [(each.node, each.gpu) for each in asked if isinstance(each, UncordonNode)]
+    assert asked_for == [("n1", 3), ("n1", None)]
+
+
+@pytest.mark.parametrize("name", ["n1:", "n1:x", "n1:-1", ":1", "n1:1:2", "n1:99999", "n1:²"])
+def test_a_gpu_that_is_no_number_asks_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert main(["uncordon", name, "--connect", str(tmp_path / "api.sock")]) == 2
+    assert f"{name}: write NODE, or NODE:GPU" in capsys.readouterr().err
 
 
 @contextlib.contextmanager

@@ -128,7 +128,7 @@ def test_a_killed_rank_is_an_incident_from_its_detection_to_its_cure() -> None:
     [fresh] = view_of(world).incidents
     assert fresh.state is IncidentState.DETECTED
     assert fresh.resolved_at is None
-    world.run_until(lambda: world.machine.state.tasks[A].iteration >= 9)
+    world.run_until(lambda: not world.machine.state.incidents[0].is_open)
     view = view_of(world)
     [incident] = view.incidents
     assert incident.id == fresh.id

@@ -110,6 +110,22 @@ def test_worker_cells_name_task_and_rank_and_what_is_wrong() -> None:
     assert [cell.split()[0] for cell in cells] == ["B3", "◐B3", "?B3", "✕–"]  # noqa: RUF001
 
 
+def test_a_gpu_that_is_out_of_service_alone_is_marked_and_its_reason_noted() -> None:
+    view = cluster_views.calm()
+    workers = [
+        WorkerView(worker=0, task="gpt-b", global_rank=3, pid=1),
+        WorkerView(worker=1, isolated="isolated by I-4: 2 faults"),
+    ]
+    node = NodeView(node="n1", address="", condition=NodeCondition.HEALTHY, workers=workers)
+    only = state(view.model_copy(update={"nodes": [node]}))
+    [line] = node_table(only, 120, UNICODE).lines
+    assert "B3 ✕–" in line.text  # noqa: RUF001
+    assert "GPU 1 isolated by I-4: 2 faults" in line.text
+    many = node.model_copy(update={"workers": [*workers * 20]})
+    crowded = state(view.model_copy(update={"nodes": [many]}))
+    assert "✕–:20" in node_table(crowded, 80, UNICODE).lines[0].text  # noqa: RUF001
+
+
 def test_many_workers_are_counted_per_task() -> None:
     workers = [
         WorkerView(worker=number, task="gpt-a" if number < 12 else None, global_rank=number, pid=1)
@@ -184,6 +200,30 @@ def test_disabled_keys_are_told_apart_without_colour() -> None:
     text = draw_key_bar(bar_hints(state(cluster_views.calm())), 120, UNICODE).line.text
     assert " A approve" in text
     assert "<?>help" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+@pytest.mark.parametrize(
+    ("armed", "keys"), [(None, "arms, then L or W"), (99.0, "<L>lost <W>wait")]
+)
+def test_question_about_a_node_stands_where_decisions_do(
+    width: int, armed: float | None, keys: str
+) -> None:
+    asked = state(cluster_views.asking(), armed_until=armed)
+    line = decision_line(asked, width, UNICODE)
+    assert line.ground is Ground.DECISION
+    assert "is n4 lost? asks 20 s" in line.text
+    assert keys in line.text
+    assert cells_wide(line.spans) == width
+    assert "1 question waits" in status_line(asked, 160, UNICODE).text
+
+
+def test_keys_for_nodes_out_of_contact_are_on_the_bar_only_while_there_are_some() -> None:
+    calm = draw_key_bar(bar_hints(state(cluster_views.calm())), 160, UNICODE).line.text
+    asked = draw_key_bar(bar_hints(state(cluster_views.asking())), 160, UNICODE).line.text
+    assert " lost " not in calm
+    assert " L lost " in asked
+    assert " W wait " in asked
 
 
 def test_help_explains_what_is_not_to_be_had() -> None:

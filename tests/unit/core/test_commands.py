@@ -8,6 +8,7 @@ import pytest
 from controller.core.commands import NOT_IN_PROCESS
 from controller.core.events import (
     ContactLost,
+    DrillRequested,
     Event,
     EventBody,
     HaltCarriedOut,
@@ -19,6 +20,8 @@ from controller.core.events import (
 )
 from controller.core.instructions import (
     Announce,
+    AnswerRequest,
+    CarryOutDrill,
     HaltRanks,
     InspectRanks,
     Instruction,
@@ -234,6 +237,33 @@ def test_after_a_restart_one_that_has_printed_is_late_by_its_own_limit(cluster: 
     cluster.fire(StartOverdue)
     assert cluster.machine.state.incidents[-1].evidence[0].kind == "overdue"
     assert "within 300 s" in cluster.machine.state.incidents[-1].evidence[0].summary
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_attached", "refusal"),
+    [
+        ("kill-rank", False, ""),
+        ("memory-kill", False, ""),
+        ("exception", True, ""),
+        ("exception", False, "rank 1 of mine is a command that has not attached"),
+        ("slow-rank", True, "mine is a command: slow-rank needs a training loop"),
+        ("exception:status=ecc_error", True, "mine is a command: exception:status=ecc_error needs"),
+    ],
+)
+def test_a_drill_that_its_program_can_not_stage_is_refused(
+    cluster: Cluster, kind: str, *, is_attached: bool, refusal: str
+) -> None:
+    cluster.commit(3)
+    statuses = [
+        cluster.status(node).model_copy(update={"is_attached": is_attached}) for node in NODES
+    ]
+    for node, status in zip(NODES, statuses, strict=True):
+        cluster.post(HeartbeatReceived(node, 1, (status,)))
+    found = cluster.post(DrillRequested("r", "op", kind))
+    [answer] = [each for each in found if isinstance(each, AnswerRequest)]
+    assert (answer.code, refusal in answer.message) == ("unsupported" if refusal else "ok", True)
+    assert any(isinstance(each, CarryOutDrill) for each in found) is not bool(refusal)
+    assert bool(cluster.machine.state.drills) is not bool(refusal)
 
 
 def test_iterations_that_every_rank_prints_count_once(cluster: Cluster) -> None:

@@ -97,8 +97,20 @@ def test_a_gpu_that_shows_two_cuda_errors_is_not_waited_for_a_third() -> None:
     fault = case(Status.CUDA_ERROR)
     same = replace(fault, record=seen(Status.ILLEGAL_MEMORY_ACCESS, 900.0))
     assert choose(same, POLICY).action == "reconfigure"
+    assert not choose(same, POLICY).is_gpu
     other = replace(fault, record=seen(Status.ILLEGAL_MEMORY_ACCESS, 900.0, worker=OTHER))
     assert choose(other, POLICY).action == "restart"
+
+
+def test_a_gpu_is_isolated_alone_where_its_node_has_others_also_on_the_last_node() -> None:
+    fault = replace(
+        case(Status.CUDA_ERROR), record=seen(Status.CUDA_ERROR, 900.0), is_last_node=True
+    )
+    assert choose(fault, POLICY).action == "restart"
+    beside = choose(replace(fault, has_other_gpus=True), POLICY)
+    assert (beside.action, beside.is_gpu) == ("reconfigure", True)
+    broken = replace(case(Status.ECC_ERROR), has_other_gpus=True)
+    assert not choose(broken, POLICY).is_gpu
 
 
 def test_drills_do_not_speak_against_a_node_unless_policy_says_so() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from controller.core.hang import Hang, find_hang
+from controller.core.hang import Hang, find_absent, find_hang
+from nodeagent.detect.stacks import parse_dump, standing_of
 from nodeagent.protocol.regroup import Phase
 from nodeagent.protocol.standing import Standing, Where
 from profiles.layout import Layout
@@ -39,6 +40,29 @@ def hang_of(*standings: Standing | None, layout: Layout = DP4) -> Hang | None:
 def culprits(*standings: Standing | None, layout: Layout = DP4) -> set[int] | None:
     hang = hang_of(*standings, layout=layout)
     return None if hang is None else set(hang.reasons)
+
+
+DEAD_LOADER = """\
+Thread 0x00007f58d6be7b80 (most recent call first):
+  File "/usr/lib/python3.11/multiprocessing/connection.py", line 395 in _recv
+  File "/usr/lib/python3.11/multiprocessing/connection.py", line 437 in _recv_bytes
+  File "/usr/lib/python3.11/multiprocessing/connection.py", line 216 in recv_bytes
+  File "/usr/lib/python3.11/multiprocessing/queues.py", line 117 in get
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1291 in _try_get_data
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1464 in _get_data
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1505 in _next_data
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 725 in __next__
+  File "/repo/nodeagent/rank/accumulate.py", line 60 in micro_batch
+"""
+"""A rank that waits for the rest of a sample whose sender is dead, captured with torch 2.13."""
+
+
+def test_rank_that_waits_for_a_dead_worker_of_its_data_loader_is_the_culprit() -> None:
+    standing = standing_of(parse_dump(DEAD_LOADER), "faulthandler", lambda _file, _line: "")
+    assert standing is not None
+    hang = hang_of(waits(), waits(), standing.model_copy(update={"idle_s": 2.0}), waits())
+    assert hang is not None
+    assert hang.reasons == {2: "is in _recv (python3.11/multiprocessing/connection.py:395)"}
 
 
 @pytest.mark.parametrize(
@@ -111,3 +135,38 @@ def test_nobody_is_named_by_where_he_waits_while_somebody_was_not_seen() -> None
     assert culprits(waits(), None, waits("vote"), waits("vote")) is None
     assert culprits(waits(), None, waits(), silent("stopped")) == {3}
     assert hang_of() == Hang({}, "nobody waits in a collective")
+
+
+def absent_of(
+    *standings: Standing,
+    arrived: tuple[int, ...] = (),
+    missing: tuple[int, ...] = (),
+    is_over: bool = True,
+) -> set[int] | None:
+    hang = find_absent(
+        dict(enumerate(standings)), arrived=arrived, missing=missing, is_over=is_over
+    )
+    return None if hang is None else set(hang.reasons)
+
+
+def test_stopped_rank_keeps_a_generation_from_forming_whatever_time_it_is() -> None:
+    standings = (waits(), computes(), silent("stopped"), silent("blocked"))
+    for is_over in (False, True):
+        assert absent_of(*standings, is_over=is_over) == {2}
+
+
+@pytest.mark.parametrize("other", [computes(), silent("blocked"), silent("no answer")])
+def test_rank_that_keeps_others_waiting_is_named_once_time_is_over(other: Standing) -> None:
+    assert absent_of(waits(), other, waits(), is_over=False) is None
+    assert absent_of(waits(), other, waits()) == {1}
+    assert absent_of(computes(), other, arrived=(0,)) == {1}
+
+
+def test_nobody_is_named_while_all_build_their_models_or_all_wait() -> None:
+    assert absent_of(computes(), computes()) is None
+    assert absent_of(waits(), waits()) == set()
+
+
+def test_rank_that_has_not_come_up_is_missing() -> None:
+    assert absent_of(waits(), waits(), missing=(2,)) == {2}
+    assert absent_of(waits(), waits(), missing=(2,), is_over=False) is None

@@ -9,6 +9,7 @@ from controller.core.policy import Policy
 from nodeagent.protocol.ids import NodeId
 
 POLICY = Policy()
+HEALS = Policy(is_auto_heal=True)
 NOTHING = NodeEvidence(
     silent_s=1.0, num_peers=2, answers={}, has_open_probes=False, advanced=None, suffering=None
 )
@@ -68,6 +69,50 @@ def test_an_answering_node_whose_training_goes_on_is_never_given_up() -> None:
 
 def test_suffering_training_decides_where_no_peer_could_look() -> None:
     assert is_lost(suffering=SUFFERING)
+
+
+UNSEEN = {"unseen": "gpt-a", "silent_s": 400.0, "waited_s": POLICY.uncorroborated_limit_s}
+"""Nobody sees the task of the node, and has not for the stated grace."""
+BLIND: list[dict[str, object]] = [{"num_peers": 0}, {}, {"answers": {N1: "answered"}}]
+"""Nobody can look; nobody could; whoever looks sees the port alone."""
+
+
+@pytest.mark.parametrize("case", BLIND)
+def test_operator_is_asked_where_nobody_can_tell_and_nothing_is_lost(
+    case: dict[str, object],
+) -> None:
+    judgement = judge(replace(NOTHING, **UNSEEN, **case), POLICY)  # type: ignore[arg-type]
+    assert (judgement.is_lost, judgement.asks) == (False, True)
+    assert "nobody has seen gpt-a for 400 s" in judgement.reason
+
+
+@pytest.mark.parametrize("case", BLIND[1:])
+def test_under_auto_heal_a_node_that_nobody_can_corroborate_is_lost_after_the_grace(
+    case: dict[str, object],
+) -> None:
+    evidence = replace(NOTHING, **UNSEEN, **case)  # type: ignore[arg-type]
+    assert judge(evidence, HEALS).is_lost
+    early = replace(evidence, waited_s=POLICY.uncorroborated_limit_s - 1.0)
+    assert not judge(early, HEALS).is_lost
+    assert not judge(replace(evidence, unseen=None), HEALS).is_lost
+    cautious = judge(evidence, replace(HEALS, asks_before_loss=True))
+    assert (cautious.is_lost, cautious.asks) == (False, True)
+
+
+def test_controller_that_sees_nobody_asks_also_under_auto_heal() -> None:
+    judgement = judge(replace(NOTHING, **UNSEEN, num_peers=0), HEALS)  # type: ignore[arg-type]
+    assert (judgement.is_lost, judgement.asks) == (False, True)
+
+
+def test_nothing_is_asked_about_a_node_that_is_corroborated() -> None:
+    for case in (
+        {"advanced": "gpt-b has reached iteration 14"},
+        {"answers": {N1: "silent"}},
+        {"has_open_probes": True},
+        {"unseen": None},
+    ):
+        evidence = replace(NOTHING, **{**UNSEEN, **case})  # type: ignore[arg-type]
+        assert not judge(evidence, POLICY).asks
 
 
 @pytest.mark.parametrize("answers", [{}, {N1: "silent"}])

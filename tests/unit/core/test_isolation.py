@@ -1,5 +1,7 @@
 """Nodes that are isolated although they are in contact, what their probes find, and the way back."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core.events import (
@@ -228,6 +230,31 @@ def test_a_drill_is_known_as_one(*, counts_drills: bool) -> None:
     world.run_until(lambda: settled(world))
     assert newest(world).is_drill
     assert bool(node(world).record) is counts_drills
+
+
+def test_a_drill_explains_one_incident_and_what_breaks_after_it_is_real() -> None:
+    world = running_world()
+    world.post(DrillRequested("d", "op", "kill-rank", A, 1))
+    world.kill_rank("gpt-a", 1)
+    world.run_until(lambda: settled(world))
+    world.run(8.0)
+    world.kill_rank("gpt-a", 1)
+    world.run_until(lambda: len(world.machine.state.incidents) == 2 and settled(world))
+    first, second = world.machine.state.incidents
+    assert second.detected_at - first.detected_at < world.machine.policy.drill_window_s
+    assert (first.is_drill, second.is_drill) == (True, False)
+    assert len(node(world, second.node or "").record) == 1
+
+
+@pytest.mark.parametrize(("after_s", "is_drill"), [(25.0, True), (35.0, False)])
+def test_a_fault_long_after_a_drill_is_real(*, after_s: float, is_drill: bool) -> None:
+    world = running_world()
+    world.machine.policy = replace(world.machine.policy, drill_window_s=30.0)
+    world.post(DrillRequested("d", "op", "slow-rank", A, 1))
+    world.run(after_s)
+    world.kill_rank("gpt-a", 1)
+    world.run_until(lambda: settled(world))
+    assert newest(world).is_drill is is_drill
 
 
 def test_what_arrives_late_about_a_closed_incident_belongs_to_it() -> None:

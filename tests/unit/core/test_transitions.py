@@ -77,8 +77,9 @@ def test_a_restart_tells_what_each_step_took(world: World) -> None:
     assert transition.actual_s["form"] == pytest.approx(0.04)
     assert transition.actual_s["state"] == pytest.approx(0.01)
     incident = world.machine.state.incidents[0]
+    parks_at = min(item.at for item in incident.evidence if item.is_conclusive)
     assert incident.recovery_s == pytest.approx(
-        transition.total_actual_s + incident.detected_at - incident.fault_at
+        transition.total_actual_s + parks_at - incident.fault_at
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.instructions import CarryOutDrill
 from controller.demo.drillground import LocalDrillGround
-from controller.demo.drills import OFFERED, DrillError, ScheduledDrill, parse_drill
+from controller.demo.drills import NO_NAMESPACES, DrillError, ScheduledDrill, offered, parse_drill
 from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.drills.catalogue import DRILL_BY_KIND, DRILLS
@@ -18,10 +18,15 @@ from profiles.drills.catalogue import DRILL_BY_KIND, DRILLS
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
 TASKS = {A: 4, B: 2}
 NODES = [NodeId("n1"), NodeId("n2")]
+OFFERED = offered(has_namespaces=True)
 
 
 def parse(text: str, num_iterations: int | None = 30) -> ScheduledDrill:
     return parse_drill(text, tasks=TASKS, nodes=NODES, num_iterations=num_iterations)
+
+
+def parse_in_namespaces(text: str) -> ScheduledDrill:
+    return parse_drill(text, tasks=TASKS, nodes=NODES, num_iterations=30, has_namespaces=True)
 
 
 def refusal(text: str, num_iterations: int | None = 30) -> str:
@@ -33,10 +38,14 @@ def refusal(text: str, num_iterations: int | None = 30) -> str:
     return words.removeprefix(f"--drill {text}: ")
 
 
-def test_what_can_not_be_run_yet_is_not_on_offer() -> None:
-    offered = {drill.kind for drill in OFFERED}
-    assert offered == {drill.kind for drill in DRILLS if not drill.obstacle}
+def test_every_drill_is_on_offer_with_what_should_be_seen() -> None:
+    assert {drill.kind for drill in OFFERED} == {drill.kind for drill in DRILLS}
     assert all(drill.title and drill.expectation for drill in OFFERED)
+
+
+def test_what_needs_networks_of_their_own_is_on_offer_only_with_them() -> None:
+    without = {drill.kind for drill in offered(has_namespaces=False)}
+    assert {drill.kind for drill in OFFERED} - without == {"partition"}
 
 
 @pytest.mark.parametrize(
@@ -73,11 +82,25 @@ def test_a_run_without_an_end_takes_any_iteration() -> None:
     assert parse("kill-rank@5000", num_iterations=None).iteration == 5000
 
 
+def test_a_drill_that_a_command_can_not_stage_is_refused_before_anything_starts() -> None:
+    def parse_for_command(text: str) -> ScheduledDrill:
+        return parse_drill(text, tasks=TASKS, nodes=NODES, num_iterations=30, commands={A})
+
+    for text in ("kill-rank@3", "exception@3", "lose-node@3", "slow-rank@3:task=gpt-b"):
+        assert parse_for_command(text).iteration == 3
+    for text in ("slow-rank@3", "exception@3:status=ecc_error", "kernel-log@3:line=xid-31"):
+        with pytest.raises(
+            DrillError, match=r"gpt-a is a command: .* needs a training loop"
+        ) as error:
+            parse_for_command(text)
+        assert str(error.value).endswith("it can have kill-rank, memory-kill, exception, stop-rank")
+
+
 def test_a_drill_knows_what_it_breaks() -> None:
     for drill in DRILLS:
-        if not drill.obstacle:
-            options = f":{'='.join(drill.option)}" if drill.option else ""
-            assert parse(f"{drill.family}@1{options}").target == drill.target
+        options = f":{'='.join(drill.option)}" if drill.option else ""
+        text = f"{drill.family}@1{options}"
+        assert parse_in_namespaces(text).target == drill.target
 
 
 @pytest.mark.parametrize(
@@ -105,7 +128,8 @@ def test_a_drill_knows_what_it_breaks() -> None:
         ("kernel-log@3", "needs line=...; there are xid-48, "),
         ("kernel-log@3:line=xid-79,rank=1", "'rank=1' is not one of line=..., task=..., node=..."),
         ("nan@3", "needs times=...; there are 1, 2"),
-        ("kill-controller@3", "can't be run yet: "),
+        ("kill-controller@3:node=n1", "'node=n1' is not one of task=..."),
+        ("partition@3", "can't be run here: the nodes share one network; with --namespaces "),
         ("kill-rank@3:rank", "'rank' is not one of"),
         ("kill-rank@3:rank=", "'rank=' is not one of"),
         ("kill-rank@3:rank=1,rank=2", "rank is given twice"),
@@ -127,9 +151,12 @@ AT = ("n1", "gpt-a", 2, 3)
 class Breaker:
     """Notes what was broken; ranks and nodes alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_namespaces: bool = True) -> None:
+        self.has_namespaces = has_namespaces
         self.broken: list[tuple[object, ...]] = []
         self.said: list[str] = []
+        self._agent_pid: int | None = None
+        self._rank_pid: int | None = None
         self.news = asyncio.Event()
 
     def inject(
@@ -148,6 +175,12 @@ class Breaker:
     async def cut_connections(self, node: NodeId) -> None:
         self._note("cut", node)
 
+    async def unplug(self, node: NodeId) -> None:
+        self._note("unplug", node)
+
+    async def plug_in(self, node: NodeId) -> None:
+        self._note("plug in", node)
+
     def freeze(self, node: NodeId, *, only_server: bool) -> None:
         self._note("freeze", node, only_server)
 
@@ -156,6 +189,17 @@ class Breaker:
 
     def log_kernel(self, node: NodeId, text: str) -> None:
         self._note("log", node, text)
+
+    def agent_pid(self, node: NodeId) -> int | None:
+        assert node in NODES
+        return self._agent_pid
+
+    def rank_pid(self, task: TaskId, global_rank: int) -> int | None:
+        assert (task, global_rank) == (A, 3)
+        return self._rank_pid
+
+    def kill_controller(self) -> None:
+        self._note("controller")
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -166,9 +210,18 @@ class Breaker:
         self.news.set()
 
     @asynccontextmanager
-    async def ground(self, agent_pid: int | None = None) -> AsyncIterator[LocalDrillGround]:
+    async def ground(
+        self, agent_pid: int | None = None, rank_pid: int | None = None
+    ) -> AsyncIterator[LocalDrillGround]:
+        async def is_refused(_pid: int) -> bool:
+            return False
+
+        self._agent_pid, self._rank_pid = agent_pid, rank_pid or os.getpid()
         ground = LocalDrillGround(
-            self, self, lambda _node: agent_pid, lambda _task, _rank: os.getpid(), self.say
+            self,
+            self,
+            self.say,
+            is_refused,
         )
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             task = group.create_task(ground.run())
@@ -192,10 +245,12 @@ def order(kind: str, *, has_rank: bool = False) -> CarryOutDrill:
             (RankFault(kind="raise", status="ecc_error"), *AT),
         ),
         (order("nan:times=2", has_rank=True), (RankFault(kind="nan", count=2), *AT)),
-        (order("partition"), ("freeze", "n1", True)),
+        (order("partition"), ("unplug", "n1")),
+        (order("stop-ssh"), ("freeze", "n1", True)),
         (order("freeze-node"), ("freeze", "n1", False)),
         (order("lose-node"), ("lose", "n1")),
         (order("kill-ssh"), ("cut", "n1")),
+        (CarryOutDrill(1, "kill-controller"), ("controller",)),
     ],
 )
 async def test_a_drill_breaks_the_named_thing(
@@ -217,6 +272,23 @@ async def test_what_is_frozen_is_thawed_when_the_demo_ends() -> None:
     assert breaker.broken == [("freeze", "n1", False), ("thaw", "n1")]
 
 
+async def test_what_is_unplugged_is_plugged_in_again_when_the_demo_ends() -> None:
+    breaker = Breaker()
+    async with breaker.ground() as ground:
+        ground.carry_out(order("partition"))
+        await breaker.news.wait()
+    assert breaker.broken == [("unplug", "n1"), ("plug in", "n1")]
+
+
+async def test_without_networks_of_their_own_nodes_are_not_cut_off_and_it_is_said_why() -> None:
+    breaker = Breaker(has_namespaces=False)
+    async with breaker.ground() as ground:
+        ground.carry_out(order("partition"))
+        await breaker.news.wait()
+    assert breaker.said == [f"drill partition can't be run here: {NO_NAMESPACES}"]
+    assert not breaker.broken
+
+
 async def test_a_kernel_message_names_the_process_and_comes_before_its_exception() -> None:
     breaker = Breaker()
     async with breaker.ground() as ground:
@@ -227,11 +299,11 @@ async def test_a_kernel_message_names_the_process_and_comes_before_its_exception
     assert f": 31, pid={os.getpid()}, name=" in str(text)
 
 
-ENDING_A_PROCESS = {"kill-agent", "memory-kill"}
-"""They end a real process by its id; other tests do that."""
+ELSEWHERE = {"kill-agent", "memory-kill", "kill-controller"}
+"""They end a real process by its id, or strike no node; other tests do that."""
 
 
-@pytest.mark.parametrize("kind", [d.kind for d in OFFERED if d.kind not in ENDING_A_PROCESS])
+@pytest.mark.parametrize("kind", [d.kind for d in OFFERED if d.kind not in ELSEWHERE])
 async def test_every_drill_on_offer_is_carried_out(kind: str) -> None:
     breaker = Breaker()
     async with breaker.ground() as ground:
@@ -248,6 +320,18 @@ async def test_an_agent_is_killed_by_a_signal_that_it_can_not_catch() -> None:
             ground.carry_out(order("kill-agent"))
             assert await asyncio.to_thread(agent.wait, 5) == -9
     assert not breaker.said
+
+
+async def test_a_kill_for_memory_without_a_cgroup_is_said_and_staged_by_its_words() -> None:
+    breaker = Breaker()
+    with subprocess.Popen(["sleep", "20"]) as rank:  # noqa: ASYNC220 - the same
+        async with breaker.ground(rank_pid=rank.pid) as ground:
+            ground.carry_out(order("memory-kill", has_rank=True))
+            assert await asyncio.to_thread(rank.wait, 5) == -9
+    ((what, _, text),) = breaker.broken
+    assert (what, f"Killed process {rank.pid} (sleep)" in str(text)) == ("log", True)
+    (said,) = breaker.said
+    assert "SIGKILL instead" in said
 
 
 @pytest.mark.parametrize("has_ended", [True, False])

@@ -13,8 +13,8 @@ _GROWING = (
 )
 
 
-def groups() -> list[Path]:
-    return list(Path("/sys/fs/cgroup").glob("**/unicron-drill-*"))
+def groups_of(pid: int) -> list[Path]:
+    return list(Path("/sys/fs/cgroup").glob(f"**/unicron-drill-{pid}"))
 
 
 async def test_process_ends_by_the_kernel_or_is_left_alone() -> None:
@@ -26,11 +26,11 @@ async def test_process_ends_by_the_kernel_or_is_left_alone() -> None:
                 assert not reaping.done()
                 process.kill()
         assert reaping.result() == -signal.SIGKILL
-    assert not groups()
+    assert not groups_of(process.pid)
 
 
 async def test_process_that_has_ended_leaves_no_group() -> None:
     with subprocess.Popen(["true"]) as process:  # noqa: ASYNC220 - the same
         process.wait()
     assert not await kill_for_memory(process.pid)
-    assert not groups()
+    assert not groups_of(process.pid)

@@ -53,6 +53,7 @@ def test_defaults_are_four_nodes_of_two_workers_that_wait_for_an_operator() -> N
     assert (plain.seed, plain.num_iterations, plain.data_path) == (1, None, "")
     assert (plain.is_headless, plain.policy.is_auto_heal, plain.is_json) == (False, False, False)
     assert (plain.drills, plain.base_port, plain.sshd) == ([], None, "auto")
+    assert plain.network == "loopback"
     assert (plain.event_log, plain.serve, plain.time_limit_s) == (None, None, None)
 
 
@@ -148,3 +149,9 @@ def test_mistakes_in_files_and_drills_have_errors_of_their_own(tmp_path: Path) -
         options("--headless", "--drill", "kill-rank@30")
     with pytest.raises(DrillError, match="there are n1, n2, n3, n4"):
         options("--drill", "lose-node@3:node=n5")
+
+
+def test_nodes_can_be_given_networks_of_their_own_and_then_be_cut_off() -> None:
+    own = options("--namespaces", "--headless", "--drill", "partition@5")
+    assert own.network == "namespaces"
+    assert [drill.kind for drill in own.drills] == ["partition"]

@@ -22,7 +22,14 @@ def test_an_undisturbed_run_has_every_loss_and_nothing_else_to_tell() -> None:
     outcome = outcome_of(final_view(world))
     assert (outcome["incidents"], outcome["plans"]) == ([], [])
     assert outcome["nodes"] == [
-        {"node": f"n{i}", "condition": "healthy", "isolated": "", "agent_rss_bytes": 30_000_000}
+        {
+            "node": f"n{i}",
+            "condition": "healthy",
+            "note": "",
+            "isolated": "",
+            "asked_at": None,
+            "agent_rss_bytes": 30_000_000,
+        }
         for i in range(1, 5)
     ]
     tasks = outcome["tasks"]

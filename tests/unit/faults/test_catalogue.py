@@ -6,8 +6,8 @@ import pytest
 
 from profiles.faults.catalogue import CatalogueError, default_catalogue, load_catalogue
 from profiles.faults.entry import Precedence
-from profiles.faults.literals import Literal, literals_of, needs_of
-from profiles.faults.rules import compile_rule
+from profiles.faults.literals import Literal, literals_of, needs_digit, needs_of, parsed
+from profiles.faults.rules import rule_of
 from profiles.faults.screen import Screen
 from profiles.faults.status import Severity, Status
 
@@ -50,6 +50,8 @@ def test_the_vendors_table_is_there_as_a_whole() -> None:
     [
         ("cuda.toml", 'status = "cuda_error"', 'status = "cuda_eror"', ["cuda.toml", "status"]),
         ("cuda.toml", "'sanitizer'", "'sanitizer'", []),
+        ("cuda.toml", "unless = ['oom-kill'", "unless = ['(oom-kill'", ["device-oom", "regular"]),
+        ("cuda.toml", "'illegal memory access'", "'(?<!a+)illegal'", ["illegal-access", "regular"]),
         ("cuda.toml", "device-side assert", "device-side (assert", ["device-assert", "regular"]),
         ("cuda.toml", 'id = "sanitizer"', 'id = "device-assert"', ["device-assert", "already in"]),
         ("combinations.toml", '"task-blocked"', '"task-bloked"', ["task-bloked"]),
@@ -84,7 +86,7 @@ def test_a_mistake_is_one_line_that_names_file_and_place(
 def test_the_rarest_word_of_a_literal_is_whole_where_the_pattern_says_so(
     pattern: str, letters: str, is_whole: bool
 ) -> None:
-    [literal] = needs_of(pattern)[0]
+    [literal] = needs_of(parsed(pattern))[0]
     assert (literal.part.letters, literal.part.is_whole) == (letters, is_whole)
 
 
@@ -106,6 +108,43 @@ def test_literals_stand_in_every_match(pattern: str, literals: set[str]) -> None
         assert found == literals
 
 
+@pytest.mark.parametrize(
+    ("pattern", "sought"),
+    [
+        (r"\bDBE\b", {" dbe "}),
+        (r"(?-i:DEBUG)\b[\]: |-]", {"debug "}),
+        (r"\b(?:ice|i40e)\b.*", {" ice ", " ie "}),
+        (r"\b(?:ice|ena)\w*", {" ice", " ena"}),
+        (r"\bmlx5_core\b", {"mlx_core"}),
+    ],
+)
+def test_words_are_sought_with_the_edges_that_the_pattern_asks_for(
+    pattern: str, sought: set[str]
+) -> None:
+    assert {literal.sought for literal in needs_of(parsed(pattern))[0]} == sought
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_needed"),
+    [
+        (r"exit code -(?:9|11)", True),
+        (r"rank \d+", True),
+        (r"at [1-9]\d* of", True),
+        (r"rank \d*", False),
+        (r"Errno|code 28", False),
+        (r"[^\d] left", False),
+    ],
+)
+def test_a_pattern_knows_whether_it_needs_a_digit(pattern: str, is_needed: bool) -> None:
+    assert needs_digit(parsed(pattern)) is is_needed
+
+
+def test_every_pattern_of_the_shipped_catalogue_compiles() -> None:
+    for entry in default_catalogue().entries.values():
+        rule = rule_of(entry)
+        assert all(p.expression.pattern for p in (*rule.patterns, *rule.unless))
+
+
 def test_every_pattern_that_is_not_a_veto_has_a_literal_that_screens() -> None:
     # A piece of two letters stands in nearly every line, and slows down the reading of all.
     weak = [
@@ -113,8 +152,10 @@ def test_every_pattern_that_is_not_a_veto_has_a_literal_that_screens() -> None:
         for entry in default_catalogue().entries.values()
         if not entry.is_veto
         for pattern in entry.patterns
-        if not all(_screens(literal) for literals in needs_of(pattern)[:1] for literal in literals)
-        or not needs_of(pattern)
+        if not all(
+            _screens(literal) for literals in needs_of(parsed(pattern))[:1] for literal in literals
+        )
+        or not needs_of(parsed(pattern))
     ]
     assert weak == []
 
@@ -125,7 +166,7 @@ def _screens(literal: Literal) -> bool:
 
 def test_the_screen_lets_through_what_a_plain_search_finds() -> None:
     texts = (Path(__file__).with_name("specimens.jsonl")).read_text().replace("\\n", "\n")
-    rules = [compile_rule(entry) for entry in default_catalogue().entries.values()]
+    rules = [rule_of(entry) for entry in default_catalogue().entries.values()]
     screen = Screen(rules)
     for line in texts.splitlines()[::7]:
         passed = {rule.entry.id for rule in screen.rules_for(line.encode())}

@@ -122,3 +122,27 @@ def test_an_interrupt_from_the_keyboard_is_deliberate() -> None:
     assert classify_excerpt(interrupted).status is Status.NONE
     cut_off = 'Traceback (most recent call last):\n  File "/w/t.py", line 4, in main'
     assert classify_excerpt(cut_off).status is Status.OTHER_SOFTWARE_ERROR
+
+
+def test_a_mapping_that_the_driver_refuses_is_named_beside_the_error_of_cuda() -> None:
+    said = "RuntimeError: CUDA error: operation not supported on this OS (304); driver: NVRM: "
+    verdict = classify_excerpt(f"{said}Failed to create a DMA mapping!")
+    assert verdict.status is Status.INVALID_DMA_MAPPING
+
+
+def test_uncorrected_errors_are_no_corrected_ones() -> None:
+    line = "monitor: ECC of gpu 3: 2 {} errors detected"
+    assert classify_excerpt(line.format("uncorrected")).status is Status.ECC_ERROR
+    assert classify_excerpt(line.format("corrected")).status is Status.NONE
+
+
+def test_refusals_until_the_time_is_over_are_refusals_and_silence_is_not() -> None:
+    given_up = (
+        "DistNetworkError: The client socket has timed out after 60000ms while trying to connect"
+    )
+    refused = (
+        "[W1 socket.cpp:1] failed to connect to [m-0]:29500 (errno: 111 - Connection refused)."
+    )
+    assert classify_excerpt(given_up).status is Status.OTHER_NETWORK_ERROR
+    both = classify_excerpt(f"{refused}\n{given_up}")
+    assert both.status is Status.CONNECTION_REFUSED_OR_RESET

@@ -62,6 +62,13 @@ def test_a_storm_ends_with_its_last_line() -> None:
     assert (finding.first_line, finding.last_line) == (2, 501)
 
 
+def test_a_fault_that_comes_back_after_progress_is_found_though_its_line_is_known() -> None:
+    storm = "".join(f"[rank{rank}]: {_FAULT}\n" for rank in range(100))
+    progress = "".join(f"step {step} loss 2.1\n" for step in range(60))
+    first, second = _findings(f"{storm}{progress}[rank7]: {_FAULT}\n".encode())
+    assert (first.last_line, second.first_line) == (100, 161)
+
+
 def test_a_code_that_differs_is_read_though_its_line_was_harmless_many_times() -> None:
     log = "".join(f"task {number}: exited with code 0\n" for number in range(500))
     [finding] = _findings(f"{log}task 7: exited with code 137\n".encode())

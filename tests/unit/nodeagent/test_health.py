@@ -61,10 +61,25 @@ async def test_probe_that_hangs_is_told_once_and_so_is_its_return() -> None:
 
     look = Look("gpu", 0.0, lambda: (prepare(), work)[1], judge, lambda: "a state", limit_s=0.05)
     silent, back, answer = await run_until(look, 3)
-    assert (silent.probe, silent.sign, silent.is_over) == ("gpu", "message", False)
+    assert (silent.probe, silent.sign, silent.is_over) == ("gpu", "unreadable", False)
     assert "no answer" in silent.text
     assert back.is_over
     assert answer.text == "an answer"
+
+
+async def test_probe_that_fails_is_told_and_what_it_had_found_is_not_over() -> None:
+    failures = iter([False, True, True])
+
+    def work() -> str:
+        if next(failures, False):
+            raise RuntimeError("the driver is being replaced")
+        return "an answer"
+
+    look = Look("gpu", 0.0, lambda: work, judge, lambda: "a state")
+    answer, failed, over, again = await run_until(look, 4)
+    assert (answer.text, again.text) == ("an answer", "an answer")
+    assert (failed.sign, failed.text) == ("unreadable", "the gpu probe failed; see agent.log")
+    assert (over.sign, over.is_over) == ("unreadable", True)
 
 
 def test_findings_wait_in_order_while_the_outbox_can_not_be_written(tmp_path: Path) -> None:

@@ -2,13 +2,8 @@
 
 from pydantic import TypeAdapter
 
-from nodeagent.outbox import (
-    MAX_PROCESS_MARKS,
-    Mark,
-    MarkScope,
-    Outbox,
-    OutboxRecord,
-)
+from nodeagent.outbox import MAX_PROCESS_MARKS, Outbox
+from nodeagent.outbox_records import Mark, MarkScope, OutboxRecord
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import Report

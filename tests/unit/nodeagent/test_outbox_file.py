@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.outbox import MarkScope
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.outbox_records import MarkScope
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.observations import IterationCommitted
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from nodeagent.outbox import MarkScope
 from nodeagent.outbox_file import OutboxFile
+from nodeagent.outbox_records import MarkScope
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId

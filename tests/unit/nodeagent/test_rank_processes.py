@@ -13,10 +13,14 @@ import pytest
 from nodeagent.command_ranks import CommandRanks
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.probes.processes import read_stat
-from nodeagent.processes import RankProcesses, Witnesses
+from nodeagent.processes import RankProcesses
+from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankExited
+from nodeagent.protocol.training import CommandPlace
+from nodeagent.rank_exits import Witnesses
 from nodeagent.rank_files import RankFiles
+from profiles.command import Command
 from tests.fakes.fake_rank import Script, launch
 
 STEM = "gpt-a.1.0"
@@ -83,6 +87,20 @@ class Watch:
         assert stat is not None
         rank = launch(Script()).model_dump(mode="json")
         self.write(".json", {"launch": rank, "pid": pid, "start_ticks": stat.start_ticks})
+
+    def write_command(self, pid: int) -> None:
+        """Write the record of a rank that is a command."""
+        stat = read_stat(pid)
+        assert stat is not None
+        place = CommandPlace(
+            command=Command(argv=("program",)),
+            local_rank=0,
+            local_workers=(0,),
+            master_address="127.0.0.1",
+        )
+        rank = launch(Script()).model_copy(update={"training": None, "command": place})
+        content = {"launch": rank.model_dump(mode="json"), "pid": pid}
+        self.write(".json", {**content, "start_ticks": stat.start_ticks})
 
     def reports(self) -> list[Report]:
         return [Report.model_validate_json(held.line) for held in self.outbox.outbox.after(0)]
@@ -175,4 +193,36 @@ async def test_other_ends_are_not_asked_about(
         assert isinstance(exited, RankExited)
         assert (watch.causes.asked, exited.is_out_of_memory) == ([], False)
         assert exited.is_core_dumped == (number == 11)
+        watch.outbox.close()
+
+
+@pytest.mark.parametrize("has_attached", [True, False])
+async def test_next_agent_leaves_the_log_of_an_attached_program_alone(
+    tmp_path: Path, sleeper: "subprocess.Popen[bytes]", *, has_attached: bool
+) -> None:
+    with sleeper:
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            first = Watch(tmp_path, group)
+            first.write_command(sleeper.pid)
+            first.ranks.adopt_all()
+            if has_attached:
+                born = launch(Script())
+                hello = RankHello(
+                    task=born.task,
+                    generation=born.generation,
+                    global_rank=born.global_rank,
+                    pid=sleeper.pid,
+                )
+                await first.ranks.greet(hello)
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            first.outbox.close()
+
+            (first.files.directory / f"{STEM}.log").write_text(" iteration 1/9 | lm loss: 1.0 |\n")
+            watch = Watch(tmp_path, group)
+            watch.ranks.adopt_all()
+            watch.write(".exit", {"pid": sleeper.pid, "signal": 9, "wall_s": 0.0})
+            sleeper.kill()
+        told = [] if has_attached else ["iteration_committed"]
+        assert watch.kinds() == ["rank_started", *told, "rank_exited"]
         watch.outbox.close()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from nodeagent.outbox import MarkScope
+from nodeagent.outbox_records import MarkScope
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.training import RankLaunch

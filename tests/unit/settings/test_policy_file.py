@@ -8,7 +8,7 @@ import pytest
 
 from controller.cli import main
 from controller.core.policy import Policy
-from controller.settings.explain import settings_of, statuses
+from controller.settings.explain import rules, settings_of, statuses
 from controller.settings.policy_file import SettingsError, load_policy
 from profiles.faults.status import Status
 
@@ -93,6 +93,20 @@ def test_explain_prints_the_settings_that_hold(
     by_status = {row["status"]: row for row in explained["statuses"]}
     assert by_status["ecc_error"]["action"] == "reconfigure"
     assert by_status["nccl_timeout"]["severity"] == "SEV3"
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (Policy(), "An operator is asked first"),
+        (Policy(is_auto_heal=True), "While no other node is in contact an operator is asked"),
+        (Policy(is_auto_heal=True, asks_before_loss=True), "An operator is asked first"),
+    ],
+)
+def test_explain_says_who_decides_about_a_node_that_nobody_sees(policy: Policy, text: str) -> None:
+    [rule] = [rule for rule in rules(policy) if "nobody can tell" in rule]
+    assert "after 300 s" in rule
+    assert text in rule
 
 
 def test_explain_refuses_wrong_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,16 @@ def test_whatever_differs_is_said(changes: dict[str, object], words: str) -> Non
     assert found.disagreements == (words,)
 
 
+def test_a_kill_for_memory_is_to_be_named_in_the_reason() -> None:
+    drill = DRILL_BY_KIND["memory-kill"]
+    told = incident(reason="rank 1 was killed by the kernel for memory; a dead process")
+    assert Row(drill, STRUCK, seen_of_incidents(drill, STRUCK, [told], 10.0)).agrees
+    plain = incident(reason="rank 1 was ended by SIGKILL")
+    assert Row(drill, STRUCK, seen_of_incidents(drill, STRUCK, [plain], 10.0)).disagreements == (
+        "reason: rank 1 was ended by SIGKILL does not say 'killed by the kernel for memory'",
+    )
+
+
 def test_two_incidents_for_one_fault_disagree_though_one_is_right() -> None:
     found = row(incident(rank=0), incident(id="I-2", status="exited_abnormally"))
     assert found.seen.is_culprit_right

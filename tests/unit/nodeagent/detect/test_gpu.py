@@ -57,6 +57,15 @@ def test_fault_is_told_once(now: GpuReading, sign: str, value: float | None) -> 
     assert take(HEALTHY, now, now) == []
 
 
+def test_what_a_lost_gpu_had_is_not_over() -> None:
+    pending, lost = (
+        replace(HEALTHY, is_remap_pending=True),
+        GpuReading(3, HEALTHY.bus, is_lost=True),
+    )
+    assert [found.sign for found in take(pending, lost)] == ["gpu_lost"]
+    assert take(pending, lost, lost) == []
+
+
 def test_row_remap_counts_from_the_first_look() -> None:
     (found,) = take(replace(HEALTHY, is_remap_failed=True))
     assert "could not be replaced" in found.text

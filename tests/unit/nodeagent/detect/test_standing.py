@@ -30,3 +30,10 @@ def test_subjects_are_told_apart() -> None:
     assert standing.update([FULL, other]) == [other]
     (over,) = standing.update([other])
     assert over.subject == "/a"
+
+
+def test_what_can_not_be_looked_at_is_not_over() -> None:
+    standing = Standing(num_to_end=2)
+    standing.update([FULL])
+    looks: list[list[str]] = [[], ["/a"], ["/a"], []]
+    assert [len(standing.update([], unread=unread)) for unread in looks] == [0, 0, 0, 1]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.detect.lost_lines import Lost
 from nodeagent.probes.journal import Journal
 from nodeagent.probes.kernel_log import RETRY_S, KernelLog
-from nodeagent.probes.kmsg import KernelMessages, as_dmesg
+from nodeagent.probes.kmsg import KernelMessages, SequenceGaps, as_dmesg
 from tests.fakes.polling import wait_until
 
 
@@ -26,6 +27,9 @@ class Source:
         if isinstance(answer, OSError):
             raise answer
         return answer
+
+    def take_lost(self) -> Lost:
+        return Lost()
 
     def close(self) -> None:
         self.is_closed = True
@@ -85,6 +89,21 @@ def test_record_of_the_kernel_becomes_a_line_of_dmesg() -> None:
     assert as_dmesg(b"rubbish") == b""
 
 
+def test_overwritten_records_are_counted_by_the_numbers_around_them() -> None:
+    gaps = SequenceGaps()
+    gaps.note_overrun()
+    gaps.take(b"6,500,1,-;the oldest that is left, and nobody knows how many were before it")
+    assert gaps.take_lost() == 1
+    gaps.take(b"6,501,1,-;next")
+    gaps.take(b"6,505,1,-;nobody said that any is missing")
+    assert gaps.take_lost() == 0
+    gaps.note_overrun()
+    gaps.note_overrun()
+    gaps.take(b"6,600,1,-;after 94 that are gone")
+    assert gaps.take_lost() == 94
+    assert gaps.take_lost() == 0
+
+
 def test_device_of_the_kernel_is_read_from_its_end_where_that_is_allowed() -> None:
     try:
         kernel = KernelMessages()
@@ -120,7 +139,8 @@ def test_journal_is_followed_line_by_line(journalctl: Path) -> None:
         return bool(lines)
 
     wait_until(has_line, limit_s=5)
-    assert lines == [b"-k -f -n 0 -o short-iso --no-pager"]
+    assert lines[0].startswith(b"-b -f -n 0 -o short-iso --no-pager _TRANSPORT=kernel + ")
+    assert journal.take_lost() == Lost(), "journald's own words tell"
     journal.close()
     journal.close()
 

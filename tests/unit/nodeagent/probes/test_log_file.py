@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.probes.log_file import MAX_BEHIND_BYTES, LogFile
+from nodeagent.probes.log_file import MAX_BEHIND_BYTES, MAX_READ_BYTES, LogFile
 
 
 @pytest.fixture
@@ -110,3 +110,6 @@ def test_reader_that_is_far_behind_goes_on_near_the_end(
     assert lines[-1] == b"newest"
     assert sum(map(len, lines)) < MAX_BEHIND_BYTES
     assert caplog.text.count("bytes are skipped") == 1
+    (lost,) = {log.take_lost().num_bytes, path.stat().st_size - MAX_READ_BYTES}
+    assert lost > 0
+    assert log.take_lost().num_bytes == 0

@@ -1,0 +1,125 @@
+"""A controller put together: the core, its journal, the runtime, and the fleet.
+
+Where the journal holds the events of a controller that ended, killed perhaps, the new one takes
+over: it rebuilds the state, asks every node what lives there, and goes on. Training does not notice.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.clock import SystemClock
+from controller.core.events import ControllerStarted, EventBody
+from controller.core.machine import Machine
+from controller.core.policy import Policy
+from controller.core.state import ClusterState, NodeSpec
+from controller.core.tasks import TaskSpec
+from controller.fleet.address import NodeAddress
+from controller.fleet.fleet import SshFleet
+from controller.fleet.link import Identity
+from controller.launches import TaskProgram
+from controller.ports import Audience, DrillGround
+from controller.runtime import Runtime, Surroundings
+from controller.store.journal import Journal, read_journal
+from controller.store.replay import Legacy, replay
+from nodeagent.protocol.ids import NodeId, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Charter:
+    """What a controller is made for; its successors are given the same.
+
+    Attributes:
+        addresses: The nodes, and how they are reached.
+        tasks: The tasks.
+        programs: What the ranks of each task run.
+        policy: What operators decided in advance.
+    """
+
+    addresses: Sequence[NodeAddress]
+    tasks: Sequence[TaskSpec]
+    programs: Mapping[TaskId, TaskProgram]
+    policy: Policy
+
+
+class Controller:
+    """One controller of a run. ``run`` serves it until cancelled.
+
+    Args:
+        charter: What it is for.
+        journal: Its file; with the events of another controller, that one's work is taken over.
+        clock: The clock of the run; set on where a predecessor's stood.
+        note: Takes lines about why a node can't be reached.
+
+    Raises:
+        JournalError: The journal is damaged, or was written for other nodes or tasks.
+        ValueError: The tasks do not fit the nodes.
+        OSError: The journal can't be opened.
+    """
+
+    def __init__(
+        self,
+        charter: Charter,
+        journal: Path,
+        clock: SystemClock,
+        note: Callable[[NodeId, str], None],
+    ) -> None:
+        machine = Machine(
+            [NodeSpec(a.node, f"{a.host}:{a.port}", a.num_workers) for a in charter.addresses],
+            charter.tasks,
+            charter.policy,
+        )
+        legacy = replay(machine, read_journal(journal)) if journal.exists() else Legacy()
+        started = _beginning(charter, clock, legacy)
+        clock.go_on(started.started_wall_s, legacy.at)
+        self._journal = Journal(journal)
+        self._runtime = Runtime(machine, self._journal, clock, charter.programs, legacy=legacy)
+        self._runtime.post(started)
+        self.fleet = SshFleet(
+            charter.addresses,
+            Identity(started.run_id, started.term),
+            _Listener(self._runtime.post, note),
+            clock,
+            legacy.last_seqs,
+        )
+        for task, generation in legacy.ended.items():
+            self.fleet.drop_rendezvous(task, generation)
+
+    @property
+    def state(self) -> ClusterState:
+        """What the core knows now; not to be changed."""
+        return self._runtime.machine.state
+
+    def post(self, body: EventBody) -> None:
+        """Tell the core of something."""
+        self._runtime.post(body)
+
+    async def run(self, audience: Audience, drills: DrillGround) -> None:
+        """Serve until cancelled. Cancelled at any instant it leaves a journal to go on from."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._runtime.run(Surroundings(self.fleet, audience, drills)))
+                group.create_task(self.fleet.run())
+        finally:
+            self._journal.close()
+
+
+def _beginning(charter: Charter, clock: SystemClock, legacy: Legacy) -> ControllerStarted:
+    before = legacy.started
+    return ControllerStarted(
+        run_id=before.run_id if before else secrets.token_hex(8),
+        term=before.term + 1 if before else 1,
+        started_wall_s=before.started_wall_s if before else clock.started_wall_s,
+        nodes=tuple(address.node for address in charter.addresses),
+        tasks=tuple(task.task for task in charter.tasks),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    """Where the fleet's events and notes go."""
+
+    post: Callable[[EventBody], None]
+    note: Callable[[NodeId, str], None]

@@ -1,0 +1,88 @@
+"""What the demo's controller is made for: its nodes, and the tasks of the profiles."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from controller.controller import Charter
+from controller.core.tasks import TaskSpec
+from controller.demo.localnode import LocalNode
+from controller.demo.options import DemoOptions
+from controller.fleet.address import NodeAddress
+from controller.launches import CommandTask, TaskProgram
+from nodeagent.protocol.ids import TaskId
+from nodeagent.protocol.training import TrainingSpec
+from profiles.tasks import TaskProfile
+
+
+def charter_of(options: DemoOptions, nodes: Sequence[LocalNode], root: Path) -> Charter:
+    """Return the charter of a demo over ``nodes``; its checkpoints lie below ``root``."""
+    checkpoints = root / "checkpoints"
+    return Charter(
+        addresses=[address_of(node) for node in nodes],
+        tasks=[_task_spec(profile, options.num_iterations) for profile in options.profiles],
+        programs={
+            TaskId(profile.name): _program(profile, options, checkpoints)
+            for profile in options.profiles
+        },
+        policy=options.policy,
+    )
+
+
+def address_of(node: LocalNode) -> NodeAddress:
+    """Return how the controller reaches ``node``."""
+    return NodeAddress(
+        node=node.node,
+        host=node.host,
+        port=node.port,
+        user=node.user,
+        client_key=str(node.client_key_path),
+        host_public_key=node.host_public_key,
+        state_dir=str(node.state_dir),
+        python=sys.executable,
+        num_workers=node.num_workers,
+        kernel_log=str(node.kernel_log),
+    )
+
+
+def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
+    model, command = profile.model, profile.command
+    num_samples = profile.num_micro_batches * profile.micro_batch_size
+    return TaskSpec(
+        task=TaskId(profile.name),
+        weight=profile.weight,
+        workers=profile.workers,
+        min_workers=profile.min_workers,
+        table=profile.throughput,
+        flops_per_iteration=model.flops_per_sample() * num_samples if model else 0.0,
+        # A command ends when it likes.
+        num_iterations=num_iterations if command is None else None,
+        num_micro_batches=profile.num_micro_batches,
+        is_sharded=profile.shard_optimizer,
+        is_command=command is not None,
+        start_limit_s=command.start_limit_s if command else None,
+        stop_limit_s=command.stop_limit_s if command else None,
+        hang_limit_s=command.hang_limit_s if command else 0.0,
+        long_intervals=(profile.checkpoint_interval,) if command is None else (),
+    )
+
+
+def _program(profile: TaskProfile, options: DemoOptions, checkpoints: Path) -> TaskProgram:
+    if profile.command is not None:
+        return CommandTask(profile.command, str(checkpoints / profile.name))
+    assert profile.model is not None, "a profile has a command or a model"
+    return TrainingSpec(
+        model=profile.model,
+        program=profile.program,
+        data_path=options.data_path,
+        checkpoint_dir=str(checkpoints / profile.name),
+        checkpoint_interval=profile.checkpoint_interval,
+        num_micro_batches=profile.num_micro_batches,
+        micro_batch_size=profile.micro_batch_size,
+        learning_rate=profile.learning_rate,
+        seed=options.seed,
+        num_iterations=options.num_iterations,
+        iteration_floor_s=profile.iteration_floor_s,
+        shard_optimizer=profile.shard_optimizer,
+        memory_interval=profile.memory_interval,
+    )

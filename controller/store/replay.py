@@ -1,0 +1,83 @@
+"""What a controller takes over from the one before: the state, and what the journal says beside it.
+
+The core is deterministic, so its state follows from the events alone. Its instructions are not
+carried out again, with three exceptions that only the runtime remembered: timers that had not fired
+begin anew, generations that had ended stay refused, and reports that are in the journal are not
+taken twice.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from controller.core.events import ControllerStarted, Event, Observed, TimerFired
+from controller.core.instructions import DropRendezvous, SetTimer
+from controller.core.machine import Machine
+from controller.core.timers import Timer
+from controller.store.journal import JournalError
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Legacy:
+    """What the controllers of a run have left to the next one.
+
+    Attributes:
+        started: How the newest of them began; None if there was none.
+        num_events: Events in the journal.
+        at: Time of the newest one, seconds since the start of the run.
+        timers: Timers that were set and have not fired, with their lengths in seconds.
+        last_seqs: The newest report that was taken from each node.
+        ended: The newest generation of each task that nobody may join any more.
+    """
+
+    started: ControllerStarted | None = None
+    num_events: int = 0
+    at: float = 0.0
+    timers: Mapping[Timer, float] = field(default_factory=dict)
+    last_seqs: Mapping[NodeId, int] = field(default_factory=dict)
+    ended: Mapping[TaskId, Generation] = field(default_factory=dict)
+
+
+def replay(machine: Machine, events: Iterable[Event]) -> Legacy:
+    """Have a new ``machine`` relive ``events`` and return what there is to take over beside it.
+
+    Raises:
+        JournalError: The events are not of these nodes and tasks; the text says what differs.
+    """
+    started: ControllerStarted | None = None
+    num_events, at = 0, 0.0
+    timers: dict[Timer, float] = {}
+    last_seqs: dict[NodeId, int] = {}
+    ended: dict[TaskId, Generation] = {}
+    for event in events:
+        num_events, at = event.number, event.at
+        match event.body:
+            case ControllerStarted():
+                started = event.body
+                _check(machine, started)
+            case TimerFired(timer=timer):
+                timers.pop(timer, None)
+            case Observed(node=node, seq=seq):
+                last_seqs[node] = seq
+            case _:
+                pass
+        for instruction in machine.handle(event):
+            if isinstance(instruction, SetTimer):
+                timers[instruction.timer] = instruction.after_s
+            elif isinstance(instruction, DropRendezvous):
+                newest = ended.get(instruction.task, Generation(-1))
+                ended[instruction.task] = max(newest, instruction.generation)
+    return Legacy(started, num_events, at, timers, last_seqs, ended)
+
+
+def _check(machine: Machine, started: ControllerStarted) -> None:
+    state = machine.state
+    for what, written, present in (
+        ("nodes", set(started.nodes), set(state.nodes)),
+        ("tasks", set(started.tasks), set(state.tasks)),
+    ):
+        if written != present:
+            raise JournalError(
+                f"the journal was written for the {what} {', '.join(sorted(written))},"
+                f" not for {', '.join(sorted(present))}: give it the same again, or begin a new one"
+            )

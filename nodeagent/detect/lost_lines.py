@@ -1,0 +1,68 @@
+"""Lines of the kernel log that were gone before anybody here had read them: counted, and told.
+
+A reader that is too slow loses lines: the kernel's buffer wraps around, a file grows faster than it is
+read, the journal says itself what it has missed. A fault may have been among them, so operators are
+told: at the first loss, and then at most once a minute with the sum.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from nodeagent.protocol.findings import NodeFinding
+
+TELL_S: Final = 60.0
+"""Losses within this of one that was told are told together."""
+
+_MISSED: Final = re.compile(rb"systemd-journald\S* Missed (\d{1,18}) kernel messages")
+"""How journald words it, in its own log and in those of syslog daemons."""
+
+
+class Lost(NamedTuple):
+    """What one reader has lost. Where lines can't be counted it is bytes."""
+
+    num_lines: int = 0
+    num_bytes: int = 0
+
+    def plus(self, other: "Lost") -> "Lost":
+        """Return both together."""
+        return Lost(self.num_lines + other.num_lines, self.num_bytes + other.num_bytes)
+
+
+class LostLines:
+    """Adds up losses and says when they are to be told."""
+
+    def __init__(self) -> None:
+        self._lost = Lost()
+        self._told_at = float("-inf")
+
+    def take(self, lost: Lost, lines: Iterable[bytes], now_s: float) -> NodeFinding | None:
+        """Return what is to be told now, if anything.
+
+        Args:
+            lost: What was lost since the last call.
+            lines: The lines that were read since then, some of which may tell of a loss.
+            now_s: Seconds of a monotonic clock.
+        """
+        missed = [_MISSED.search(line) for line in lines if b"Missed" in line]
+        num_missed = sum(int(match[1]) for match in missed if match)
+        self._lost = self._lost.plus(lost).plus(Lost(num_lines=num_missed))
+        if self._lost == Lost() or now_s - self._told_at < TELL_S:
+            return None
+        told, self._lost, self._told_at = self._lost, Lost(), now_s
+        return _finding(told)
+
+
+def _finding(lost: Lost) -> NodeFinding:
+    parts = [
+        f"{number} {unit}"
+        for number, unit in ((lost.num_lines, "lines"), (lost.num_bytes, "bytes"))
+        if number
+    ]
+    return NodeFinding(
+        probe="kernel log",
+        sign="lines_lost",
+        text=f"{' and '.join(parts)} of the log were lost before they were read: faults may be among them",
+        value=lost.num_lines or lost.num_bytes,
+        is_event=True,
+    )

@@ -1,0 +1,158 @@
+"""What a rank keeps of its training: checkpoints on disk, copies in the memory of other ranks.
+
+It belongs to a process and outlives generations, like the training that it serves. When something is
+saved or copied, the training loop decides (``train``); how, is in ``checkpoint`` and ``memory``.
+"""
+
+import datetime as dt
+import logging
+from typing import Final, NamedTuple
+
+from nodeagent.protocol.observations import CheckpointSaved
+from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank.checkpoint import Checkpoints
+from nodeagent.rank.loop import Loop
+from nodeagent.rank.memory import MemoryCheckpoints
+from nodeagent.rank.parallel import Groups, Place
+from nodeagent.rank.state import TrainingState
+from nodeagent.rank.store import AgentStore, StoreClosedError, StoreError
+from nodeagent.rank.surroundings import Surroundings
+from nodeagent.rank.wake import HaltedError
+
+logger = logging.getLogger(__name__)
+
+_FINAL_CHECKPOINT_LIMIT_S: Final = 120.0
+_FINISHED_KEY: Final = "finished"
+"""Set in the store by global rank 0, once the final checkpoint is complete or given up."""
+
+_LOOK_UP_S: Final = 0.05
+
+
+class _Generation(NamedTuple):
+    """The generation that the rank is part of."""
+
+    launch: RankLaunch
+    groups: Groups
+    store: AgentStore
+    checkpoints: Checkpoints
+
+
+class Keeping:
+    """Saves and copies one rank's state, and knows what is saved.
+
+    Attributes:
+        memory: The copies, own and of others.
+        final_iteration: The iteration of the final checkpoint in this generation, once it has begun.
+    """
+
+    def __init__(self, loop: Loop, state: TrainingState, surroundings: Surroundings) -> None:
+        self._loop = loop
+        self._around = surroundings
+        self._generation: _Generation | None = None
+        self.memory = MemoryCheckpoints(state)
+        self.final_iteration: int | None = None
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The task's checkpoints on disk, as this rank has to do with them."""
+        return self._entered.checkpoints
+
+    def enter(self, launch: RankLaunch, place: Place, groups: Groups, store: AgentStore) -> None:
+        """Join a generation whose groups are formed."""
+        self.memory.enter(launch, place)
+        if self._generation is None:
+            checkpoints = Checkpoints(launch, place)
+        else:
+            checkpoints = self._generation.checkpoints
+            checkpoints.rejoin(launch, place)
+        self._generation = _Generation(launch, groups, store, checkpoints)
+        self.final_iteration = None
+
+    def leave(self) -> None:
+        """Give up what is under way: the generation's connections are cut."""
+        if self._generation is not None:
+            self._generation.checkpoints.abandon()
+        self.memory.leave()
+
+    def load(self, store: AgentStore) -> int:
+        """Load the newest checkpoint into the loop's model; return its iteration, 0 if there is none."""
+        return self.checkpoints.load(self._loop.chunks[0], self._loop.optimizer, store)
+
+    def copy(self, iteration: int) -> None:
+        """Begin an in-memory checkpoint, if one is due."""
+        interval = self._entered.launch.settings.memory_interval
+        if not interval or iteration % interval:
+            return
+        if self.memory.needs_group:
+            # Not while the generation forms: nobody waits for the first copy.
+            self.memory.connect(self._entered.groups.form_for_copies())
+        if self.memory.is_wanted:
+            self.memory.take(iteration)
+
+    def save(self, iteration: int, loss: float, *, is_final: bool) -> None:
+        """Begin a checkpoint of ``iteration``; the final one waits for another that is being written.
+
+        Raises:
+            HaltedError: The generation was halted meanwhile.
+        """
+        loop = self._loop
+        if is_final:
+            # One that is still being written would make the last one be skipped.
+            self._wait_for_checkpoint()
+            self.final_iteration = iteration
+        self.checkpoints.save(iteration, loss, loop.chunks[0], loop.optimizer)
+
+    def finish(self) -> None:
+        """Save what is being saved. No rank leaves before: until then others may need what it has.
+
+        Raises:
+            HaltedError: The generation was halted meanwhile.
+            StoreClosedError: The same.
+        """
+        self._wait_for_checkpoint()
+        self.report_saved()
+        try:
+            if self._entered.launch.global_rank == 0:
+                self._entered.store.set(_FINISHED_KEY, "")
+            else:
+                # Rank 0 may wait for the checkpoint before, and then for the final one.
+                limit = dt.timedelta(seconds=3 * _FINAL_CHECKPOINT_LIMIT_S)
+                self._entered.store.wait([_FINISHED_KEY], limit)
+        except StoreClosedError:
+            raise
+        except StoreError as error:
+            logger.warning("leaves without having heard that all is saved: %s", error)
+
+    def report_saved(self) -> None:
+        """Tell the agent of the checkpoints that are complete since the last call."""
+        launch = self._entered.launch
+        for saved in self.checkpoints.finished():
+            self._around.control.report(
+                CheckpointSaved(
+                    task=launch.task,
+                    generation=launch.generation,
+                    global_rank=launch.global_rank,
+                    iteration=saved.iteration,
+                    duration_s=saved.duration_s,
+                    num_bytes=saved.num_bytes,
+                )
+            )
+
+    def _wait_for_checkpoint(self) -> None:
+        """Wait until nothing is being written, or for the limit.
+
+        Raises:
+            HaltedError: The generation was halted; another one completes a checkpoint.
+        """
+        began = self._around.monotonic_s()
+        while not self.checkpoints.wait(_LOOK_UP_S):
+            if self._around.halted.is_set():
+                raise HaltedError
+            is_idle = not self.checkpoints.is_writing
+            if is_idle or self._around.monotonic_s() - began > _FINAL_CHECKPOINT_LIMIT_S:
+                return
+
+    @property
+    def _entered(self) -> _Generation:
+        assert self._generation is not None, "enter() comes first"
+        return self._generation

@@ -1,0 +1,26 @@
+"""Which tests may run beside which, where `make test` runs two at a time.
+
+What starts agents, SSH servers and demos looks at their timing and takes turns; so do the ranks,
+which need all the memory bandwidth there is. Everything else goes wherever there is room.
+"""
+
+from pathlib import Path
+
+import pytest
+
+_TESTS = Path(__file__).parent
+_GROUP_BY_PLACE = {
+    "agent": "cluster",
+    "console/test_terminal.py": "cluster",
+    "drills": "cluster",
+    "ssh": "cluster",
+    "ranks": "ranks",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name the group of each test; tests of a group run one after the other."""
+    for item in items:
+        place = item.path.relative_to(_TESTS)
+        group = _GROUP_BY_PLACE.get(place.parts[0]) or _GROUP_BY_PLACE.get(place.as_posix())
+        item.add_marker(pytest.mark.xdist_group(group or place.as_posix()))

@@ -1,0 +1,77 @@
+"""A controller in a process of its own, so that it can be killed without its nodes.
+
+Standard input is one line of JSON, a ``Remit``. Announcements go to the event log; nothing else is
+printed. It ends when its tasks have, or when it is killed.
+"""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from controller.clock import SystemClock
+from controller.controller import Charter, Controller
+from controller.core.instructions import Announce, AnswerRequest, CarryOutDrill
+from controller.core.phases import TaskPhase
+from controller.core.policy import Policy
+from controller.core.tasks import TaskSpec
+from controller.fleet.address import NodeAddress
+from controller.launches import TaskProgram
+from controller.store.eventlog import EventLog
+from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.training import TrainingSpec
+
+
+@dataclass(frozen=True)
+class Remit:
+    """What the process is told."""
+
+    addresses: list[NodeAddress]
+    task: TaskSpec
+    training: TrainingSpec
+    journal: Path
+    event_log: Path
+
+
+REMIT: TypeAdapter[Remit] = TypeAdapter(Remit)
+
+
+class _Audience:
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.changed = asyncio.Event()
+
+    def hear(self, at: float, announcement: Announce) -> None:
+        self._log.append(at, announcement)
+
+    def answer(self, answer: AnswerRequest) -> None:
+        pass
+
+    def state_changed(self) -> None:
+        self.changed.set()
+
+    def carry_out(self, drill: CarryOutDrill) -> None:
+        raise AssertionError(f"nobody asked for {drill}")
+
+
+async def _run(remit: Remit) -> None:
+    programs: dict[TaskId, TaskProgram] = {remit.task.task: remit.training}
+    charter = Charter(remit.addresses, [remit.task], programs, Policy(is_auto_heal=True))
+    audience = _Audience(EventLog(remit.event_log))
+
+    def note(node: NodeId, text: str) -> None:
+        sys.stderr.write(f"{node}: {text}\n")
+
+    controller = Controller(charter, remit.journal, SystemClock(), note)
+    async with asyncio.TaskGroup() as group:
+        service = group.create_task(controller.run(audience, audience))
+        while controller.state.tasks[remit.task.task].phase is not TaskPhase.FINISHED:
+            audience.changed.clear()
+            await audience.changed.wait()
+        service.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(_run(REMIT.validate_json(sys.stdin.buffer.readline())))

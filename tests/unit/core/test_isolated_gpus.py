@@ -1,0 +1,169 @@
+"""Single GPUs that are taken out of service, and come back; the rest of their nodes trains on."""
+
+from controller.api.projection import Frame, project
+from controller.core.events import UncordonRequested
+from controller.core.machine import Machine
+from controller.core.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.placement import Worker
+from controller.core.policy import Policy
+from controller.core.state import NodeSpec, NodeState
+from controller.core.tasks import TaskSpec
+from nodeagent.protocol.findings import NodeFinding
+from nodeagent.protocol.ids import NodeId, TaskId
+from tests.fakes.clusters import demo_machine, table
+from tests.fakes.world import World
+
+N1 = NodeId("n1")
+CUDA = "CUDA error: unspecified launch failure"
+
+
+def running_world(policy: Policy | None = None, *, num_nodes: int = 4) -> World:
+    machine = demo_machine(policy=policy or Policy(is_auto_heal=True), num_nodes=num_nodes)
+    world = World(machine, num_iterations=10**6)
+    world.run(4.0)
+    return world
+
+
+def node(world: World, name: str = "n1") -> NodeState:
+    return world.machine.state.nodes[NodeId(name)]
+
+
+def rank_at(world: World, worker: Worker) -> tuple[str, int] | None:
+    """Return the task and the rank that live at ``worker``."""
+    for name, task in world.machine.state.tasks.items():
+        for number, rank in task.living_ranks.items():
+            if rank.worker == worker:
+                return name, number
+    return None
+
+
+def fault_at(world: World, worker: Worker) -> None:
+    """Let the rank at ``worker`` raise, and everything settle."""
+    found = rank_at(world, worker)
+    assert found is not None
+    task, number = found
+    num = len(world.machine.state.incidents)
+    world.raise_in_rank(task, number, "RuntimeError", CUDA)
+    world.run_until(
+        lambda: (
+            len(world.machine.state.incidents) > num
+            and world.machine.state.incidents[-1].state is IncidentState.RESOLVED
+        )
+    )
+    world.run(world.now + 5.0)
+
+
+def uncordon(world: World, gpu: int | None = None, *, is_forced: bool = False) -> tuple[str, str]:
+    world.post(UncordonRequested("r", "op", N1, is_forced, gpu))
+    return world.answers[-1].code, world.answers[-1].message
+
+
+def world_without_gpu() -> World:
+    """Return a world where GPU 1 of n1 has failed twice."""
+    world = running_world()
+    worker = Worker(N1, 1)
+    fault_at(world, worker)
+    assert not node(world).isolated_gpus
+    fault_at(world, worker)
+    return world
+
+
+def test_a_gpu_whose_faults_repeat_is_isolated_and_its_neighbour_trains_on() -> None:
+    world = world_without_gpu()
+    incident = world.machine.state.incidents[-1]
+    assert (incident.severity, incident.action) == ("SEV1", "reconfigure")
+    assert "2 faults of GPU 1 on n1 within 3600 s" in incident.reason
+    assert list(node(world).isolated_gpus) == [1]
+    assert not node(world).isolated
+    assert node(world).is_in_service
+    assert rank_at(world, Worker(N1, 0)) is not None
+    used = {worker for task in world.machine.state.tasks.values() for worker in task.placement}
+    assert Worker(N1, 1) not in used
+    assert len(used) >= 6
+    assert all(rank.worker != 1 for rank in world.nodes[N1].ranks.values()), "its rank is ended"
+
+
+def test_the_plan_says_which_gpu_is_out() -> None:
+    world = world_without_gpu()
+    plan = world.machine.state.plans[-1]
+    assert plan.steps[0] == "isolate GPU 1 of n1"
+    assert plan.isolated_nodes == ()
+
+
+def test_operators_see_which_gpu_is_out_and_why() -> None:
+    world = world_without_gpu()
+    frame = Frame(cluster="x", started_wall_s=0.0, is_auto_heal=True)
+    view = project(world.machine.state, world.now, frame)
+    reasons = [worker.isolated for worker in view.nodes[0].workers]
+    assert reasons[0] == ""
+    assert reasons[1].startswith("isolated by I-2: 2 faults of GPU 1 on n1")
+    assert view.nodes[0].isolated == ""
+
+
+def test_the_gpu_comes_back_by_its_own_name_and_is_used_again() -> None:
+    world = world_without_gpu()
+    assert uncordon(world, 0) == ("nothing", "GPU 0 of n1 is not isolated")
+    assert uncordon(world, 1) == ("ok", "GPU 1 of n1 is back in service")
+    world.run(world.now + 20.0)
+    used = {worker for task in world.machine.state.tasks.values() for worker in task.placement}
+    assert len(used) == 8
+    fault_at(world, Worker(N1, 1))
+    assert not node(world).isolated_gpus, "its old faults do not count any more"
+
+
+def test_the_name_of_the_node_brings_all_its_gpus_back() -> None:
+    world = world_without_gpu()
+    assert uncordon(world) == ("ok", "n1 is back in service")
+    assert not node(world).isolated_gpus
+
+
+def test_findings_of_other_gpus_do_not_keep_one_out() -> None:
+    world = world_without_gpu()
+    hot = NodeFinding(probe="gpu", sign="gpu_hot", subject="GPU 0", text="91 C")
+    world.find("n1", hot)
+    world.find("n1", hot.model_copy(update={"subject": "GPU 1"}))
+    code, text = uncordon(world, 1)
+    assert (code, text.count("still finds")) == ("unfit", 1)
+    world.find("n1", hot.model_copy(update={"subject": "GPU 1", "is_over": True}))
+    assert uncordon(world, 1)[0] == "ok"
+
+
+def test_the_last_gpu_of_a_node_takes_the_node() -> None:
+    world = world_without_gpu()
+    fault_at(world, Worker(N1, 0))
+    if rank_at(world, Worker(N1, 0)) is not None:
+        fault_at(world, Worker(N1, 0))
+    assert node(world).isolated
+    assert uncordon(world) == ("ok", "n1 is back in service")
+    assert not node(world).isolated
+    assert not node(world).isolated_gpus
+
+
+def test_nodes_without_room_for_a_group_are_left_idle_and_a_smaller_division_is_found() -> None:
+    """Six workers are left of two nodes with one each and two with two: room for two pairs, not three."""
+    pairs = TaskSpec(
+        task=TaskId("pairs"), weight=1.0, workers=8, min_workers=2,
+        table=table({2: 2e9, 4: 4e9, 6: 6e9, 8: 8e9}, tp=2), flops_per_iteration=1e9,
+        num_iterations=None, num_micro_batches=12,
+    )  # fmt: skip
+    nodes = [NodeSpec(NodeId(f"n{number}"), f"127.0.0.1:{number}", 2) for number in range(1, 5)]
+    world = World(Machine(nodes, [pairs], Policy(is_auto_heal=True)), num_iterations=10**6)
+    world.run(4.0)
+    task = world.machine.state.tasks[pairs.task]
+    for name, num_left in ((N1, 6), (NodeId("n2"), 4)):
+        fault_at(world, Worker(name, 1))
+        fault_at(world, Worker(name, 1))
+        assert task.phase is TaskPhase.RUNNING
+        assert len(task.placement) == num_left
+    assert {worker.node for worker in task.placement} == {"n3", "n4"}
+
+
+def test_a_node_that_comes_back_does_not_bring_its_isolated_gpu_into_service() -> None:
+    world = world_without_gpu()
+    world.lose_node("n1")
+    world.run(world.now + 10.0)
+    assert node(world).condition is NodeCondition.LOST
+    world.restore_node("n1")
+    world.run(world.now + 20.0)
+    assert node(world).condition is NodeCondition.HEALTHY
+    assert list(node(world).isolated_gpus) == [1]

@@ -1,0 +1,147 @@
+"""A controller that takes over: nobody is judged by its own absence, and nothing stays half done."""
+
+import pytest
+
+from controller.core.events import (
+    ControllerStarted,
+    Event,
+    NodeAttached,
+    PeerProbed,
+    TimerFired,
+)
+from controller.core.instructions import HaltRanks, Instruction, ProbeNode
+from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.timers import JudgeNode
+from nodeagent.protocol.ids import AgentId, NodeId, TaskId
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import World
+
+A = TaskId("gpt-a")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6)
+    world.run(10.0)
+    return world
+
+
+def pids(world: World) -> set[int]:
+    return {pid for node in world.nodes.values() for pid in node.ranks}
+
+
+def told(world: World, kind: str) -> list[str]:
+    return [line.text for _, line in world.announcements if line.kind == kind]
+
+
+def test_training_does_not_notice(world: World) -> None:
+    before, generations = (
+        pids(world),
+        {n: t.generation for n, t in world.machine.state.tasks.items()},
+    )
+    iteration = world.machine.state.tasks[A].iteration
+    world.kill_controller(30.0)
+    world.run(world.now + 40.0)
+    state = world.machine.state
+    assert pids(world) == before
+    assert {name: task.generation for name, task in state.tasks.items()} == generations
+    assert state.tasks[A].iteration > iteration + 30, "what was committed meanwhile counts"
+    assert not state.incidents
+    assert all(node.condition is NodeCondition.HEALTHY for node in state.nodes.values())
+    assert len(told(world, "takeover")) == 1
+
+
+def test_the_first_controller_of_a_run_has_nothing_to_take_over() -> None:
+    world = World(demo_machine(num_nodes=5))
+    world.post(ControllerStarted("run", 1, 0.0, tuple(world.nodes), tuple(world.tasks)))
+    assert not world.announcements
+    nodes = world.machine.state.nodes.values()
+    assert {node.condition for node in nodes} == {NodeCondition.EXPECTED}
+
+
+def test_a_generation_that_was_forming_is_followed_by_the_next_with_the_same_processes(
+    world: World,
+) -> None:
+    world.kill_rank(A, 1)
+    world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.STARTING)
+    formed, survivors = world.machine.state.tasks[A].generation, pids(world)
+    world.kill_controller(2.0)
+    world.run(world.now + 12.0)
+    task = world.machine.state.tasks[A]
+    assert task.phase is TaskPhase.RUNNING
+    assert task.generation == formed + 1
+    assert survivors <= pids(world)
+    [incident] = world.machine.state.incidents
+    assert not incident.is_open
+
+
+def test_a_rank_that_dies_meanwhile_is_replaced_and_a_node_that_is_lost_meanwhile_is_found_lost(
+    world: World,
+) -> None:
+    world.kill_controller(20.0)
+    world.kill_rank(A, 1)
+    world.run(world.now + 5.0)
+    world.lose_node("n5")
+    world.run(world.now + 60.0)
+    state = world.machine.state
+    assert state.nodes[NodeId("n5")].condition is NodeCondition.LOST
+    assert all(not incident.is_open for incident in state.incidents)
+    assert state.tasks[A].phase is TaskPhase.RUNNING
+
+
+def take_over(world: World) -> None:
+    """Let the next controller begin; unlike with ``kill_controller`` no agent attaches by itself."""
+    names = tuple(world.nodes), tuple(world.tasks)
+    world.post(ControllerStarted("run", 2, 0.0, *names))
+
+
+def attach(world: World, name: NodeId) -> list[Instruction]:
+    """Let an agent attach; return what the machine wants."""
+    node, number = world.nodes[name], len(world.events)
+    body = NodeAttached(name, AgentId(f"{name}-{node.agent}"), 1, world.statuses(node))
+    instructions = world.machine.handle(Event(number + 1, world.now, body))
+    world.events.append(Event(number + 1, world.now, body))
+    return instructions
+
+
+def test_a_node_has_time_to_be_reached_although_its_task_suffers(world: World) -> None:
+    """A rank died meanwhile: its peer's report comes before its node does."""
+    task = world.machine.state.tasks[A]
+    victim, witness = task.ranks[0], task.ranks[2]
+    assert victim.worker.node != witness.worker.node
+    world.now += 1000.0
+    take_over(world)
+    attach(world, witness.worker.node)
+    world.fail_collective(A, 2)
+    for peer in world.nodes:
+        if peer != victim.worker.node:
+            world.post(PeerProbed(victim.worker.node, peer, "refused"))
+    world.now += world.machine.policy.takeover_grace_s - 0.1
+    world.post(TimerFired(JudgeNode(victim.worker.node)))
+    node = world.machine.state.nodes[victim.worker.node]
+    before = node.condition
+    world.now += 0.2
+    world.post(PeerProbed(victim.worker.node, witness.worker.node, "refused"))
+    assert (before, node.condition) == (NodeCondition.UNREACHABLE, NodeCondition.LOST)
+
+
+def test_probes_that_were_under_way_are_forgotten_and_made_again(world: World) -> None:
+    world.cut("n1", 1000.0)
+    node = world.machine.state.nodes[NodeId("n1")]
+    assert node.open_probes
+    take_over(world)
+    assert not node.open_probes
+    attach(world, NodeId("n2"))
+    number = len(world.events) + 1
+    fired = Event(number, world.now + 1.0, TimerFired(JudgeNode(NodeId("n1"))))
+    [probe] = [i for i in world.machine.handle(fired) if isinstance(i, ProbeNode)]
+    assert (probe.node, probe.by) == ("n1", ("n2",))
+
+
+def test_a_halt_that_may_have_been_lost_is_given_again(world: World) -> None:
+    world.kill_rank(A, 1)
+    world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.PARKING)
+    node = world.machine.state.tasks[A].nodes[0]
+    take_over(world)
+    [halt] = [i for i in attach(world, node) if isinstance(i, HaltRanks)]
+    assert (halt.task, halt.nodes) == (A, (node,))

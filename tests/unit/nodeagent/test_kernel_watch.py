@@ -1,0 +1,35 @@
+"""The watch of the kernel log: what its reader loses is told."""
+
+from pathlib import Path
+
+from nodeagent.clock import SystemClock
+from nodeagent.kernel_watch import KernelWatch
+from nodeagent.probes.kernel_log import KernelLog
+from nodeagent.probes.log_file import MAX_BEHIND_BYTES
+from nodeagent.protocol.findings import NodeFinding
+
+
+def test_log_that_grows_faster_than_it_is_read_is_one_finding(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.log"
+    path.touch()
+    found: list[NodeFinding] = []
+    watch = KernelWatch(KernelLog(path), SystemClock(), found.append)
+    for _ in range(3):
+        with path.open("ab") as log:
+            log.write(b"usb 1-1: reset high-speed USB device\n" * (MAX_BEHIND_BYTES // 16))
+        watch.read()
+    (told,) = found
+    assert (told.sign, told.is_over) == ("lines_lost", False)
+    assert "bytes of the log were lost" in told.text
+
+
+def test_lines_that_wait_for_the_catalogue_are_bounded_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.log"
+    path.touch()
+    found: list[NodeFinding] = []
+    watch = KernelWatch(KernelLog(path), SystemClock(), found.append)
+    for _ in range(2):
+        with path.open("ab") as log:
+            log.write(b"line\n" * 9_000)
+        watch.read()
+    assert [told.value for told in found] == [8_000]

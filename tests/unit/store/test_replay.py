@@ -1,0 +1,91 @@
+"""What one controller leaves to the next: everything that is not in the state, and in the journal."""
+
+from pathlib import Path
+
+import pytest
+
+from controller.clock import SystemClock
+from controller.core.events import ControllerStarted, Event, EventBody, TimerFired
+from controller.core.timers import JudgeNode, Timer
+from controller.store.journal import Journal, JournalError, read_journal
+from controller.store.replay import Legacy, replay
+from nodeagent.protocol.ids import NodeId, TaskId
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import World
+
+A = TaskId("gpt-a")
+
+
+def written(path: Path, world: World) -> Path:
+    """Write the world's events into a journal."""
+    journal = Journal(path)
+    for event in world.events:
+        journal.append(event)
+    journal.close()
+    return path
+
+
+def beginning(world: World) -> EventBody:
+    return ControllerStarted("run-1", 1, 1000.0, tuple(world.nodes), tuple(world.tasks))
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6)
+    world.post(beginning(world))
+    world.run(6.0)
+    return world
+
+
+def test_the_state_is_rebuilt_and_the_newest_report_of_each_node_is_known(
+    world: World, tmp_path: Path
+) -> None:
+    world.kill_rank(A, 1)
+    world.run(12.0)
+    machine = demo_machine(num_nodes=5)
+    legacy = replay(machine, read_journal(written(tmp_path / "journal", world)))
+    assert machine.state == world.machine.state
+    assert (legacy.num_events, legacy.at) == (len(world.events), world.events[-1].at)
+    assert legacy.last_seqs == {name: node.seq for name, node in world.nodes.items() if node.seq}
+    assert legacy.ended == {A: world.machine.state.tasks[A].generation - 1}
+    assert legacy.started == world.events[0].body
+
+
+def test_timers_that_have_not_fired_are_left_with_their_lengths(world: World) -> None:
+    world.cut("n1", 1000.0)
+    timer: Timer = JudgeNode(NodeId("n1"))
+    machine = demo_machine(num_nodes=5)
+    assert replay(machine, world.events).timers[timer] == machine.policy.judge_interval_s
+
+
+def test_a_timer_that_has_fired_is_over() -> None:
+    timer: Timer = JudgeNode(NodeId("n1"))
+    events = [Event(1, 0.0, TimerFired(timer))]
+    assert timer not in replay(demo_machine(num_nodes=5), events).timers
+
+
+def test_nothing_is_left_where_nobody_was() -> None:
+    assert replay(demo_machine(), []) == Legacy()
+
+
+def test_a_journal_of_other_nodes_is_refused_in_words(world: World) -> None:
+    with pytest.raises(JournalError) as caught:
+        replay(demo_machine(num_nodes=4), world.events)
+    assert "written for the nodes n1, n2, n3, n4, n5, not for n1, n2, n3, n4" in str(caught.value)
+
+
+@pytest.mark.parametrize(("started_wall_s", "newest"), [(-100.0, 40.0), (0.0, 5000.0), (50.0, 7.0)])
+def test_a_clock_goes_on_where_another_one_stood(started_wall_s: float, newest: float) -> None:
+    """Also where the wall clock was set back meanwhile: what was shown is never undercut."""
+    clock = SystemClock()
+    began_at = clock.started_wall_s
+    clock.go_on(began_at + started_wall_s, newest)
+    assert clock.now() >= max(newest, -started_wall_s)
+    assert clock.started_wall_s == began_at + started_wall_s
+
+
+def test_a_clock_that_goes_on_with_itself_is_not_moved() -> None:
+    clock = SystemClock()
+    before = clock.now()
+    clock.go_on(clock.started_wall_s, before)
+    assert clock.now() < before + 5.0
