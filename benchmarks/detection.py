@@ -84,7 +84,7 @@ def main() -> int:
 
 async def measure(drills: list[Drill], num: int) -> dict[str, Samples]:
     """Run every drill ``num`` times, in turns, so that all meet the same machine."""
-    options = cluster_options(argparse.Namespace(sshd="auto"))
+    options = cluster_options()
     matrix = MatrixRun(options, math.inf, _say)
     await matrix.run(drills * num)
     samples = {drill.kind: Samples() for drill in drills}

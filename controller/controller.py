@@ -22,8 +22,8 @@ from controller.fleet.link import Identity
 from controller.launches import TaskProgram
 from controller.ports import Audience, DrillGround
 from controller.runtime import Runtime, Surroundings
-from controller.store.journal import Journal, read_journal
-from controller.store.replay import Legacy, replay
+from controller.store.journal import Journal, JournalError, read_journal
+from controller.store.replay import Legacy, fingerprint, replay
 from nodeagent.protocol.ids import NodeId, TaskId
 
 
@@ -54,7 +54,7 @@ class Controller:
         note: Takes lines about why a node can't be reached.
 
     Raises:
-        JournalError: The journal is damaged, or was written for other nodes or tasks.
+        JournalError: The journal is damaged, or was written for other nodes, tasks or policy.
         ValueError: The tasks do not fit the nodes.
         OSError: The journal can't be opened.
     """
@@ -72,7 +72,9 @@ class Controller:
             charter.policy,
         )
         legacy = replay(machine, read_journal(journal)) if journal.exists() else Legacy()
-        started = _beginning(charter, clock, legacy)
+        if legacy.num_events and legacy.started is None:
+            raise JournalError(f"{journal}: does not begin with the start of a controller")
+        started = _beginning(machine, clock, legacy)
         clock.go_on(started.started_wall_s, legacy.at)
         self._journal = Journal(journal)
         self._runtime = Runtime(machine, self._journal, clock, charter.programs, legacy=legacy)
@@ -106,14 +108,15 @@ class Controller:
             self._journal.close()
 
 
-def _beginning(charter: Charter, clock: SystemClock, legacy: Legacy) -> ControllerStarted:
+def _beginning(machine: Machine, clock: SystemClock, legacy: Legacy) -> ControllerStarted:
     before = legacy.started
     return ControllerStarted(
         run_id=before.run_id if before else secrets.token_hex(8),
         term=before.term + 1 if before else 1,
         started_wall_s=before.started_wall_s if before else clock.started_wall_s,
-        nodes=tuple(address.node for address in charter.addresses),
-        tasks=tuple(task.task for task in charter.tasks),
+        nodes=tuple(machine.state.nodes),
+        tasks=tuple(machine.state.tasks),
+        fingerprint=fingerprint(machine),
     )
 
 

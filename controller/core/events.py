@@ -28,6 +28,7 @@ class ControllerStarted:
         started_wall_s: Wall clock at the run's start, seconds since the epoch.
         nodes: All nodes, by name.
         tasks: All tasks, by name.
+        fingerprint: Of their sizes and of the policy: under others the journal would not replay.
     """
 
     run_id: str
@@ -35,6 +36,7 @@ class ControllerStarted:
     started_wall_s: float
     nodes: tuple[NodeId, ...]
     tasks: tuple[TaskId, ...]
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)

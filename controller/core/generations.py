@@ -66,6 +66,8 @@ def continue_parked(turn: Turn) -> None:
     for task in turn.state.tasks.values():
         if task.parking is None or has_doubtful_node(turn, task) or awaited_ranks(turn, task):
             continue
+        if _awaits_node(turn, task):
+            continue
         if task.parking.parked_at is None:
             task.parking.parked_at = turn.at
         if not name_cause(turn, task) or task.parking is None:
@@ -75,6 +77,14 @@ def continue_parked(turn: Turn) -> None:
             _regroup(turn, task, goal)
         elif _is_without_hope(turn, task):
             stop(turn, task, is_graceful=False, intent="run", note="no whole replica is left")
+
+
+def _awaits_node(turn: Turn, task: TaskState) -> bool:
+    """Return whether living ranks are on a node that a new controller has just begun to look for."""
+    nodes = [turn.state.nodes[rank.worker.node] for rank in task.living_ranks.values()]
+    return any(
+        node.condition is NodeCondition.UNREACHABLE and turn.at < node.judged_from for node in nodes
+    )
 
 
 def keeps_every_stage(task: TaskState, target: Target) -> bool:
@@ -156,7 +166,7 @@ def _is_without_hope(turn: Turn, task: TaskState) -> bool:
     """Whether waiting parked leads nowhere, so that the workers are better given back."""
     assert task.parking is not None
     if not any(rank.can_go_on for rank in task.ranks.values()):
-        return True
+        return not _has_rank_out_of_sight(turn, task)
     if task.target is None:
         return turn.policy.is_auto_heal  # an operator may still decide otherwise
     if not task.parking.is_impatient:
@@ -168,6 +178,16 @@ def _is_without_hope(turn: Turn, task: TaskState) -> bool:
         and set(other.target.placement) & task.occupied_workers
         and set(task.target.placement) & other.occupied_workers
         for other in turn.state.tasks.values()
+    )
+
+
+def _has_rank_out_of_sight(turn: Turn, task: TaskState) -> bool:
+    """Return whether a rank may live, and hold the state, on a node that went out of contact lately."""
+    nodes = [turn.state.nodes[rank.worker.node] for rank in task.living_ranks.values()]
+    return any(
+        node.condition is NodeCondition.UNREACHABLE
+        and turn.at - node.lost_contact_at < turn.policy.refusal_grace_s
+        for node in nodes
     )
 
 

@@ -42,6 +42,7 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         node.findings = {key: one for key, one in node.findings.items() if one.probe == "clock"}
     forget_ages(node)
     node.agent_id, node.agent_pid, node.heard_at = event.agent_id, event.agent_pid, turn.at
+    node.attached_at = turn.at
     node.answers.clear()
     node.asked_at = None
     text = f"agent attached (pid {event.agent_pid})"

@@ -41,6 +41,7 @@ class Transition:
         actual_s: Seconds that the steps so far took.
         joined_at: When the last rank had its state.
         is_done: Whether the new generation has committed an iteration.
+        teaches: Whether what it took says what the next one will take.
     """
 
     kind: TransitionKind
@@ -49,6 +50,7 @@ class Transition:
     actual_s: dict[Step, float]
     joined_at: float | None = None
     is_done: bool = False
+    teaches: bool = True
 
     @property
     def total_predicted_s(self) -> float:
@@ -93,7 +95,7 @@ class Experience:
 
     def learn(self, transition: Transition) -> None:
         """Take in a transition that is done; one of which a step is not known teaches nothing."""
-        if transition.joined_at is None:
+        if transition.joined_at is None or not transition.teaches:
             return
         for step, actual_s in transition.actual_s.items():
             mean_s = self.mean_s.get((transition.kind, step), actual_s)

@@ -6,6 +6,7 @@ begin anew, generations that had ended stay refused, and reports that are in the
 taken twice.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -38,11 +39,20 @@ class Legacy:
     ended: Mapping[TaskId, Generation] = field(default_factory=dict)
 
 
+def fingerprint(machine: Machine) -> str:
+    """Return what a journal depends on beside its events: nodes, tasks and policy, as one short text."""
+    state = machine.state
+    nodes = [node.spec for node in state.nodes.values()]
+    tasks = [task.spec for task in state.tasks.values()]
+    return hashlib.sha256(repr((nodes, tasks, machine.policy)).encode()).hexdigest()[:16]
+
+
 def replay(machine: Machine, events: Iterable[Event]) -> Legacy:
     """Have a new ``machine`` relive ``events`` and return what there is to take over beside it.
 
     Raises:
-        JournalError: The events are not of these nodes and tasks; the text says what differs.
+        JournalError: The events are not a run of these nodes and tasks under this policy, or some are
+            missing; the text says what differs.
     """
     started: ControllerStarted | None = None
     num_events, at = 0, 0.0
@@ -50,6 +60,8 @@ def replay(machine: Machine, events: Iterable[Event]) -> Legacy:
     last_seqs: dict[NodeId, int] = {}
     ended: dict[TaskId, Generation] = {}
     for event in events:
+        if event.number != num_events + 1:
+            raise JournalError(f"the journal has a gap: event {event.number} follows {num_events}")
         num_events, at = event.number, event.at
         match event.body:
             case ControllerStarted():
@@ -81,3 +93,8 @@ def _check(machine: Machine, started: ControllerStarted) -> None:
                 f"the journal was written for the {what} {', '.join(sorted(written))},"
                 f" not for {', '.join(sorted(present))}: give it the same again, or begin a new one"
             )
+    if started.fingerprint != fingerprint(machine):
+        raise JournalError(
+            "the journal was written under another policy, or with other sizes of nodes or tasks:"
+            " relived under these it would tell another story; give it the same again, or begin a new one"
+        )

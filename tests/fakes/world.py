@@ -48,7 +48,7 @@ from controller.core.machine import Machine
 from controller.core.phases import NodeCondition
 from controller.core.placement import Worker
 from controller.core.timers import Timer
-from controller.store.replay import replay
+from controller.store.replay import fingerprint, replay
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
@@ -791,17 +791,20 @@ class World:
         node.agent += 1
         self._attach(node)
 
-    def kill_controller(self, for_s: float) -> None:
-        """Kill the controller; after a while the next one has its journal, and nothing else."""
+    def kill_controller(self, for_s: float, attach_s: float = 0.5) -> None:
+        """Kill the controller; after a while the next one has its journal, and nothing else.
+
+        Its agents attach within ``attach_s`` then, in any order.
+        """
         self.has_controller = False
         self._timers.clear()
         for node in self.nodes.values():
             node.is_visible = node.has_session = False
         for run in self.runs.values():
             run.has_lost_rendezvous = not run.is_formed
-        self.after(for_s, self._start_controller)
+        self.after(for_s, partial(self._start_controller, attach_s))
 
-    def _start_controller(self) -> None:
+    def _start_controller(self, attach_s: float) -> None:
         state = self.machine.state
         nodes = [node.spec for node in state.nodes.values()]
         tasks = [task.spec for task in state.tasks.values()]
@@ -813,10 +816,10 @@ class World:
         self.has_controller = True
         self._term += 1
         names = tuple(spec.node for spec in nodes), tuple(spec.task for spec in tasks)
-        self.post(ControllerStarted("run", self._term, 0.0, *names))
+        self.post(ControllerStarted("run", self._term, 0.0, *names, fingerprint(self.machine)))
         for node in self.nodes.values():
             node.is_visible = True
-            self.after(self.random.uniform(0.0, 0.5), partial(self._attach_once, node))
+            self.after(self.random.uniform(0.0, attach_s), partial(self._attach_once, node))
 
     def _attach_once(self, node: FakeNode) -> None:
         if not node.has_session:

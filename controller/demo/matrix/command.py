@@ -50,7 +50,8 @@ def _list(drills: Sequence[Drill], *, is_json: bool) -> None:
 
 
 def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: float) -> int:
-    matrix = MatrixRun(cluster_options(arguments), limit_s, _say)
+    options = cluster_options(arguments.sshd, "loopback" if arguments.no_namespaces else "auto")
+    matrix = MatrixRun(options, limit_s, _say)
     code = _run(matrix, drills)
     rows, duration_s = matrix.rows, matrix.duration_s
     run_kinds = {row.drill.kind for row in rows}

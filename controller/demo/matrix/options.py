@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.core.policy import Policy
+from controller.demo.cluster import NetworkChoice, ServerChoice
 from controller.demo.drills import DrillError
 from controller.demo.options import DemoOptions
 from profiles.drills.catalogue import DRILLS
@@ -99,7 +100,7 @@ def check_minutes(minutes: float) -> float:
     return minutes * 60
 
 
-def cluster_options(arguments: argparse.Namespace) -> DemoOptions:
+def cluster_options(sshd: ServerChoice = "auto", network: NetworkChoice = "auto") -> DemoOptions:
     """Return the demo's own cluster and tasks, training until they are ended."""
     profiles = default_task_profiles()
     return DemoOptions(
@@ -114,8 +115,8 @@ def cluster_options(arguments: argparse.Namespace) -> DemoOptions:
         policy=Policy(is_auto_heal=True),
         drills=[],
         base_port=None,
-        sshd=arguments.sshd,
-        network="loopback" if arguments.no_namespaces else "auto",
+        sshd=sshd,
+        network=network,
         event_log=None,
         serve=None,
         time_limit_s=None,

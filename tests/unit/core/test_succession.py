@@ -4,6 +4,7 @@ import pytest
 
 from controller.core.events import (
     ControllerStarted,
+    DrillRequested,
     Event,
     NodeAttached,
     PeerProbed,
@@ -53,7 +54,7 @@ def test_training_does_not_notice(world: World) -> None:
 
 def test_the_first_controller_of_a_run_has_nothing_to_take_over() -> None:
     world = World(demo_machine(num_nodes=5))
-    world.post(ControllerStarted("run", 1, 0.0, tuple(world.nodes), tuple(world.tasks)))
+    world.post(ControllerStarted("run", 1, 0.0, tuple(world.nodes), tuple(world.tasks), ""))
     assert not world.announcements
     nodes = world.machine.state.nodes.values()
     assert {node.condition for node in nodes} == {NodeCondition.EXPECTED}
@@ -89,10 +90,93 @@ def test_a_rank_that_dies_meanwhile_is_replaced_and_a_node_that_is_lost_meanwhil
     assert state.tasks[A].phase is TaskPhase.RUNNING
 
 
+def growing() -> tuple[World, TaskId]:
+    """Return a cluster whose lost node is back, and the task that parks to grow."""
+    world = World(demo_machine(num_nodes=4), num_iterations=10**6)
+    world.run(10.0)
+    world.lose_node("n1")
+    world.run(world.now + 40.0)
+    world.restore_node("n1")
+
+    def parking() -> list[TaskId]:
+        tasks = world.machine.state.tasks.items()
+        return [name for name, task in tasks if task.parking and task.parking.at_boundary]
+
+    world.run_until(lambda: bool(parking()))
+    return world, parking()[0]
+
+
+@pytest.mark.parametrize("attach_s", [0.5, 4.5])
+def test_a_task_that_parks_without_a_fault_keeps_its_processes(attach_s: float) -> None:
+    world, name = growing()
+    task = world.machine.state.tasks[name]
+    before = {rank.pid for rank in task.living_ranks.values()}
+    iteration, num_rerun = task.iteration, task.num_rerun_iterations
+    world.kill_controller(3.0, attach_s)
+    world.run(world.now + 30.0)
+    assert before <= pids(world)
+    task = world.machine.state.tasks[name]
+    assert task.phase is TaskPhase.RUNNING
+    assert task.iteration > iteration
+    assert task.num_rerun_iterations == num_rerun
+
+
+@pytest.mark.parametrize("num_kills", [1, 2])
+def test_a_recovery_under_way_keeps_the_survivors_however_late_their_nodes_attach(
+    world: World, num_kills: int
+) -> None:
+    world.kill_rank(A, 1)
+    world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.STARTING)
+    survivors = {
+        rank.pid for _, rank in world._ranks(A, world.machine.state.tasks[A].generation - 1)
+    }
+    for _ in range(num_kills):
+        world.kill_controller(2.0, 4.5)
+        world.run(world.now + 3.0)
+    world.run(world.now + 20.0)
+    assert survivors <= pids(world)
+    assert world.machine.state.tasks[A].phase is TaskPhase.RUNNING
+    assert not [i for i in world.machine.state.incidents if i.is_open]
+
+
+def test_a_node_that_was_unreachable_before_has_time_too(world: World) -> None:
+    """A controller that dies again before anybody attached leaves them all unreachable."""
+    world.kill_rank(A, 0)
+    world.kill_controller(1.0, 1000.0)
+    world.run(world.now + 1.1)
+    world.kill_controller(90.0, 4.0)
+    world.run(world.now + 120.0)
+    conditions = {node.condition for node in world.machine.state.nodes.values()}
+    assert conditions == {NodeCondition.HEALTHY}
+    assert "lost_connection" not in {i.status for i in world.machine.state.incidents}
+
+
+def test_time_without_a_controller_teaches_nothing_about_transitions(world: World) -> None:
+    world.kill_rank(A, 1)
+    task = world.machine.state.tasks[A]
+    world.run_until(
+        lambda: all(rank.joined for rank in task.ranks.values()) and task.generation > 1
+    )
+    assert task.phase is TaskPhase.STARTING
+    generation = task.generation
+    world.kill_controller(300.0)
+    world.run(world.now + 320.0)
+    task = world.machine.state.tasks[A]
+    assert task.generation == generation, "all had joined: nobody is parked"
+    assert max(task.experience.mean_s.values(), default=0.0) < 30.0
+
+
+def test_a_drill_that_may_not_have_been_carried_out_excuses_nothing(world: World) -> None:
+    world.post(DrillRequested("r", "op", "kill-rank", A, 1))
+    assert world.machine.state.drills
+    take_over(world)
+    assert not world.machine.state.drills
+
+
 def take_over(world: World) -> None:
     """Let the next controller begin; unlike with ``kill_controller`` no agent attaches by itself."""
     names = tuple(world.nodes), tuple(world.tasks)
-    world.post(ControllerStarted("run", 2, 0.0, *names))
+    world.post(ControllerStarted("run", 2, 0.0, *names, ""))
 
 
 def attach(world: World, name: NodeId) -> list[Instruction]:

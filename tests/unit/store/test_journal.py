@@ -131,7 +131,7 @@ TIMERS: list[Timer] = [
     InspectionOverdue(A, G2),
 ]
 BODIES: list[EventBody] = [
-    ControllerStarted("run-1", 2, 1000.5, (N1,), (TaskId("gpt-a"),)),
+    ControllerStarted("run-1", 2, 1000.5, (N1,), (TaskId("gpt-a"),), "0123"),
     NodeAttached(N1, AgentId("n1-abcd"), 4711, (STATUS, STATUS)),
     NodeAttached(N1, AgentId("n1-abcd"), 4711, ()),
     ContactLost(N1, 12.5, "connection lost"),

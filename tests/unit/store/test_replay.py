@@ -8,7 +8,7 @@ from controller.clock import SystemClock
 from controller.core.events import ControllerStarted, Event, EventBody, TimerFired
 from controller.core.timers import JudgeNode, Timer
 from controller.store.journal import Journal, JournalError, read_journal
-from controller.store.replay import Legacy, replay
+from controller.store.replay import Legacy, fingerprint, replay
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
@@ -26,7 +26,8 @@ def written(path: Path, world: World) -> Path:
 
 
 def beginning(world: World) -> EventBody:
-    return ControllerStarted("run-1", 1, 1000.0, tuple(world.nodes), tuple(world.tasks))
+    names = tuple(world.nodes), tuple(world.tasks)
+    return ControllerStarted("run-1", 1, 1000.0, *names, fingerprint(world.machine))
 
 
 @pytest.fixture
@@ -60,7 +61,8 @@ def test_timers_that_have_not_fired_are_left_with_their_lengths(world: World) ->
 
 def test_a_timer_that_has_fired_is_over() -> None:
     timer: Timer = JudgeNode(NodeId("n1"))
-    events = [Event(1, 0.0, TimerFired(timer))]
+    first = beginning(World(demo_machine(num_nodes=5)))
+    events = [Event(1, 0.0, first), Event(2, 0.0, TimerFired(timer))]
     assert timer not in replay(demo_machine(num_nodes=5), events).timers
 
 
@@ -72,6 +74,17 @@ def test_a_journal_of_other_nodes_is_refused_in_words(world: World) -> None:
     with pytest.raises(JournalError) as caught:
         replay(demo_machine(num_nodes=4), world.events)
     assert "written for the nodes n1, n2, n3, n4, n5, not for n1, n2, n3, n4" in str(caught.value)
+
+
+def test_a_journal_of_another_policy_is_refused_in_words(world: World) -> None:
+    machine = demo_machine(num_nodes=5, is_auto_heal=False)
+    with pytest.raises(JournalError, match="written under another policy"):
+        replay(machine, world.events)
+
+
+def test_a_gap_is_named(world: World) -> None:
+    with pytest.raises(JournalError, match="a gap: event 4 follows 2"):
+        replay(demo_machine(num_nodes=5), [*world.events[:2], *world.events[3:]])
 
 
 @pytest.mark.parametrize(("started_wall_s", "newest"), [(-100.0, 40.0), (0.0, 5000.0), (50.0, 7.0)])
