@@ -13,7 +13,7 @@ from controller.core.events import (
 from controller.core.instructions import HaltRanks, Instruction, ProbeNode
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.timers import JudgeNode
-from nodeagent.protocol.ids import AgentId, NodeId, TaskId
+from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 
@@ -121,15 +121,55 @@ def test_a_task_that_parks_without_a_fault_keeps_its_processes(attach_s: float) 
     assert task.num_rerun_iterations == num_rerun
 
 
+def test_a_task_that_parks_keeps_its_processes_when_all_nodes_go_out_of_sight_for_a_moment() -> (
+    None
+):
+    world, name = growing()
+    before = {rank.pid for rank in world.machine.state.tasks[name].living_ranks.values()}
+    for node in world.nodes:
+        world.cut(node, 3.0)
+    world.run(world.now + 30.0)
+    assert before <= pids(world)
+    assert world.machine.state.tasks[name].phase is TaskPhase.RUNNING
+
+
+def test_growth_does_not_wait_for_processes_that_were_never_asked_for() -> None:
+    world = World(demo_machine(num_nodes=4), num_iterations=10**6)
+    world.run(10.0)
+    world.lose_node("n1")
+    world.run(world.now + 40.0)
+    world.restore_node("n1")
+    tasks = world.machine.state.tasks
+    world.run_until(lambda: any(task.preparation for task in tasks.values()))
+    world.kill_controller(1.0)  # before the orders are at their nodes
+    world.run(world.now + world.machine.policy.prepare_limit_s / 2)
+    sizes = {name: len(task.living_ranks) for name, task in world.machine.state.tasks.items()}
+    assert sizes == {"gpt-a": 4, "gpt-b": 4}
+
+
+def test_a_node_that_keeps_a_generation_from_forming_is_not_presumed_training_for_ever(
+    world: World,
+) -> None:
+    world.kill_rank(A, 1)
+    world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.STARTING)
+    node = world.machine.state.tasks[A].nodes[-1]
+    world.kill_controller(1.0, 0.1)
+    world.run(world.now + 1.0)
+    world.cut(node, 1000.0)
+    limit_s = world.machine.policy.unreachable_limit_s
+    assert limit_s < world.machine.policy.start_limit_s
+    world.run(world.now + limit_s + 5.0)
+    assert world.machine.state.nodes[node].condition is NodeCondition.LOST
+
+
 @pytest.mark.parametrize("num_kills", [1, 2])
 def test_a_recovery_under_way_keeps_the_survivors_however_late_their_nodes_attach(
     world: World, num_kills: int
 ) -> None:
     world.kill_rank(A, 1)
     world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.STARTING)
-    survivors = {
-        rank.pid for _, rank in world._ranks(A, world.machine.state.tasks[A].generation - 1)
-    }
+    before = Generation(world.machine.state.tasks[A].generation - 1)
+    survivors = {rank.pid for _, rank in world._ranks(A, before)}
     for _ in range(num_kills):
         world.kill_controller(2.0, 4.5)
         world.run(world.now + 3.0)
