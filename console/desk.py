@@ -220,10 +220,12 @@ class Desk:
             panel.jump(to_end=to_end)
 
     def _node_out_of_contact(self) -> NodeView | None:
-        """Return the node that a verdict is about: the selected one, else the one asked about."""
+        """Return the node that a verdict is about: the one asked about, else the selected one."""
         away = self._host.state.out_of_contact
+        asked = [node for node in away if node.asked_at is not None]
         selected = self._host.overview.selection.node
-        return next((node for node in away if node.node == selected), away[0] if away else None)
+        chosen = [node for node in away if node.node == selected]
+        return next(iter(asked or chosen or away), None)
 
     def _judge(self, node: NodeView, *, is_lost: bool) -> None:
         command = DecideLoss(

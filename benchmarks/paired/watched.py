@@ -191,9 +191,10 @@ class _Processes:
 
     def __init__(self, cluster: LocalCluster, session: Session) -> None:
         self._agent = session.agent_pid
-        self._servers = [
-            pid for pid in cluster.pids(cluster.nodes[0]) if _name_of(pid).startswith("sshd")
-        ]
+        pids = cluster.pids(cluster.nodes[0])
+        self._servers = [pid for pid in pids if _name_of(pid).startswith("sshd")]
+        if not self._servers:
+            raise RuntimeError("no OpenSSH server serves the node: its cost can't be read")
 
     async def read_during(self, ranks: Ranks, num_iterations: int) -> dict[str, float]:
         """Train without interruption; return what each part took meanwhile, seconds per hour."""

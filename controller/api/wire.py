@@ -12,7 +12,7 @@ from pydantic import Field
 
 from controller.api.views import ClusterView, LogLine, View
 
-API_VERSION: Final = 1
+API_VERSION: Final = 2
 
 
 class Greeting(View):

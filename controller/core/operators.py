@@ -25,6 +25,7 @@ from controller.core.planning import approve, propose, reconsider, reject
 from controller.core.state import Drill, NodeState, Plan
 from controller.core.tasks import TaskState
 from controller.core.turn import Turn
+from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId
 from profiles.drills.catalogue import DRILL_BY_KIND
 from profiles.drills.programs import can_stage, no_loop
@@ -155,9 +156,14 @@ def _failed_checks(node: NodeState, gpus: Collection[int] | None) -> list[str]:
     failed += [
         f"{finding.probe} still finds {finding.first_line}"
         for finding in node.findings.values()
-        if subjects is None or finding.subject in subjects
+        if subjects is None or finding.subject in subjects or _hides_gpus(finding)
     ]
     return failed
+
+
+def _hides_gpus(finding: NodeFinding) -> bool:
+    """Return whether the finding is that no GPU can be looked at."""
+    return finding.probe == "gpu" and finding.sign == "unreadable"
 
 
 def request_drill(turn: Turn, event: DrillRequested) -> None:

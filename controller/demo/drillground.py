@@ -130,7 +130,7 @@ class LocalDrillGround:
             self._say(f"drill {order.drill} can't be run here: {NO_NAMESPACES}")
             return
         try:
-            if order.node is None:
+            if drill.target == "controller" or order.node is None:
                 self._victims.kill_controller()
             elif drill.target == "rank":
                 await self._break_rank(drill, order, order.node)

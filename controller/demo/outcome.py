@@ -29,6 +29,9 @@ def _node(node: NodeView) -> dict[str, JsonValue]:
         "node": node.node,
         "condition": node.condition.value,
         "isolated": node.isolated,
+        "isolated_gpus": {
+            str(each.worker): each.isolated for each in node.workers if each.isolated
+        },
         "note": node.note,
         "asked_at": node.asked_at,
         "agent_rss_bytes": node.agent_rss_bytes,

@@ -29,6 +29,7 @@ _OWN_WAIT: Final = "wait_unless_halted"
 _NATIVE_WAIT: Final = ".wait()"
 _BORN_IN: Final = "_bootstrap"
 """Outermost function of every thread but the main one, which trains."""
+_MAIN: Final = "MainThread"
 _NUM_PATH_PARTS: Final = 3
 
 _DUMPED_THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+")
@@ -60,11 +61,6 @@ class Thread(NamedTuple):
         """Whether it is the process's first thread, as far as the stack shows."""
         return not any(frame.function == _BORN_IN for frame in self.frames)
 
-    @property
-    def has_begun_program(self) -> bool:
-        """Whether its outermost frame is a module's."""
-        return bool(self.frames) and self.frames[-1].function == "<module>"
-
 
 def standing_of(
     threads: Iterable[Thread],
@@ -75,8 +71,10 @@ def standing_of(
 
     ``line_of`` returns a line of a source file, empty if there is none.
     """
-    # A library may start threads past ``threading``: they begin in a function, not in a module.
-    threads = sorted(threads, key=lambda thread: (not thread.is_main, not thread.has_begun_program))
+    # A library may start threads past ``threading``. The interpreter lists the oldest thread last; py-spy
+    # knows it by name.
+    oldest_first = reversed(list(threads))
+    threads = sorted(oldest_first, key=lambda one: (not one.is_main, _MAIN not in one.name))
     if not threads or not threads[0].is_main or not threads[0].frames:
         return None
     frames = threads[0].frames

@@ -36,8 +36,8 @@ _RECORDER_SETTINGS: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SI
 def import_training_program() -> RunRank:
     """Import everything a rank needs; takes seconds. Returns what runs a rank."""
     os.environ.update(_SETTINGS)
-    for name in _RECORDER_SETTINGS:
-        os.environ.setdefault(name, _RECORDER_SIZE)
+    if not any(name in os.environ for name in _RECORDER_SETTINGS):
+        os.environ[_RECORDER_SETTINGS[0]] = _RECORDER_SIZE
     with warnings.catch_warnings(), _without_compiler():
         # Megatron warns once per optional package that is not installed.
         warnings.simplefilter("ignore")

@@ -80,9 +80,14 @@ async def test_node_that_comes_back_freezes_the_question_about_it() -> None:
         assert bench.source.sent == []
 
 
-async def test_operator_waits_for_the_selected_node_that_is_out_of_contact() -> None:
+async def test_operator_waits_for_the_node_that_is_asked_about_and_then_for_the_selected_one() -> (
+    None
+):
     async with console(cluster_views.asking(), is_armed=True) as bench:
-        await bench.press("W", "down", "down", "down", "W")
+        await bench.press("down", "down", "down", "W")
+        await bench.settle()
+        await bench.show(cluster_views.asking(500.5, asked_at=None))
+        await bench.press("W")
         await bench.settle()
         assert bench.source.sent == [
             DecideLoss(request_id="r1", actor="alex", node="n4", is_lost=False),

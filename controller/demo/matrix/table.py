@@ -35,6 +35,7 @@ def listed(drill: Drill) -> dict[str, JsonValue]:
         "breaks": drill.breaks,
         "target": drill.target,
         "needs": drill.needs if drill.target == "rank" else None,
+        "needs_namespaces": drill.needs_namespaces,
         "expected": {
             "status": expected.status,
             "severity": expected.severity,
@@ -62,6 +63,8 @@ def explained(drills: Sequence[Drill]) -> str:
         ]
         if drill.target == "rank" and drill.needs in _NEEDED:
             lines.append(f"    needs {_NEEDED[drill.needs]}")
+        if drill.needs_namespaces:
+            lines.append("    needs nodes in network namespaces: root and iproute2")
         parts.append("\n".join(lines))
     return "\n".join(parts) + "\n"
 

@@ -128,6 +128,15 @@ def test_findings_of_other_gpus_do_not_keep_one_out() -> None:
     assert uncordon(world, 1)[0] == "ok"
 
 
+def test_a_gpu_that_nobody_can_look_at_stays_out() -> None:
+    world = world_without_gpu()
+    world.find(
+        "n1", NodeFinding(probe="gpu", sign="unreadable", subject="gpu probe", text="silent")
+    )
+    assert uncordon(world, 1)[0] == "unfit"
+    assert uncordon(world, 1, is_forced=True)[0] == "ok"
+
+
 def test_the_last_gpu_of_a_node_takes_the_node() -> None:
     world = world_without_gpu()
     fault_at(world, Worker(N1, 0))

@@ -27,6 +27,7 @@ def test_an_undisturbed_run_has_every_loss_and_nothing_else_to_tell() -> None:
             "condition": "healthy",
             "note": "",
             "isolated": "",
+            "isolated_gpus": {},
             "asked_at": None,
             "agent_rss_bytes": 30_000_000,
         }

@@ -2,8 +2,11 @@
 
 import faulthandler
 import json
+import subprocess
+import sys
 import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +103,37 @@ def test_dump_of_the_fault_handler_is_read_and_the_main_thread_is_the_one_that_t
     assert standing.place.startswith("test_dump_of_the_fault_handler_is_read")
     assert standing.stack.startswith("training thread:\n    test_dump")
     assert "idle (" in standing.stack
+
+
+PROGRAM = """
+import _thread, faulthandler, sys, time
+
+def library():
+    ready.release()
+    time.sleep(60)
+
+def trains():
+    faulthandler.dump_traceback(sys.stdout, all_threads=True)
+
+ready = _thread.allocate_lock()
+ready.acquire()
+_thread.start_new_thread(library, ())
+ready.acquire()
+trains()
+"""
+
+
+def test_thread_that_a_library_starts_past_threading_is_not_the_one_that_trains(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    words = [sys.executable, "-m", "program"]  # as ranks are started: no module at the outermost
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    threads = parse_dump(done.stdout)
+    assert [thread.is_main for thread in threads] == [True, True]
+    standing = standing_of(threads, "faulthandler", no_line)
+    assert standing is not None
+    assert standing.place.startswith("trains (")
 
 
 def test_dump_that_was_cut_off_tells_what_it_has() -> None:
