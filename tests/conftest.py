@@ -18,6 +18,7 @@ _GROUP_BY_PLACE = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Name the group of each test; tests of a group run one after the other."""
     for item in items:

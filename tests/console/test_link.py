@@ -10,7 +10,7 @@ import pytest
 from console.client.link import ApiLink, connect_failure
 from console.client.source import Inbox, NoReplyError
 from console.viewmodel.state import LinkPhase, State, reduce
-from controller.api.wire import Reply, RequestPlan
+from controller.api.wire import API_VERSION, Reply, RequestPlan
 from tests.fakes import cluster_views
 from tests.fakes.api_server import FakeApiServer
 
@@ -128,7 +128,7 @@ async def test_another_api_version_is_refused_with_both_numbers(tmp_path: Path) 
     async with server.serving(), asyncio.TaskGroup() as group:
         task = group.create_task(client.link.run(client.inbox))
         state = await client.until(lambda state: state.link.phase is LinkPhase.INCOMPATIBLE)
-        assert "version 99, this console 1" in state.link.reason
+        assert f"version 99, this console {API_VERSION}" in state.link.reason
         assert state.view is None
         task.cancel()
 

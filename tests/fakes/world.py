@@ -422,7 +422,12 @@ class World:
         rank = FakeRank(task, generation, number, worker.slot, next(self._pids))
         node.ranks[rank.pid] = rank
         self.observe(node, RankStarted(**_who(rank), pid=rank.pid, warm=True, start_s=0.05))
-        self.after(PREPARE_S, partial(self._park, node, rank))
+
+        def be_ready() -> None:
+            if rank.generation == generation:  # else it has been taken over meanwhile
+                self._park(node, rank)
+
+        self.after(PREPARE_S, be_ready)
 
     def _arrive(self, node: FakeNode, rank: FakeRank) -> None:
         """A process is a rank of its generation now, unless that is halted or over."""

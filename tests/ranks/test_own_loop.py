@@ -146,6 +146,7 @@ def test_an_option_that_does_not_recover_is_named_and_gets_new_processes_from_di
     ranks = launches(unusual_spec, layout, task=task)
     pids = host.start(ranks)
 
+    host.wait_for(lambda: host.record(ranks[0]).of_kind("checkpoint_saved"))
     kill(host, ranks, pids, 1)
     for launch in ranks:
         told = host.record(launch).of_kind("rank_joined")[0].unsupported
