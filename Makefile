@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
+ROUNDS ?= 20
 
-.PHONY: help install dev demo test lint format measure overhead detection phases quiet compare clean
+.PHONY: help install dev demo test lint format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -39,6 +40,11 @@ phases: $(VENV)/.dev ## Break ranks in every phase of an iteration; hours (ARGS=
 
 quiet: $(VENV)/.dev ## Train undisturbed on a busy machine; counts false alarms; half an hour
 	@$(BIN)/python -m tests.campaigns.quiet $(ARGS)
+
+explore: $(VENV)/.dev ## Property tests with new examples, again and again (ROUNDS=20); ARGS for some
+	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)" >&2; \
+	  $(BIN)/python -m pytest -n 2 --hypothesis-profile fresh $(or $(ARGS),tests/property) || exit 1; \
+	done
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ does its monitor. This module doesn't import torch.
 
 import atexit
 import faulthandler
+import logging
 import os
 import signal
 import sys
@@ -32,6 +33,8 @@ from nodeagent.rank.link import ControlLink
 from nodeagent.rank.raised import is_of_collective, raised
 from nodeagent.rank.standing import DUMP_SIGNAL, allow_dumps
 from nodeagent.supervisor import RankKey
+
+_LOG = logging.getLogger(__name__)
 
 SOCKET_VARIABLE: Final = "UNICRON_RANKS_SOCKET"
 """Set by the agent for every command; where it is missing there is no agent."""
@@ -151,6 +154,11 @@ def attach(*, watch_threads: bool = True) -> Monitor:
     task, generation, global_rank = rank
     hello = RankHello(task=task, generation=generation, global_rank=global_rank, pid=os.getpid())
     # A halt needs no answer from here: the agent gives it, and the next generation ends this process.
+    files = _files_of(Path(socket_path), rank)
+    try:
+        files.attached.touch()
+    except OSError as error:
+        _LOG.warning("the agent may take iterations from the log too: %s", error)
     link = ControlLink(Path(socket_path), hello, _CLOCK.wall_s, lambda _generation, _broken: None)
     monitor = Monitor(link, rank)
     _attached.append(monitor)
@@ -158,16 +166,14 @@ def attach(*, watch_threads: bool = True) -> Monitor:
     if not faulthandler.is_enabled():
         faulthandler.enable()
     if signal.getsignal(DUMP_SIGNAL) is signal.SIG_DFL:
-        allow_dumps(_stacks_of(Path(socket_path), rank))
+        allow_dumps(files.stack)
     _watch(monitor, watch_threads=watch_threads)
     atexit.register(monitor.wait_until_stored)
     return monitor
 
 
-def _stacks_of(socket_path: Path, rank: tuple[TaskId, Generation, int]) -> Path:
-    task, generation, global_rank = rank
-    stem = RankKey(task, generation, global_rank).stem
-    return RankFiles(socket_path.parent / "ranks", stem).stack
+def _files_of(socket_path: Path, rank: tuple[TaskId, Generation, int]) -> RankFiles:
+    return RankFiles(socket_path.parent / "ranks", RankKey(*rank).stem)
 
 
 def _rank_of(environment: "os._Environ[str]") -> tuple[TaskId, Generation, int]:

@@ -7,7 +7,8 @@ processes, which ends this one.
 
 Lines are taken once, also where agents are replaced: how far a log was read is stored with the report
 of the last line in it. A program that has attached to the agent tells its iterations itself, and
-its log is not read from then on, by the next agent neither.
+no line of its log is taken from then on. It leaves a file that says so before it goes on, since its
+first lines may be read before its first words arrive.
 """
 
 import asyncio
@@ -72,6 +73,9 @@ class CommandRanks:
             return False
         reading = self._reading(rank)
         data = _read(self._files.log(rank.born), reading.offset)
+        if self._files.is_attached(rank.born):  # after the reading: that may hold lines from since
+            rank.is_attached = True
+            return False
         ends = [match.end() for match in _LINE_END.finditer(data)]
         if is_last and len(data) < READ_BYTES:
             ends.append(len(data))

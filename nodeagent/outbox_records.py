@@ -32,8 +32,6 @@ class MarkScope(StrEnum):
     """process -> 1 once it was told that it has finished, where the agent says so in its place"""
     LOG = "log"
     """process -> bytes of its log whose iterations were told"""
-    SPEAKS = "speaks"
-    """process -> 1 once its program, a command, has attached: its log is not read from then on"""
     FOREIGN = "foreign"
     """process -> 1 if it was started for an earlier run of the controller"""
     FENCE = "fence"

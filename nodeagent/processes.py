@@ -130,7 +130,7 @@ class RankProcesses:
         rank = RankProcess(record, launched_at=self._launched_at.pop(record.born, now))
         marks = self._outbox.outbox
         rank.is_foreign = bool(marks.mark(MarkScope.FOREIGN, rank.name))
-        rank.is_attached = bool(marks.mark(MarkScope.SPEAKS, rank.name))
+        rank.is_attached = rank.is_command and self._files.is_attached(rank.born)
         rank.is_cold = not rank.is_command and self._files.is_cold(rank.born)
         rank.pidfd = open_running(record)
         verdict = judge_record(
@@ -174,7 +174,7 @@ class RankProcesses:
             The process; None where nothing on disk tells of it.
 
         Raises:
-            OSError: Its start, or that it has attached, can't be stored.
+            OSError: Its start can't be stored.
         """
         key = RankKey(hello.task, hello.generation, hello.global_rank)
         deadline = self._clock.monotonic_s() + RECORD_WAIT_S
@@ -184,7 +184,7 @@ class RankProcesses:
                 self.adopt(record)
                 break
             if (command := self._command_above(key, hello.pid)) is not None:
-                self._note_attached(command)
+                command.is_attached = True
                 return command
             if self._clock.monotonic_s() >= deadline:
                 _LOG.warning("%s has no record", key.process(hello.pid))
@@ -194,7 +194,7 @@ class RankProcesses:
         if rank is not None and rank.is_cold:
             self._note_start(rank)
         if rank is not None and rank.is_command:
-            self._note_attached(rank)
+            rank.is_attached = True
         return rank
 
     def pulse(self, pid: int, pulse: RankPulse) -> None:
@@ -234,11 +234,6 @@ class RankProcesses:
             return rank if os.getsid(pid) == rank.pid else None
         except ProcessLookupError:
             return None
-
-    def _note_attached(self, rank: RankProcess) -> None:
-        """Note for good that its program speaks for itself: the next agent must not read its log."""
-        self._outbox.advance(MarkScope.SPEAKS, rank.name)
-        rank.is_attached = True
 
     def _note_start(self, rank: RankProcess) -> None:
         key = rank.key

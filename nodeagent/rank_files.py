@@ -1,10 +1,11 @@
-"""The files of a node's ranks: ``ranks/<task>.<generation>.<global_rank>.{json,exit,log,launch,stack}``.
+"""The files of a node's ranks: ``ranks/<task>.<generation>.<global_rank>.{json,exit,log,launch,stack,attached}``.
 
 Who forks a rank, the template or a cold start, writes ``.json`` right after the fork and ``.exit``
 when it reaped the rank, both atomically. They are what the next agent adopts from. The agent writes
 ``.launch``, from which a cold rank starts; its presence tells a cold rank from a warm one. The rank
-writes ``.stack`` when it is asked for its stacks by a signal. All four go once the exit is stored in the outbox; logs of ended ranks are kept for the newest
-``NUM_LOGS_KEPT``.
+writes ``.stack`` when it is asked for its stacks by a signal, and ``.attached`` before a command's
+program goes on as one that speaks for itself. All five go once the exit is stored in the outbox;
+logs of ended ranks are kept for the newest ``NUM_LOGS_KEPT``.
 
 A process that becomes another rank keeps the files it was born with. The agent then writes into
 its ``.json`` what it has become; whoever forked it is long done with that file.
@@ -127,6 +128,10 @@ class RankFiles:
         """Return whether the rank was started without the template."""
         return self._path(key, ".launch").exists()
 
+    def is_attached(self, key: RankKey) -> bool:
+        """Return whether the rank is a command whose program speaks for itself."""
+        return self._path(key, ".attached").exists()
+
     def write_launch(self, launch: RankLaunch) -> Path:
         """Write what a cold rank is to be; return the file."""
         path = self._path(key_of(launch), ".launch")
@@ -147,7 +152,7 @@ class RankFiles:
 
     def retire(self, key: RankKey) -> None:
         """Remove what is left of an ended rank, except its log; drop logs that are too old."""
-        for suffix in (".json", ".exit", ".launch", ".stack"):
+        for suffix in (".json", ".exit", ".launch", ".stack", ".attached"):
             self._path(key, suffix).unlink(missing_ok=True)
         ended = [
             path for path in self.directory.glob("*.log") if not _beside(path, ".json").exists()

@@ -2,11 +2,19 @@
 
 What starts agents, SSH servers and demos looks at their timing and takes turns; so do the ranks,
 which need all the memory bandwidth there is. Everything else goes wherever there is room.
+
+Property tests take the same examples every time, so that what fails does so because of a change;
+`make explore` looks for new ones.
 """
 
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("fresh", deadline=None, print_blob=True)
+settings.load_profile("repeatable")
 
 _TESTS = Path(__file__).parent
 _GROUP_BY_PLACE = {

@@ -85,15 +85,19 @@ def _is_partly_out_of_sight(turn: Turn, task: TaskState) -> bool:
 def take_hangs(turn: Turn, task: TaskState) -> None:
     """Ranks that have not parked in time hang: they are left out.
 
-    What had been named from failed collectives alone has its cause now.
+    A rank whose node has just come back into contact may have heard of it only now: it is judged the
+    next time. What had been named from failed collectives alone has its cause now.
     """
+    limit_s = halt_limit_s(turn.policy, task)
     for number in awaited_ranks(turn, task):
         rank = task.ranks[number]
+        if turn.at - turn.state.nodes[rank.worker.node].attached_at < limit_s:
+            continue
         rank.is_broken = True
         summary = f"rank {number} did not park: it hangs"
         node, name = rank.worker.node, task.spec.task
         take_evidence(turn, task, Evidence("hang", turn.at, turn.at, node, name, number, summary))
-    turn.set_timer(HaltOverdue(task.spec.task, task.generation), halt_limit_s(turn.policy, task))
+    turn.set_timer(HaltOverdue(task.spec.task, task.generation), limit_s)
     incident = incident_of(turn, task, task.generation)
     diagnosis = diagnose(incident.evidence) if incident else None
     if incident and diagnosis and incident.action == "reattempt" and incident.is_open:

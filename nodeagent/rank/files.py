@@ -6,8 +6,8 @@ step, so a reader sees all of it or nothing.
 
 For the rank ``<task>.<generation>.<global_rank>``: ``.json`` right after the fork (``launch``,
 ``pid``, ``start_ticks``), ``.exit`` when it was reaped (``pid``, ``exit_code``, ``signal``,
-``is_core_dumped``, ``wall_s``), ``.log`` with its standard output and error, and ``.stack`` with
-stacks that it was asked for by a signal.
+``is_core_dumped``, ``wall_s``), ``.log`` with its standard output and error, ``.stack`` with stacks
+that it was asked for by a signal, and ``.attached`` from when a command speaks for itself.
 """
 
 import json
@@ -52,6 +52,11 @@ class RankFiles:
         """Where the rank's fault handler writes its stacks when it is asked for them."""
         return self.directory / f"{self.stem}.stack"
 
+    @property
+    def attached(self) -> Path:
+        """Exists from when the program of a command speaks for itself."""
+        return self.directory / f"{self.stem}.attached"
+
     def write_start(self, launch: RankLaunch, pid: int) -> None:
         """Record that the rank runs as ``pid``. Raises ``OSError``."""
         record = {
@@ -73,9 +78,10 @@ class RankFiles:
         }
         self._replace("exit", record)
 
-    def clear_exit(self) -> None:
-        """Forget how an earlier process of the same rank ended."""
+    def clear(self) -> None:
+        """Forget how an earlier process of the same rank ended, and that it spoke for itself."""
         (self.directory / f"{self.stem}.exit").unlink(missing_ok=True)
+        self.attached.unlink(missing_ok=True)
 
     def _replace(self, ending: str, record: dict[str, object]) -> None:
         final = self.directory / f"{self.stem}.{ending}"

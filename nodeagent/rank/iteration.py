@@ -8,6 +8,7 @@ interrupts an iteration leaves a ledger that says where it stood.
 Not here: what happens after an interruption (``resume``), who is told (``train``).
 """
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from nodeagent.rank.parallel import Place, data_parallel_group
 from nodeagent.rank.reduction import Reduction
 from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.wake import HaltedError, wait_unless_halted
+
+logger = logging.getLogger(__name__)
 
 _NUM_TRIES: Final = 2
 
@@ -223,7 +226,12 @@ class Iterations:
         Raises:
             NonFiniteLossError: It was not finite again; on all ranks alike.
         """
-        for _ in range(_NUM_TRIES):
+        iteration = self._ledger.iteration
+        for number in range(_NUM_TRIES):
+            if number > 0:
+                logger.warning(
+                    "iteration %d: loss or gradient not finite; run once more", iteration
+                )
             self.compute(micro_batches)
             vote, granted = self.vote(*wishes)
             if vote is not None:
@@ -232,7 +240,7 @@ class Iterations:
                 return vote, granted
             self.begin()
             micro_batches = self.own_share()
-        raise NonFiniteLossError(f"iteration {self._ledger.iteration}: loss or gradient, twice")
+        raise NonFiniteLossError(f"iteration {iteration}: loss or gradient, twice")
 
     def own_share(self) -> Sequence[int]:
         """Return the micro-batches that this rank's replica has in a fresh iteration."""

@@ -53,7 +53,7 @@ def fork_rank(
         OSError: No process could be made or recorded; then none is left.
     """
     files.directory.mkdir(mode=0o700, exist_ok=True)
-    files.clear_exit()
+    files.clear()
     pid = os.fork()
     if pid == 0:
         _be_rank(files, run, release)

@@ -171,6 +171,17 @@ def test_promises_hold_and_nothing_is_left_undone(
     seed=st.integers(0, 2**16),
     faults=st.lists(st.tuples(pause, fault), max_size=6),
 )
+# A task is due to have parked in the moment in which its nodes come back into sight.
+@example(
+    seed=1653,
+    faults=[
+        (0.0, ("ecc", "gpt-a", 0)),
+        (0.25, ("raise", "gpt-a", 0)),
+        (0.28125, ("raise", "gpt-a", 1)),
+        (0.0, ("blackout", "n1", 39.0)),
+        (0.0, ("hang", "gpt-a", 0)),
+    ],
+)
 def test_every_task_ends_whatever_hits_it_on_the_way(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
 ) -> None:

@@ -14,7 +14,6 @@ from nodeagent.command_ranks import CommandRanks
 from nodeagent.outbox_file import OutboxFile
 from nodeagent.probes.processes import read_stat
 from nodeagent.processes import RankProcesses
-from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankExited
 from nodeagent.protocol.training import CommandPlace
@@ -197,32 +196,29 @@ async def test_other_ends_are_not_asked_about(
 
 
 @pytest.mark.parametrize("has_attached", [True, False])
-async def test_next_agent_leaves_the_log_of_an_attached_program_alone(
+async def test_log_of_an_attached_program_is_left_alone_from_its_first_line_on(
     tmp_path: Path, sleeper: "subprocess.Popen[bytes]", *, has_attached: bool
 ) -> None:
     with sleeper:
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             first = Watch(tmp_path, group)
             first.write_command(sleeper.pid)
+            log = first.files.directory / f"{STEM}.log"
+            if has_attached:  # its hello is still on its way
+                log.with_suffix(".attached").touch()
+            log.write_text(" iteration 1/9 | lm loss: 1.0 |\n")
             first.ranks.adopt_all()
-            if has_attached:
-                born = launch(Script())
-                hello = RankHello(
-                    task=born.task,
-                    generation=born.generation,
-                    global_rank=born.global_rank,
-                    pid=sleeper.pid,
-                )
-                await first.ranks.greet(hello)
+            await asyncio.sleep(0)  # the agent reads
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
             first.outbox.close()
 
-            (first.files.directory / f"{STEM}.log").write_text(" iteration 1/9 | lm loss: 1.0 |\n")
+            with log.open("a") as file:
+                file.write(" iteration 2/9 | lm loss: 1.0 |\n")
             watch = Watch(tmp_path, group)
             watch.ranks.adopt_all()
             watch.write(".exit", {"pid": sleeper.pid, "signal": 9, "wall_s": 0.0})
             sleeper.kill()
-        told = [] if has_attached else ["iteration_committed"]
+        told = [] if has_attached else ["iteration_committed"] * 2
         assert watch.kinds() == ["rank_started", *told, "rank_exited"]
         watch.outbox.close()

@@ -69,12 +69,13 @@ def test_exit_record_tells_of_a_dumped_core(files: RankFiles, tmp_path: Path) ->
     assert (record["signal"], record["is_core_dumped"]) == (signal.SIGSEGV, True)
 
 
-def test_cleared_exit_is_gone_and_clearing_twice_is_harmless(
+def test_what_was_cleared_is_gone_and_clearing_twice_is_harmless(
     files: RankFiles, tmp_path: Path
 ) -> None:
     files.write_exit(1, 0, 0.0)
-    files.clear_exit()
-    files.clear_exit()
+    files.attached.touch()
+    files.clear()
+    files.clear()
     assert list((tmp_path / "ranks").iterdir()) == []
 
 
