@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from controller.classify import command as classify, options as classify_options
@@ -17,6 +18,64 @@ workers that are left over all tasks so that the most weighted FLOP/s come out.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _Command:
+    name: str
+    help: str
+    description: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+_COMMANDS = (
+    _Command(
+        "demo",
+        "heal two real training tasks on a local cluster of SSH nodes",
+        "Build a local cluster of SSH nodes, train two Megatron tasks on it, break it, and watch it"
+        " heal. Everything ends with the demo.",
+        demo_options.add_arguments,
+        demo.run,
+    ),
+    _Command(
+        "classify",
+        "name the faults in logs of ranks, kernels and monitors",
+        "Read stderr, kernel and monitor logs and name the faults in them: status, severity, the line"
+        " that shows it, and what to do first.",
+        classify_options.add_arguments,
+        classify.run,
+    ),
+    _Command(
+        "drill",
+        "explain what can be broken on purpose, and check that it is seen for what it is",
+        "Drills stage faults in a local cluster. Every one is explained, and the matrix runs them all"
+        " and compares what was seen with what should be.",
+        drill_options.add_arguments,
+        drill.run,
+    ),
+    _Command(
+        "policy",
+        "explain what is done about which fault",
+        "What the controller does about which fault.",
+        policy.add_arguments,
+        policy.run,
+    ),
+    _Command(
+        "uncordon",
+        "take an isolated node back into service",
+        "Ask a running controller to take an isolated node back into service.",
+        operate.add_uncordon_arguments,
+        operate.run_uncordon,
+    ),
+    _Command(
+        "unreachable",
+        "say whether a node out of contact is lost",
+        "Tell a running controller whether a node out of contact is lost, or is to be waited for.",
+        operate.add_unreachable_arguments,
+        operate.run_unreachable,
+    ),
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = argparse.ArgumentParser(
@@ -27,61 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"unicron {version('unicron')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    demo_options.add_arguments(
-        commands.add_parser(
-            "demo",
-            help="heal two real training tasks on a local cluster of SSH nodes",
-            description="Build a local cluster of SSH nodes, train two Megatron tasks on it, break"
-            " it, and watch it heal. Everything ends with the demo.",
+    for command in _COMMANDS:
+        command.add_arguments(
+            commands.add_parser(command.name, help=command.help, description=command.description)
         )
-    )
-    classify_options.add_arguments(
-        commands.add_parser(
-            "classify",
-            help="name the faults in logs of ranks, kernels and monitors",
-            description="Read stderr, kernel and monitor logs and name the faults in them: status,"
-            " severity, the line that shows it, and what to do first.",
-        )
-    )
-    drill_options.add_arguments(
-        commands.add_parser(
-            "drill",
-            help="explain what can be broken on purpose, and check that it is seen for what it is",
-            description="Drills stage faults in a local cluster. Every one is explained, and the"
-            " matrix runs them all and compares what was seen with what should be.",
-        )
-    )
-    policy.add_arguments(
-        commands.add_parser(
-            "policy",
-            help="explain what is done about which fault",
-            description="What the controller does about which fault.",
-        )
-    )
-    operate.add_uncordon_arguments(
-        commands.add_parser(
-            "uncordon",
-            help="take an isolated node back into service",
-            description="Ask a running controller to take an isolated node back into service.",
-        )
-    )
-    operate.add_unreachable_arguments(
-        commands.add_parser(
-            "unreachable",
-            help="say whether a node out of contact is lost",
-            description="Tell a running controller whether a node out of contact is lost, or is to be"
-            " waited for.",
-        )
-    )
     parsed = parser.parse_args(arguments)
-    run = {
-        "demo": demo.run,
-        "classify": classify.run,
-        "drill": drill.run,
-        "policy": policy.run,
-        "uncordon": operate.run_uncordon,
-        "unreachable": operate.run_unreachable,
-    }[parsed.command]
+    run = next(command.run for command in _COMMANDS if command.name == parsed.command)
     return run(parsed)
 
 

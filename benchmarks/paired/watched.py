@@ -20,8 +20,7 @@ from typing import Final
 
 from pages import ROOT
 
-from controller.demo.cluster import LocalCluster, LocalNode
-from controller.fleet.address import NodeAddress
+from controller.demo.cluster import LocalCluster
 from nodeagent.probes.processes import rss_bytes
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.training import CommandPlace, RankLaunch, TrainingSpec
@@ -119,7 +118,7 @@ async def run_round(make_spec: Callable[[str], TrainingSpec], stretch: Stretch) 
     with tempfile.TemporaryDirectory(prefix="ur-") as directory:
         async with (
             LocalCluster.start(1, LAYOUT.num_workers) as cluster,
-            attached(_address(cluster.nodes[0])) as session,
+            attached(cluster.nodes[0].address) as session,
             _training(make_spec(directory), Path(directory), session) as ranks,
         ):
             usual_s = min((await ranks.run(_NUM_WARM_UP, is_watched=True)).times)
@@ -222,20 +221,6 @@ def _cpu_s(pid: int) -> float:
 
 def _name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
-
-
-def _address(node: LocalNode) -> NodeAddress:
-    return NodeAddress(
-        node=node.node,
-        host=node.host,
-        port=node.port,
-        user=node.user,
-        client_key=str(node.client_key_path),
-        host_public_key=node.host_public_key,
-        state_dir=str(node.state_dir),
-        python=sys.executable,
-        num_workers=node.num_workers,
-    )
 
 
 def _launch(command: Command, global_rank: int) -> RankLaunch:

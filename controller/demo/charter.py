@@ -1,6 +1,5 @@
 """What the demo's controller is made for: its nodes, and the tasks of the profiles."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +7,6 @@ from controller.controller import Charter
 from controller.core.tasks import TaskSpec
 from controller.demo.localnode import LocalNode
 from controller.demo.options import DemoOptions
-from controller.fleet.address import NodeAddress
 from controller.launches import CommandTask, TaskProgram
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.training import TrainingSpec
@@ -19,29 +17,13 @@ def charter_of(options: DemoOptions, nodes: Sequence[LocalNode], root: Path) -> 
     """Return the charter of a demo over ``nodes``; its checkpoints lie below ``root``."""
     checkpoints = root / "checkpoints"
     return Charter(
-        addresses=[address_of(node) for node in nodes],
+        addresses=[node.address for node in nodes],
         tasks=[_task_spec(profile, options.num_iterations) for profile in options.profiles],
         programs={
             TaskId(profile.name): _program(profile, options, checkpoints)
             for profile in options.profiles
         },
         policy=options.policy,
-    )
-
-
-def address_of(node: LocalNode) -> NodeAddress:
-    """Return how the controller reaches ``node``."""
-    return NodeAddress(
-        node=node.node,
-        host=node.host,
-        port=node.port,
-        user=node.user,
-        client_key=str(node.client_key_path),
-        host_public_key=node.host_public_key,
-        state_dir=str(node.state_dir),
-        python=sys.executable,
-        num_workers=node.num_workers,
-        kernel_log=str(node.kernel_log),
     )
 
 

@@ -13,7 +13,8 @@ from controller.demo.errors import DemoError
 from controller.demo.memorylimit import kill_for_memory
 from controller.demo.rankfaults import fault_of
 from nodeagent.protocol.drills import RankFault
-from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.regroup import RankRef
 from profiles.drills.catalogue import DRILL_BY_KIND
 from profiles.drills.drill import Drill
 from profiles.drills.kernel import KERNEL_MESSAGES, LINK_FLAP, OOM_KILL
@@ -27,14 +28,7 @@ _FLAP_PAUSE_S: Final = 0.5
 class Victims(Protocol):
     """The controller that is drilled: what it knows of processes, and how it, or a rank, is broken."""
 
-    def inject(
-        self,
-        node: NodeId,
-        task: TaskId,
-        generation: Generation,
-        global_rank: int,
-        fault: RankFault,
-    ) -> None:
+    def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
         """Stage a fault in a rank."""
         ...
 
@@ -157,7 +151,8 @@ class LocalDrillGround:
             if is_memory_kill:
                 await self._kill_for_memory(drill, pid)
                 return
-        self._victims.inject(node, order.task, order.generation, order.global_rank, fault_of(drill))
+        rank = RankRef(generation=order.generation, global_rank=order.global_rank)
+        self._victims.inject(node, order.task, rank, fault_of(drill))
 
     async def _kill_for_memory(self, drill: Drill, pid: int) -> None:
         """Have the kernel do it; where it does not, send its signal after its words.

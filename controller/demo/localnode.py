@@ -3,12 +3,14 @@
 import getpass
 import os
 import pwd
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from controller.demo.errors import DemoError
+from controller.fleet.address import NodeAddress
 from nodeagent.protocol.ids import NodeId
 
 _DEFAULT_SHELL: Final = "/bin/sh"
@@ -50,9 +52,20 @@ class LocalNode:
     interface: str = ""
 
     @property
-    def known_hosts_line(self) -> str:
-        """The pinned host key as a line of a known_hosts file."""
-        return f"[{self.host}]:{self.port} {self.host_public_key}"
+    def address(self) -> NodeAddress:
+        """How a controller of this installation reaches it."""
+        return NodeAddress(
+            node=self.node,
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            client_key=str(self.client_key_path),
+            host_public_key=self.host_public_key,
+            state_dir=str(self.state_dir),
+            python=sys.executable,
+            num_workers=self.num_workers,
+            kernel_log=str(self.kernel_log),
+        )
 
     @property
     def kernel_log(self) -> Path:

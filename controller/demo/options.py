@@ -157,21 +157,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         DrillError: A drill is wrong.
         SettingsError: The settings file is wrong.
     """
-    _check_range("--nodes", arguments.nodes, 1, 64)
-    _check_range("--workers-per-node", arguments.workers_per_node, 1, 16)
-    if arguments.iterations is not None:
-        _check_range("--iterations", arguments.iterations, 1, 10**9)
-    if arguments.base_port is not None:
-        _check_range("--base-port", arguments.base_port, 1024, 65535 - arguments.nodes)
-    if arguments.json and not arguments.headless:
-        raise OptionError("--json prints the outcome of a run that ends: add --headless")
-    for option, path in (("--event-log", arguments.event_log), ("--serve", arguments.serve)):
-        if path is not None and not path.parent.is_dir():
-            raise OptionError(f"{option} {path}: there is no directory {path.parent}")
-        if path is not None and path.is_dir():
-            raise OptionError(f"{option} {path}: is a directory")
-    if arguments.time_limit is not None and not 0 < arguments.time_limit < math.inf:
-        raise OptionError(f"--time-limit {arguments.time_limit}: must be above 0 seconds")
+    _check_each(arguments)
     num_iterations = arguments.iterations
     if arguments.headless and num_iterations is None:
         num_iterations = _DEFAULT_ITERATIONS
@@ -211,6 +197,25 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         serve=arguments.serve,
         time_limit_s=arguments.time_limit,
     )
+
+
+def _check_each(arguments: argparse.Namespace) -> None:
+    """Check what needs no other file. Raises ``OptionError``."""
+    _check_range("--nodes", arguments.nodes, 1, 64)
+    _check_range("--workers-per-node", arguments.workers_per_node, 1, 16)
+    if arguments.iterations is not None:
+        _check_range("--iterations", arguments.iterations, 1, 10**9)
+    if arguments.base_port is not None:
+        _check_range("--base-port", arguments.base_port, 1024, 65535 - arguments.nodes)
+    if arguments.json and not arguments.headless:
+        raise OptionError("--json prints the outcome of a run that ends: add --headless")
+    for option, path in (("--event-log", arguments.event_log), ("--serve", arguments.serve)):
+        if path is not None and not path.parent.is_dir():
+            raise OptionError(f"{option} {path}: there is no directory {path.parent}")
+        if path is not None and path.is_dir():
+            raise OptionError(f"{option} {path}: is a directory")
+    if arguments.time_limit is not None and not 0 < arguments.time_limit < math.inf:
+        raise OptionError(f"--time-limit {arguments.time_limit}: must be above 0 seconds")
 
 
 def _policy(arguments: argparse.Namespace) -> Policy:

@@ -25,7 +25,8 @@ from controller.demo.options import DemoOptions
 from controller.demo.schedule import DrillSchedule, has_settled, why_stuck
 from controller.store.eventlog import EventLog
 from nodeagent.protocol.drills import RankFault
-from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.regroup import RankRef
 
 _REST_LIMIT_S: Final = 20.0
 """How long a headless run waits, after the last iteration, for what is still under way."""
@@ -104,16 +105,9 @@ class Session:
         """Tell the core of something, as a console would."""
         self._controller.post(body)
 
-    def inject(
-        self,
-        node: NodeId,
-        task: TaskId,
-        generation: Generation,
-        global_rank: int,
-        fault: RankFault,
-    ) -> None:
+    def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
         """Drill: stage a fault in a rank."""
-        self._controller.fleet.inject(node, task, generation, global_rank, fault)
+        self._controller.fleet.inject(node, task, rank, fault)
 
     async def run(self, script: Callable[[], Awaitable[None]] | None = None) -> bool:
         """Serve until the end; return whether every task and every drill got there.

@@ -16,6 +16,7 @@ from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.protocol import messages
 from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.training import RankLaunch
 
@@ -136,23 +137,16 @@ class SshFleet:
             )
             self._links[node].send_command(command, subject)
 
-    def inject(
-        self,
-        node: NodeId,
-        task: TaskId,
-        generation: Generation,
-        global_rank: int,
-        fault: RankFault,
-    ) -> None:
+    def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
         """Drill: stage a fault in a rank."""
         command = messages.InjectFault(
             command_id=next(self._command_ids),
             task=task,
-            generation=generation,
-            global_rank=global_rank,
+            generation=rank.generation,
+            global_rank=rank.global_rank,
             fault=fault,
         )
-        self._links[node].send_command(command, RankSubject("drill", task, generation))
+        self._links[node].send_command(command, RankSubject("drill", task, rank.generation))
 
     def probe(self, instruction: ProbeNode) -> None:
         """Have peers look at a node's SSH port."""

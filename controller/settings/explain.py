@@ -45,14 +45,12 @@ def rules(policy: Policy) -> list[str]:
         else "Plans wait for an operator's approval; meanwhile a task goes on with the whole replicas"
         " it has left."
     )
-    unseen = (
-        "While no other node is in contact an operator is asked."
-        if policy.is_auto_heal and not policy.asks_before_loss
-        else "An operator is asked first (`unicron unreachable`)."
-    )
+    return [approval, *_repeats(policy), *_task_rules(policy), *_node_rules(policy)]
+
+
+def _repeats(policy: Policy) -> list[str]:
     drills = "count" if policy.counts_drills else "do not count"
     return [
-        approval,
         (
             "A reattempt that is followed by a fault at the same place before an iteration is committed"
             " is followed by a restart, and a restart by isolating the node. If the fault then comes"
@@ -72,10 +70,11 @@ def rules(policy: Policy) -> list[str]:
             f" {policy.drill_window_s:g} s is taken for the drill's."
         ),
         f"What a node's probes find within {policy.correlation_s:g} s of a fault there belongs to it.",
-        (
-            f"A node whose clock is more than {policy.clock_limit_s:g} s off the controller's is told to"
-            " operators; nothing is done about it."
-        ),
+    ]
+
+
+def _task_rules(policy: Policy) -> list[str]:
+    return [
         (
             f"After {policy.max_recoveries} recoveries of a task without a new iteration it is held until"
             " an operator proposes a plan."
@@ -87,6 +86,23 @@ def rules(policy: Policy) -> list[str]:
             " training goes on."
         ),
         (
+            f"While a generation forms, or ends, its ranks are looked at every {policy.look_interval_s:g} s: one"
+            f" that is stopped hangs. One that keeps others waiting hangs after {policy.slow_factor:g} x"
+            f" {policy.stall_factor:g} times what such a transition of the task took before,"
+            f" {policy.start_limit_s:g} s where there was none or a new process is on its way, and"
+            f" {policy.stop_limit_s:g} s after another has left."
+        ),
+    ]
+
+
+def _node_rules(policy: Policy) -> list[str]:
+    unseen = (
+        "While no other node is in contact an operator is asked."
+        if policy.is_auto_heal and not policy.asks_before_loss
+        else "An operator is asked first (`unicron unreachable`)."
+    )
+    return [
+        (
             f"A node out of contact is presumed training. It is lost when no peer node finds its SSH port,"
             f" after {policy.refusal_grace_s:g} s if the port refuses and nothing tells whether its ranks"
             f" live, and after {policy.unreachable_limit_s:g} s if only its agent is out of reach while its"
@@ -97,11 +113,8 @@ def rules(policy: Policy) -> list[str]:
             f" lost after {policy.uncorroborated_limit_s:g} s. {unseen}"
         ),
         (
-            f"While a generation forms, or ends, its ranks are looked at every {policy.look_interval_s:g} s: one"
-            f" that is stopped hangs. One that keeps others waiting hangs after {policy.slow_factor:g} x"
-            f" {policy.stall_factor:g} times what such a transition of the task took before,"
-            f" {policy.start_limit_s:g} s where there was none or a new process is on its way, and"
-            f" {policy.stop_limit_s:g} s after another has left."
+            f"A node whose clock is more than {policy.clock_limit_s:g} s off the controller's is told to"
+            " operators; nothing is done about it."
         ),
         "An isolated node, or GPU, comes back by `unicron uncordon NODE[:GPU]` once its checks pass.",
     ]

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from controller.core.tasks import TaskSpec
-from controller.demo.charter import address_of
 from controller.demo.cluster import LocalCluster
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.training import TrainingSpec
@@ -54,7 +53,7 @@ class Run:
             task=A, weight=1.0, workers=2, min_workers=1, table=TABLE, flops_per_iteration=1e9,
             num_iterations=NUM_ITERATIONS, num_micro_batches=4,
         )  # fmt: skip
-        addresses = [address_of(node) for node in cluster.nodes]
+        addresses = [node.address for node in cluster.nodes]
         journal = tmp_path / "journal.jsonl"
         self._remit = Remit(addresses, task, training, journal, event_log=journal)
         self.controller: subprocess.Popen[bytes] | None = None

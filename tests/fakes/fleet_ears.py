@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -83,17 +84,7 @@ class Ears:
 
 def address_of(node: LocalNode, python: Path) -> NodeAddress:
     """Return how the fleet reaches ``node``; its agent is started with ``python``."""
-    return NodeAddress(
-        node=node.node,
-        host=node.host,
-        port=node.port,
-        user=node.user,
-        client_key=str(node.client_key_path),
-        host_public_key=node.host_public_key,
-        state_dir=str(node.state_dir),
-        python=str(python),
-        num_workers=node.num_workers,
-    )
+    return replace(node.address, python=str(python))
 
 
 def write_python(path: Path, *options: str) -> Path:

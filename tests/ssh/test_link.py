@@ -41,6 +41,7 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.rendezvous import StoreCall
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.fleet_ears import CountingClock, Ears, address_of, running_fleet, write_python
@@ -52,6 +53,7 @@ needs_openssh = pytest.mark.skipif(OpenSsh.find() is None, reason="no sshd insta
 KINDS = [pytest.param(ServerKind.OPENSSH, marks=needs_openssh), ServerKind.ASYNCSSH]
 
 A, G1 = TaskId("gpt-a"), Generation(1)
+RANK = RankRef(generation=G1, global_rank=0)
 N1, N2 = NodeId("n1"), NodeId("n2")
 FAKE_RANKS = ("--template-module", "tests.fakes.fake_template")
 VERSION = build_bundle().version
@@ -350,11 +352,11 @@ async def test_drills_reach_the_rank(with_ranks: NodeAddress, ears: Ears) -> Non
     async with running_fleet([with_ranks], ears) as fleet:
         await train(fleet, ears, Script(period_s=0.05))
         await ears.observed(IterationCommitted)
-        fleet.inject(N1, A, G1, 0, RankFault(kind="raise"))
+        fleet.inject(N1, A, RANK, RankFault(kind="raise"))
         await ears.observed(RankRaised)
-        fleet.inject(N1, A, G1, 0, RankFault(kind="kill"))
+        fleet.inject(N1, A, RANK, RankFault(kind="kill"))
         exited = await ears.observed(RankExited)
-        fleet.inject(N1, A, G1, 0, RankFault(kind="kill"))
+        fleet.inject(N1, A, RANK, RankFault(kind="kill"))
         failed = await ears.heard(CommandFailed)
     assert (exited.signal, exited.is_expected) == (signal.SIGKILL, False)
     assert "no living rank" in failed.error
@@ -369,7 +371,7 @@ async def test_commands_out_of_contact_end_in_an_unknown_outcome(
         await ears.noted()
         fleet.start_ranks(N1, [launch(Script())])
         fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=True))
-        fleet.inject(N1, A, G1, 0, RankFault(kind="kill"))
+        fleet.inject(N1, A, RANK, RankFault(kind="kill"))
         fleet.probe(ProbeNode(1, N1, (N1,)))
         fleet.acknowledge(N1, 1)
     kinds: tuple[RankCommandKind, ...] = ("start", "stop", "drill")

@@ -13,6 +13,7 @@ from controller.demo.drillground import LocalDrillGround
 from controller.demo.drills import NO_NAMESPACES, DrillError, ScheduledDrill, offered, parse_drill
 from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.regroup import RankRef
 from profiles.drills.catalogue import DRILL_BY_KIND, DRILLS
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
@@ -159,15 +160,8 @@ class Breaker:
         self._rank_pid: int | None = None
         self.news = asyncio.Event()
 
-    def inject(
-        self,
-        node: NodeId,
-        task: TaskId,
-        generation: Generation,
-        global_rank: int,
-        fault: RankFault,
-    ) -> None:
-        self._note(fault, node, task, generation, global_rank)
+    def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
+        self._note(fault, node, task, rank.generation, rank.global_rank)
 
     async def lose_node(self, node: NodeId) -> None:
         self._note("lose", node)
