@@ -43,7 +43,7 @@ quiet: $(VENV)/.dev ## Train undisturbed on a busy machine; counts false alarms;
 
 explore: $(VENV)/.dev ## Property tests with new examples, again and again (ROUNDS=20); ARGS for some
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)" >&2; \
-	  $(BIN)/python -m pytest -n 2 --hypothesis-profile fresh $(or $(ARGS),tests/property) || exit 1; \
+	  $(BIN)/python -m pytest -n 2 --timeout 900 --hypothesis-profile fresh $(or $(ARGS),tests/property) || exit 1; \
 	done
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter

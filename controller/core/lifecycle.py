@@ -249,6 +249,8 @@ def compare_inventory(
     a stop that is still wanted: the commands may have been lost with the connection.
     """
     for status in ranks:
+        if is_attach:
+            _note_return(turn, node, status)
         _take_status(turn, node, status)
     listed = {(status.task, status.generation, status.global_rank) for status in ranks}
     for task in turn.state.tasks.values():
@@ -279,6 +281,16 @@ def _pursue_stop(
         return
     if node in task.nodes:
         _send_stop(turn, task, (node,))
+
+
+def _note_return(turn: Turn, node: NodeId, status: RankStatus) -> None:
+    """A rank that was given up with its node lives: a stop of its task waits for its end too."""
+    task = turn.state.tasks.get(status.task)
+    if task is None or task.phase is not TaskPhase.STOPPING:
+        return
+    rank = task.ranks.get(status.global_rank)
+    if rank and rank.worker.node == node and status.generation == task.generation:
+        rank.is_alive = True
 
 
 def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:

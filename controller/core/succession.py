@@ -40,7 +40,7 @@ def take_over(turn: Turn, event: ControllerStarted) -> None:
         if task.transition:
             task.transition.teaches = task.transition.is_done
         if task.parking:
-            task.parking.since = turn.at
+            task.parking.since, task.parking.parked_at = turn.at, None
         task.stopping_since = turn.at
 
 

@@ -92,6 +92,8 @@ class FakeNode:
     """Living processes by pid."""
     held: list[EventBody] = field(default_factory=list)
     stopped: dict[TaskId, Generation] = field(default_factory=dict)
+    started: set[tuple[TaskId, Generation, int]] = field(default_factory=set)
+    """Ranks that have had a process here, or were told to get none: none is started twice."""
     """Generations that were ended: what is started late of them is not started."""
     fence: dict[TaskId, Generation] = field(default_factory=dict)
     """Newest generation that was asked to start; an older one is refused."""
@@ -377,9 +379,9 @@ class World:
         self, instruction: StartRanks, node: FakeNode, number: int, ref: RankRef
     ) -> None:
         task, generation = instruction.task, instruction.generation
-        for rank in node.ranks.values():
-            if (rank.task, rank.generation, rank.global_rank) == (task, generation, number):
-                return  # asked for twice
+        if (task, generation, number) in node.started:
+            return
+        node.started.add((task, generation, number))
         for rank in node.ranks.values():
             if (rank.task, rank.generation, rank.global_rank) == (task, *_pair(ref)):
                 assert rank.is_parked, "a rank goes on that was not parked"
@@ -397,13 +399,9 @@ class World:
     def _fork(self, instruction: StartRanks, node: FakeNode, number: int, worker: int) -> None:
         task, generation = instruction.task, instruction.generation
         is_over = generation <= node.stopped.get(task, 0) or generation < node.fence.get(task, 0)
-        if is_over or not node.is_up:
+        if is_over or not node.is_up or (task, generation, number) in node.started:
             return
-        if any(
-            (each.task, each.generation, each.global_rank) == (task, generation, number)
-            for each in node.ranks.values()
-        ):
-            return
+        node.started.add((task, generation, number))
         others = [each for each in node.ranks.values() if each.worker == worker]
         assert all(each.task == task for each in others), "two tasks on one worker"
         rank = FakeRank(task, generation, number, worker, next(self._pids))
@@ -646,7 +644,8 @@ class World:
         elif instruction.is_graceful:
             self.tasks[instruction.task].stopping = instruction.generation
         else:
-            node.stopped[instruction.task] = instruction.generation
+            stopped = node.stopped.get(instruction.task, instruction.generation)
+            node.stopped[instruction.task] = max(stopped, instruction.generation)
             for rank in list(node.ranks.values()):
                 if rank.task == instruction.task and rank.generation <= instruction.generation:
                     self.end_rank(node, rank, number=9, is_expected=True)
@@ -791,6 +790,7 @@ class World:
         node.held.clear()
         node.fence.clear()
         node.stopped.clear()
+        node.started.clear()
         node.halts.clear()
         node.is_up = True
         node.agent += 1

@@ -138,6 +138,31 @@ pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
         (1.90017801895605, ("blackout", "n1", 4.0)),
     ],
 )
+# A node is given up, its task stopped, and it comes back with ranks before the others are gone.
+@example(
+    seed=777892,
+    faults=[
+        (0.0, ("flap", "n2", 0)),
+        (0.14843553455992645, ("blackout", "n4", 39.0)),
+        (0.06114314146467792, ("reset", "gpt-a", 0)),
+        (0.022571507382811017, ("stall", "gpt-a", 2)),
+        (3.0, ("raise", "gpt-a", 0)),
+        (2.0, ("xid", "n5", 0)),
+        (2.3750444827958193, ("restore", "n3", 0)),
+        (0.0, ("hang", "gpt-b", 1)),
+        (0.0, ("xid", "n1", 0)),
+    ],
+)
+# A task has parked, and waits to see a node again, when the controller is killed.
+@example(
+    seed=0,
+    faults=[
+        *[(0.0, ("kill", "gpt-a", 0))] * 4,
+        (0.0, ("cut", "n2", 1.0)),
+        (1.0, ("lose", "n3", 0.0)),
+        (0.0, ("controller", "", 1.0)),
+    ],
+)
 def test_promises_hold_and_nothing_is_left_undone(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
