@@ -91,7 +91,7 @@ def take_hangs(turn: Turn, task: TaskState) -> None:
     limit_s = halt_limit_s(turn.policy, task)
     for number in awaited_ranks(turn, task):
         rank = task.ranks[number]
-        if turn.at - turn.state.nodes[rank.worker.node].attached_at < limit_s:
+        if turn.at - turn.state.nodes[rank.worker.node].in_contact_since < limit_s:
             continue
         rank.is_broken = True
         summary = f"rank {number} did not park: it hangs"
@@ -195,7 +195,8 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
     at_fault = {root.node, rank.worker if rank else None}
     if task.suspects and diagnosis.is_local and root.node and at_fault.isdisjoint(task.suspects):
         _exonerate(turn, task)
-    handling = handle(turn, incident, diagnosis, rank, task.last_cure)
+    last = task.last_cure
+    handling = handle(turn, incident, diagnosis, rank, last)
     worker = rank.worker if rank else None
     task.last_cure = Cure(handling.action, worker)
     if handling.action == "reconfigure":
@@ -203,7 +204,9 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
         name_fault(turn, incident, diagnosis, handling)
         incident.become(IncidentState.DECIDED)
         suspect = worker if handling.is_gpu and worker else root.node
-        _isolate_on_suspicion(turn, task, suspect, incident, handling.why or diagnosis.reason)
+        if last is not None:
+            task.suspects.append(suspect)
+        _isolate(turn, suspect, incident, handling.why or diagnosis.reason)
         return
     if handling.action == "restart":
         # Where nobody in particular is to blame, whoever told of the fault gets a new process.
@@ -219,10 +222,7 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
         stop(turn, task, is_graceful=False, intent=task.intent, note=note)
 
 
-def _isolate_on_suspicion(
-    turn: Turn, task: TaskState, suspect: NodeId | Worker, incident: Incident, why: str
-) -> None:
-    task.suspects.append(suspect)
+def _isolate(turn: Turn, suspect: NodeId | Worker, incident: Incident, why: str) -> None:
     if isinstance(suspect, Worker):
         isolate_gpu(turn, suspect, incident, why)
     else:
@@ -263,7 +263,7 @@ def handle(
         record=node.record if node else (),
         is_drill=was_staged,
         is_last_node=node is not None and _is_last(state, node.spec.node),
-        has_other_gpus=node is not None and worker is not None and _has_others(node, worker),
+        has_other_gpus=node is not None and worker is not None and _has_others(turn, node, worker),
     )
     handling = choose(case, turn.policy)
     if node is not None and (not was_staged or turn.policy.counts_drills):
@@ -294,9 +294,13 @@ def _is_last(state: ClusterState, name: NodeId) -> bool:
     return not any(node.is_in_service and node.spec.node != name for node in state.nodes.values())
 
 
-def _has_others(node: NodeState, worker: Worker) -> bool:
+def _has_others(turn: Turn, node: NodeState, worker: Worker) -> bool:
+    """Whether the node is of use without the worker: the last one only to all tasks that run on it."""
     slots = set(range(node.spec.num_workers)) - node.isolated_gpus.keys() - {worker.slot}
-    return bool(slots)
+    if not _is_last(turn.state, node.spec.node):
+        return bool(slots)
+    tasks = [task for task in turn.state.tasks.values() if node.spec.node in task.nodes]
+    return len(slots) >= sum(task.spec.smallest_size for task in tasks)
 
 
 def _possible(task: TaskState, wanted: Action) -> Action:

@@ -87,7 +87,8 @@ class Case:
         record: Earlier faults of the node, without those of drills.
         is_drill: Whether somebody broke it on purpose.
         is_last_node: Whether no other node is in service.
-        has_other_gpus: Whether another worker of the node is in service.
+        has_other_gpus: Whether other workers of the node are in service; on the last node, enough of
+            them for the task.
     """
 
     diagnosis: Diagnosis
@@ -117,9 +118,9 @@ def choose(case: Case, policy: Policy) -> Handling:
     """Return what is done about a fault."""
     is_hardware = case.diagnosis.severity is Severity.SEV1
     handling = Handling("reconfigure") if is_hardware else _escalated(case)
-    if handling.action != "reconfigure":
-        repeats = None if case.is_drill and not policy.counts_drills else _repeats(case, policy)
-        if repeats and case.node is not None:
+    if not is_hardware and case.node is not None and (policy.counts_drills or not case.is_drill):
+        repeats = _repeats(case, policy)
+        if repeats and (handling.action != "reconfigure" or repeats.is_gpu):
             handling = repeats
     if handling.action == "reconfigure" and case.node is None:
         return Handling("restart", "no node is to blame, so none is isolated")

@@ -110,9 +110,11 @@ def _judge_answering(evidence: NodeEvidence, policy: Policy) -> Judgement:
 
 def _judge_unseen(evidence: NodeEvidence, policy: Policy, reason: str) -> Judgement:
     """Judge a node that nothing speaks against; whether its tasks train, nobody may see."""
-    if evidence.unseen is None or evidence.waited_s < policy.uncorroborated_limit_s:
+    blind = evidence.suffering
+    if evidence.unseen:
+        blind = f"nobody has seen {evidence.unseen} for {evidence.silent_s:.0f} s"
+    if blind is None or evidence.waited_s < policy.uncorroborated_limit_s:
         return _presumed_training(reason)
-    blind = f"nobody has seen {evidence.unseen} for {evidence.silent_s:.0f} s"
     needs_operator = evidence.num_peers == 0 or not policy.is_auto_heal or policy.asks_before_loss
     if needs_operator:
         return Judgement(is_lost=False, reason=f"lost? {reason}, and {blind}", asks=True)

@@ -42,7 +42,6 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         node.findings = {key: one for key, one in node.findings.items() if one.probe == "clock"}
     forget_ages(node)
     node.agent_id, node.agent_pid, node.heard_at = event.agent_id, event.agent_pid, turn.at
-    node.attached_at = turn.at
     node.answers.clear()
     node.asked_at = None
     text = f"agent attached (pid {event.agent_pid})"
@@ -185,7 +184,7 @@ def _conclude(turn: Turn, node: NodeState) -> None:
     elif judgement.asks:
         node.note = judgement.reason
         _ask_operator(turn, node)
-    elif node.asked_at is None or not evidence.has_open_probes:
+    elif node.asked_at is None or not (evidence.unseen or evidence.suffering):
         node.note = judgement.reason
         if node.asked_at is not None:
             node.asked_at = None

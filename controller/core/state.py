@@ -68,8 +68,6 @@ class NodeState:
     in_contact_since: float = 0.0
     """When contact was last gained."""
     lost_contact_at: float = 0.0
-    attached_at: float = 0.0
-    """When the present session with its agent began."""
     judged_from: float = 0.0
     """Not lost before this, whatever is said: the controller has just begun to look for it."""
     answers: dict[NodeId, ProbeOutcome] = field(default_factory=dict)

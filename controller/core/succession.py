@@ -42,6 +42,7 @@ def take_over(turn: Turn, event: ControllerStarted) -> None:
         if task.parking:
             task.parking.since, task.parking.parked_at = turn.at, None
         task.stopping_since = turn.at
+        task.watch.go_on(turn.at)
 
 
 def _await_node(turn: Turn, node: NodeState) -> None:
@@ -62,10 +63,10 @@ def form_anew(turn: Turn) -> None:
     What their agents have kept for the new controller comes first: it may say that all have joined.
     """
     for task in turn.state.tasks.values():
-        if not task.has_lost_rendezvous or task.phase is not TaskPhase.STARTING:
+        if not task.has_lost_rendezvous:
             continue
         ranks = task.living_ranks.values()
-        if all(rank.joined for rank in ranks):
+        if task.phase is not TaskPhase.STARTING or all(rank.joined for rank in ranks):
             task.has_lost_rendezvous = False
         elif all(rank.is_seen for rank in ranks) and _have_reported(turn, task):
             halt(turn, task, note="forms anew: its rendezvous ended with the controller")
@@ -76,6 +77,6 @@ def _have_reported(turn: Turn, task: TaskState) -> bool:
     nodes = [turn.state.nodes[name] for name in task.nodes]
     return all(
         node.condition is NodeCondition.HEALTHY
-        and turn.at - node.attached_at >= turn.policy.settle_s
+        and turn.at - node.in_contact_since >= turn.policy.settle_s
         for node in nodes
     )

@@ -60,6 +60,11 @@ class TaskSpec:
     hang_limit_s: float = 0.0
     long_intervals: tuple[int, ...] = ()
 
+    @property
+    def smallest_size(self) -> int:
+        """Fewest workers that it can use."""
+        return min((x for x in self.table.sizes if x >= self.min_workers), default=self.min_workers)
+
     def is_long(self, iteration: int) -> bool:
         """Return whether an iteration does something else besides, and the others do not."""
         return iteration > 1 and any(

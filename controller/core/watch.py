@@ -51,3 +51,9 @@ class Watch:
         self.committed_at, self.moved_at = None, now
         self.inspection = self.done_at = None
         self.stragglers.clear()
+
+    def go_on(self, now: float) -> None:
+        """Nobody watched until now: that time speaks against no rank."""
+        self.moved_at, self.inspection = now, None
+        if self.done_at is not None:
+            self.done_at = now

@@ -113,6 +113,13 @@ def test_a_gpu_is_isolated_alone_where_its_node_has_others_also_on_the_last_node
     assert not choose(broken, POLICY).is_gpu
 
 
+def test_a_gpu_is_isolated_alone_also_where_a_restart_has_just_brought_nothing() -> None:
+    fault = replace(case(Status.CUDA_ERROR), record=seen(Status.CUDA_ERROR, 990.0))
+    again = replace(fault, last=Cure("restart", GPU), has_other_gpus=True)
+    assert choose(again, POLICY).is_gpu
+    assert choose(replace(again, is_last_node=True), POLICY).is_gpu
+
+
 def test_drills_do_not_speak_against_a_node_unless_policy_says_so() -> None:
     record = seen(Status.EXITED_ABNORMALLY, 900.0, 950.0)
     drill = replace(case(Status.EXITED_ABNORMALLY), record=record, is_drill=True)

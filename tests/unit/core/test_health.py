@@ -118,3 +118,11 @@ def test_nothing_is_asked_about_a_node_that_is_corroborated() -> None:
 @pytest.mark.parametrize("answers", [{}, {N1: "silent"}])
 def test_nobody_is_judged_while_nobody_is_in_contact(answers: dict[NodeId, str]) -> None:
     assert not is_lost(num_peers=0, answers=answers, suffering=SUFFERING, silent_s=3600.0)
+
+
+def test_where_nobody_is_in_contact_the_operator_is_asked_also_if_a_task_waits() -> None:
+    waits = replace(NOTHING, num_peers=0, suffering="gpt-a waits for it")
+    assert not judge(replace(waits, waited_s=POLICY.uncorroborated_limit_s - 1.0), HEALS).asks
+    judgement = judge(replace(waits, waited_s=POLICY.uncorroborated_limit_s), HEALS)
+    assert (judgement.is_lost, judgement.asks) == (False, True)
+    assert "gpt-a waits for it" in judgement.reason

@@ -176,3 +176,36 @@ def test_a_node_that_comes_back_does_not_bring_its_isolated_gpu_into_service() -
     world.run(world.now + 20.0)
     assert node(world).condition is NodeCondition.HEALTHY
     assert list(node(world).isolated_gpus) == [1]
+
+
+def test_a_gpu_that_is_out_for_its_record_stays_out_when_another_fault_follows() -> None:
+    world = running_world()
+    fault_at(world, Worker(N1, 1))
+    task, number = rank_at(world, Worker(N1, 1)) or ("", -1)
+    world.raise_in_rank(task, number, "RuntimeError", CUDA)
+    world.run_until(lambda: bool(node(world).isolated_gpus))
+    world.run_until(lambda: world.machine.state.tasks[TaskId(task)].phase is TaskPhase.STARTING)
+    world.run(world.now + 0.2)  # its ranks have taken up their new places
+    other = next(
+        number
+        for number, rank in world.machine.state.tasks[TaskId(task)].ranks.items()
+        if rank.continues and rank.worker.node != N1
+    )
+    world.kill_rank(task, other)  # before an iteration was committed
+    world.run(world.now + 20.0)
+    assert list(node(world).isolated_gpus) == [1]
+
+
+def test_the_last_node_keeps_the_gpus_that_its_task_can_not_do_without() -> None:
+    pair = TaskSpec(
+        task=TaskId("pair"), weight=1.0, workers=2, min_workers=2,
+        table=table({2: 2e9}, tp=2), flops_per_iteration=1e9, num_iterations=None,
+        num_micro_batches=4,
+    )  # fmt: skip
+    nodes = [NodeSpec(N1, "127.0.0.1:1", 2)]
+    world = World(Machine(nodes, [pair], Policy(is_auto_heal=True)), num_iterations=10**6)
+    world.run(4.0)
+    fault_at(world, Worker(N1, 1))
+    fault_at(world, Worker(N1, 1))
+    assert not node(world).isolated_gpus
+    assert world.machine.state.tasks[pair.task].phase is TaskPhase.RUNNING

@@ -206,6 +206,44 @@ def test_time_without_a_controller_teaches_nothing_about_transitions(world: Worl
     assert max(task.experience.mean_s.values(), default=0.0) < 30.0
 
 
+def test_time_without_a_controller_speaks_against_no_rank_of_a_generation_that_forms(
+    world: World,
+) -> None:
+    for _ in range(2):  # the first one teaches how long it takes
+        world.kill_rank(A, 1)
+        world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.STARTING)
+        if not world.machine.state.tasks[A].experience.mean_s:
+            world.run(world.now + 20.0)
+    world.kill_controller(60.0, 0.0)
+    world.run(world.now + 60.1)
+    last = world.machine.state.tasks[A].nodes[-1]
+    world.cut(last, world.machine.policy.look_interval_s - 0.2)  # attaches just before the look
+    world.run(world.now + 30.0)
+    assert [i.status for i in world.machine.state.incidents] == ["exited_abnormally"] * 2
+    assert not told(world, "stall")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_generation_that_had_formed_before_the_takeover_is_not_parked_then_or_later(
+    seed: int,
+) -> None:
+    world = World(demo_machine(num_nodes=5), seed=seed, num_iterations=10**6)
+    world.run(10.0)
+    world.kill_rank(A, 1)
+    world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.STARTING)
+    formed = world.machine.state.tasks[A].generation
+    world.run(world.now + 0.22)
+    for name in world.machine.state.tasks[A].nodes:  # it forms, and nobody hears of it
+        world.cut(name, 1000.0)
+    world.run(world.now + 3.0)
+    assert world.runs[A, formed].is_formed
+    world.kill_controller(1.0, 2.0)
+    world.run(world.now + 20.0)
+    task = world.machine.state.tasks[A]
+    assert (task.generation, task.phase) == (formed, TaskPhase.RUNNING)
+    assert not task.has_lost_rendezvous
+
+
 def test_a_drill_that_may_not_have_been_carried_out_excuses_nothing(world: World) -> None:
     world.post(DrillRequested("r", "op", "kill-rank", A, 1))
     assert world.machine.state.drills

@@ -73,6 +73,18 @@ def test_question_stands_while_peers_try_in_vain_to_look() -> None:
     assert "its peer nodes could not look at it" in node(world, "n1").note
 
 
+def test_question_stands_while_the_only_node_in_contact_comes_and_goes() -> None:
+    world = training()
+    hide(world, "n1", "n2", "n3", "n4")
+    world.run(world.now + LIMIT_S + 5.0)
+    hide(world, "n5", for_s=3.0)
+    world.run(world.now + LIMIT_S)
+    asked = questions(world)
+    assert {"n1", "n2"} <= set(asked)
+    assert len(asked) == len(set(asked)), "each was asked about once"
+    assert not [line for _, line in world.announcements if line.kind == "question_over"]
+
+
 def test_node_that_comes_back_withdraws_the_question_and_is_readopted() -> None:
     world = training()
     pids = {rank.pid for rank in task(world).ranks.values()}
