@@ -35,7 +35,7 @@ from nodeagent.probes.processes import rss_bytes
 from nodeagent.processes import RankProcesses
 from nodeagent.protocol.codec import MAX_LINE_BYTES
 from nodeagent.protocol.ids import AgentId, NodeId
-from nodeagent.protocol.messages import Attach
+from nodeagent.protocol.messages import Attach, Heartbeat
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.rank_exits import Witnesses
 from nodeagent.rank_files import RankFiles
@@ -111,7 +111,7 @@ class Agent:
     """A running agent. Make one inside a running loop and ``run`` it once."""
 
     def __init__(self, settings: AgentSettings, clock: Clock) -> None:
-        self._settings = settings
+        self._settings, self._clock = settings, clock
         self._agent_id = AgentId(f"{settings.node}-{os.urandom(4).hex()}")
         self._group = asyncio.TaskGroup()
         self._ended = asyncio.Event()
@@ -141,7 +141,7 @@ class Agent:
             self._processes, self._hub, self._template, self._starter, self._outbox, self._spawn
         )
         self._commands.on_inspect = RankInspector(self._hub, files, self._outbox, clock).inspect
-        self._gate = Gate(self, self._outbox, clock)
+        self._gate = Gate(self, self._outbox)
         self._relay.on_call = self._commands.on_done = self._gate.send
         self._commands.on_retired = self._retired
 
@@ -187,6 +187,15 @@ class Agent:
             num_unacknowledged=outbox.num_reports,
             ranks=self._processes.statuses(),
             probes=self._health.states(),
+        )
+
+    def heartbeat(self) -> Heartbeat:
+        """Return what changes from one moment to the next."""
+        return Heartbeat(
+            wall_s=self._clock.wall_s(),
+            rss_bytes=rss_bytes(os.getpid()),
+            is_template_ready=self._template.is_ready,
+            ranks=self._processes.statuses(),
         )
 
     def attached(self, attach: Attach) -> None:

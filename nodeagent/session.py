@@ -16,7 +16,6 @@ from typing import Final, Protocol, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from nodeagent.clock import Clock
 from nodeagent.commands import Command
 from nodeagent.inspection import AgentStatus, Inspect, Leave
 from nodeagent.outbox_file import OutboxFile
@@ -61,6 +60,9 @@ class Services(Protocol):
     def status(self) -> AgentStatus:
         """Return what the agent is and what runs on its node."""
 
+    def heartbeat(self) -> Heartbeat:
+        """Return what changes from one moment to the next."""
+
     def attached(self, attach: Attach) -> None:
         """Take in that a controller takes over, before it is welcomed.
 
@@ -84,10 +86,9 @@ class Services(Protocol):
 class Gate:
     """Accepts connections and holds the one session there may be."""
 
-    def __init__(self, services: Services, outbox: OutboxFile, clock: Clock) -> None:
+    def __init__(self, services: Services, outbox: OutboxFile) -> None:
         self._services = services
         self._outbox = outbox
-        self._clock = clock
         self._session: _Session | None = None
         outbox.on_report = self._wake
 
@@ -157,7 +158,7 @@ class Gate:
             _LOG.info("another controller connection takes over")
             self._session.abort()
         self._services.attached(attach)
-        session = self._session = _Session(channel, self._services, self._outbox, self._clock)
+        session = self._session = _Session(channel, self._services, self._outbox)
         _LOG.info("attached: run %s, term %d", attach.run_id, attach.term)
         try:
             await session.run(attach.last_seq)
@@ -190,13 +191,10 @@ class _SessionOverError(Exception):
 class _Session:
     """One attached controller."""
 
-    def __init__(
-        self, channel: LineChannel, services: Services, outbox: OutboxFile, clock: Clock
-    ) -> None:
+    def __init__(self, channel: LineChannel, services: Services, outbox: OutboxFile) -> None:
         self._channel = channel
         self._services = services
         self._outbox = outbox
-        self._clock = clock
         self._outgoing: deque[BaseModel] = deque()
         self._cursor = 0
         self._news = asyncio.Event()
@@ -292,14 +290,7 @@ class _Session:
     async def _beat(self) -> None:
         while True:
             if self._channel.num_queued_bytes < _SLOW_READER_BYTES:
-                status = self._services.status()
-                beat = Heartbeat(
-                    wall_s=self._clock.wall_s(),
-                    rss_bytes=status.rss_bytes,
-                    is_template_ready=status.is_template_ready,
-                    ranks=status.ranks,
-                )
-                self._channel.send(beat)
+                self._channel.send(self._services.heartbeat())
             await asyncio.sleep(HEARTBEAT_S)
 
 
