@@ -112,6 +112,9 @@ class FakeTask:
 class World:
     """Runs a machine against the make-believe cluster."""
 
+    has_controller = True
+    _term = 0
+
     def __init__(
         self,
         machine: Machine,
@@ -140,6 +143,8 @@ class World:
         """Processes that hang: they do not park."""
         self.lost_in_code: set[int] = set()
         """Deaf ones that compute for ever; the others are stopped by a signal."""
+        self.dumb: set[int] = set()
+        """Processes of which no agent says in time where they stand."""
         self.lingering: dict[int, bool] = {}
         """Deaf ones that have done all that they were to do and do not exit; whether they say so."""
         self.can_probe = True
@@ -153,8 +158,6 @@ class World:
         self._order = itertools.count()
         self._pids = itertools.count(1000)
         self._timers: dict[object, int] = {}
-        self.has_controller = True
-        self._term = 0
         self._begin_term()
         for node in self.nodes.values():
             node.is_up = node.name not in absent
@@ -543,6 +546,8 @@ class World:
             return
         for rank in list(node.ranks.values()):
             if (rank.task, rank.generation) != (instruction.task, instruction.generation):
+                continue
+            if rank.pid in self.dumb:
                 continue
             is_deaf = rank.pid in self.deaf
             where: Where = "stopped" if is_deaf else "collective"
