@@ -22,7 +22,7 @@ from controller.fleet.link import Identity
 from controller.launches import TaskProgram
 from controller.ports import Audience, DrillGround
 from controller.runtime import Runtime, Surroundings
-from controller.store.journal import Journal, JournalError, read_journal
+from controller.store.journal import Journal, read_journal
 from controller.store.replay import Legacy, fingerprint, replay
 from nodeagent.protocol.ids import NodeId, TaskId
 
@@ -54,7 +54,8 @@ class Controller:
         note: Takes lines about why a node can't be reached.
 
     Raises:
-        JournalError: The journal is damaged, or was written for other nodes, tasks or policy.
+        JournalError: The journal is damaged, was written for other nodes, tasks or policy, or does not
+            begin with the start of a controller.
         ValueError: The tasks do not fit the nodes.
         OSError: The journal can't be opened.
     """
@@ -72,8 +73,6 @@ class Controller:
             charter.policy,
         )
         legacy = replay(machine, read_journal(journal)) if journal.exists() else Legacy()
-        if legacy.num_events and legacy.started is None:
-            raise JournalError(f"{journal}: does not begin with the start of a controller")
         started = _beginning(machine, clock, legacy)
         clock.go_on(started.started_wall_s, legacy.at)
         self._journal = Journal(journal)

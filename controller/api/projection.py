@@ -65,14 +65,15 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
     for task in state.tasks.values():
         for number, rank in task.living_ranks.items():
             if rank.worker.node == spec.node:
-                workers[rank.worker.slot] = WorkerView(
-                    worker=rank.worker.slot,
-                    task=task.spec.task,
-                    global_rank=number,
-                    pid=rank.pid,
-                    iteration=rank.iteration,
-                    rss_bytes=rank.rss_bytes,
-                    isolated=node.isolated_gpus.get(rank.worker.slot, ""),
+                slot = rank.worker.slot
+                workers[slot] = workers[slot].model_copy(
+                    update={
+                        "task": task.spec.task,
+                        "global_rank": number,
+                        "pid": rank.pid,
+                        "iteration": rank.iteration,
+                        "rss_bytes": rank.rss_bytes,
+                    }
                 )
     return NodeView(
         node=spec.node,

@@ -37,19 +37,15 @@ def clock_offset_s(ages_s: Sequence[float]) -> float | None:
     return -min(ages_s) if len(ages_s) >= _NUM_AGES else None
 
 
-def note_clock(
-    turn: Turn, node: NodeState, sent_wall_s: float | None, received_wall_s: float | None
-) -> None:
+def note_clock(turn: Turn, node: NodeState, sent_wall_s: float, received_wall_s: float) -> None:
     """Take in when a heartbeat was sent and received; tell once that a clock is off, or right again.
 
     Args:
         turn: The event.
         node: Whose heartbeat it is.
-        sent_wall_s: By the node's wall clock, seconds since the epoch; None in journals of old.
+        sent_wall_s: By the node's wall clock, seconds since the epoch.
         received_wall_s: By the controller's.
     """
-    if sent_wall_s is None or received_wall_s is None:
-        return
     node.clock_ages_s = [*node.clock_ages_s[1 - _NUM_AGES :], received_wall_s - sent_wall_s]
     offset_s, limit_s = clock_offset_s(node.clock_ages_s), turn.policy.clock_limit_s
     if offset_s is None:
@@ -63,11 +59,6 @@ def note_clock(
         del node.findings[_KEY]
         over = _finding(offset_s, limit_s).model_copy(update={"is_over": True})
         tell_finding(turn, node, over, Status.NONE)
-
-
-def forget_ages(node: NodeState) -> None:
-    """A new session begins: what was under way when the old one ended says nothing about now."""
-    node.clock_ages_s = []
 
 
 def _finding(offset_s: float, limit_s: float) -> NodeFinding:

@@ -119,7 +119,8 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
         incident.reason += f"; {handling.why}"
     if root.node is not None:
         found = turn.state.nodes[root.node].findings.values()
-        incident.reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in found)
+        others = [one for one in found if one.first_line not in incident.reason]
+        incident.reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in others)
     incident.node, incident.global_rank = root.node, root.global_rank
     incident.fault_at = min(root.observed_at, incident.detected_at)
     incident.action = action

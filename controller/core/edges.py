@@ -10,6 +10,8 @@ only from what it took before:
   and get the state, at least ``recovering_limit_s``; a process that goes on in it and keeps the others
   waiting for ``slow_factor`` x that hangs. A new process may have to be loaded from nothing: it has
   ``start_limit_s``, and so has every rank where the task has not gone through such a transition;
+- nothing tells how far the save after the last iteration is. It may take ``slow_factor`` x what an
+  iteration may that saves, and at least ``start_limit_s``; then a rank that keeps the others waiting hangs;
 - a rank that lives ``stop_limit_s`` after another one has left hangs.
 
 A culprit is replaced, as in a hang. One that is left over when others are done already has nothing
@@ -26,6 +28,7 @@ from controller.core.inspections import (
     begin_inspection,
     blame,
     hang_evidence,
+    is_complete,
     is_in_sight,
     leave_out_parked,
     tell_stall,
@@ -61,8 +64,7 @@ def take_look_due(turn: Turn, task: TaskState) -> None:
         return
     turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
     if task.watch.inspection is None and is_in_sight(turn, task):
-        is_over = _is_over(turn, task, stage)
-        begin_inspection(turn, task, Inspection(turn.at, stage, is_over=is_over))
+        begin_inspection(turn, task, Inspection(turn.at, stage))
 
 
 def take_late_start(turn: Turn, task: TaskState) -> None:
@@ -70,8 +72,7 @@ def take_late_start(turn: Turn, task: TaskState) -> None:
     if task.phase is not TaskPhase.STARTING:
         return
     if _stage(task) == "forming" and not task.spec.is_command and is_in_sight(turn, task):
-        inspection = Inspection(turn.at, "forming", is_over=True, is_last=True)
-        begin_inspection(turn, task, inspection)
+        begin_inspection(turn, task, Inspection(turn.at, "forming", is_last=True))
     else:
         _give_start_up(turn, task)
 
@@ -82,20 +83,23 @@ def conclude_edge(turn: Turn, task: TaskState, inspection: Inspection) -> None:
         return  # it has gone on meanwhile
     leave_out_parked(task, inspection)
     is_forming = inspection.stage == "forming"
+    is_over = inspection.is_last or _is_over(turn, task, inspection.stage)
+    are_others_done = task.is_active and task.watch.done_at is not None
     hang = find_absent(
         inspection.standings,
         arrived=_arrived(task, inspection.stage),
         missing=[n for n, rank in task.living_ranks.items() if is_forming and not rank.is_seen],
-        is_over=inspection.is_over
-        and (inspection.is_last or not _is_process_on_its_way(task, inspection)),
+        is_over=is_over and (inspection.is_last or not _is_process_on_its_way(task, inspection)),
+        # Whoever is left over is ended, wherever it stands.
+        is_complete=are_others_done or is_complete(task, inspection),
     )
     if hang is None:
         if inspection.is_last:
             _give_start_up(turn, task)
         return
-    if inspection.is_over:
+    if is_over:
         task.watch.pace.note_hang()
-    if task.is_active and task.watch.done_at is not None:
+    if are_others_done:
         _end_left_over(turn, task, inspection, hang)
     else:
         what = "the generation has not formed" if is_forming else "the generation has not ended"
@@ -136,9 +140,12 @@ def _is_process_on_its_way(task: TaskState, inspection: Inspection) -> bool:
 def _is_over(turn: Turn, task: TaskState, stage: Stage) -> bool:
     """Whether a generation takes longer to form, or to end, than it should."""
     policy, watch = turn.policy, task.watch
+    if stage == "ending" and watch.done_at is not None:
+        return turn.at - watch.done_at >= (task.spec.stop_limit_s or policy.stop_limit_s)
     if stage == "ending":
-        limit_s = task.spec.stop_limit_s or policy.stop_limit_s
-        return watch.done_at is not None and turn.at - watch.done_at >= limit_s
+        save_s = policy.slow_factor * watch.pace.limit_s(policy, is_long=True)
+        limit_s = max(task.spec.start_limit_s or policy.start_limit_s, save_s)
+        return task.is_active and turn.at - watch.moved_at >= limit_s
     if task.transition is None or task.spec.is_command:
         return False
     learned_s = task.experience.learned_s(task.transition.kind, _FORMING)

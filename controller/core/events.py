@@ -28,7 +28,8 @@ class ControllerStarted:
         started_wall_s: Wall clock at the run's start, seconds since the epoch.
         nodes: All nodes, by name.
         tasks: All tasks, by name.
-        fingerprint: Of their sizes and of the policy: under others the journal would not replay.
+        fingerprint: Of their addresses and sizes, and of the policy: under others the journal would not
+            replay.
     """
 
     run_id: str
@@ -68,8 +69,8 @@ class HeartbeatReceived:
     node: NodeId
     rss_bytes: int
     ranks: tuple[RankStatus, ...]
-    sent_wall_s: float | None = None
-    received_wall_s: float | None = None
+    sent_wall_s: float
+    received_wall_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""One generation after another in the same processes: where a parked task goes on, and with whom.
+"""One generation after another in the same processes: when a task parks, and with whom it goes on.
 
 Level-based, after every event. A task that trains somewhere else than it is to be is parked at the
 end of its iteration. A parked task whose ranks have all said where they stand, and whose fault has a
-name, goes on at once: where it is to be, or, while that is not decided or not free, with the whole
-replicas that it has left. How the iteration is finished is decided in ``controller.core.regroup``.
+name, goes on at once; ``controller.core.goal`` says where. How the iteration is finished is decided in
+``controller.core.regroup``.
 
 A task whose next layout has another tp or pp, or that would leave no rank of some stage behind,
 stops with a checkpoint instead and starts from it (``controller.core.lifecycle``). So does one that
@@ -13,8 +13,8 @@ can't recover in process; after a fault all its processes are started anew, from
 from collections.abc import Collection
 from dataclasses import replace
 
-from controller.core.arrangement import keep_replicas, whole_replicas
 from controller.core.cures import name_cause
+from controller.core.goal import goal_of, is_same_model, is_without_hope
 from controller.core.instructions import DropRendezvous, StopRanks
 from controller.core.lifecycle import begin_generation, obstacle, stop
 from controller.core.parked import Parked
@@ -26,10 +26,8 @@ from controller.core.progress import take_vote
 from controller.core.regroup import Decision, Source, decide, known_votes
 from controller.core.resolution import note_resume
 from controller.core.tasks import RankState, Target, TaskState
-from controller.core.timers import CapacityOverdue
 from controller.core.turn import Turn
 from nodeagent.protocol.regroup import RankRef
-from profiles.layout import Layout
 
 _MAX_REUSES = 2
 """Recoveries in a row that may use partial results; after that an iteration begins afresh."""
@@ -72,10 +70,10 @@ def continue_parked(turn: Turn) -> None:
             task.parking.parked_at = turn.at
         if not name_cause(turn, task) or task.parking is None:
             continue
-        goal = _goal(turn, task)
+        goal = goal_of(turn, task)
         if goal is not None:
             _regroup(turn, task, goal)
-        elif _is_without_hope(turn, task):
+        elif is_without_hope(turn, task):
             stop(turn, task, is_graceful=False, intent="run", note="no whole replica is left")
 
 
@@ -90,7 +88,7 @@ def _awaits_node(turn: Turn, task: TaskState) -> bool:
 def keeps_every_stage(task: TaskState, target: Target) -> bool:
     """Whether living ranks that stay hold the state of every (tp, pp), and all of it if sharded."""
     layout = task.layout
-    if layout is None or task.unsupported or not _is_same_model(layout, target.layout):
+    if layout is None or task.unsupported or not is_same_model(layout, target.layout):
         return False
     continues = _continues(task, target, task.living_ranks)
     if task.spec.is_sharded:
@@ -101,93 +99,11 @@ def keeps_every_stage(task: TaskState, target: Target) -> bool:
     return len(staying) == layout.tp * layout.pp
 
 
-def _is_same_model(old: Layout, new: Layout) -> bool:
-    return (old.tp, old.pp) == (new.tp, new.pp)
-
-
 def _is_in_the_way(turn: Turn, task: TaskState, target: Target) -> bool:
     given_up = task.occupied_workers - set(target.placement)
     return any(
         other is not task and other.target and given_up & set(other.target.placement)
         for other in turn.state.tasks.values()
-    )
-
-
-# --- where to ------------------------------------------------------------------------------
-
-
-def _goal(turn: Turn, task: TaskState) -> Target | None:
-    """Return where the parked task can go on now; None if it has to wait."""
-    parking, target = task.parking, task.target
-    assert parking is not None
-    if target is None:
-        return _interim(turn, task)
-    if task.layout is not None and not _is_same_model(task.layout, target.layout):
-        # What is left first goes on as it is: it saves its state before it is divided anew.
-        interim = _interim(turn, task)
-        if interim is not None:
-            return interim
-    task.note = obstacle(turn, task, target) or ""
-    if not task.note:
-        return target
-    if not parking.waits_for_capacity:
-        parking.waits_for_capacity = True
-        timer = CapacityOverdue(task.spec.task, task.generation)
-        turn.set_timer(timer, turn.policy.capacity_limit_s)
-    return _interim(turn, task, set(target.placement)) if parking.is_impatient else None
-
-
-def _interim(
-    turn: Turn, task: TaskState, within: Collection[Worker] | None = None
-) -> Target | None:
-    """Return where the task can go on with what it has: as before, or with its whole replicas."""
-    if task.layout is None:
-        return None
-    if task.interim and task.interim == task.place and not obstacle(turn, task, task.interim):
-        return task.interim
-    fit = [
-        number
-        for number, rank in task.ranks.items()
-        if rank.can_go_on
-        and turn.state.can_use(rank.worker)
-        and (within is None or rank.worker in within)
-    ]
-    replicas = whole_replicas(task.layout, fit)
-    if not replicas:
-        return None
-    layout = Layout(task.layout.tp, task.layout.pp, len(replicas))
-    if layout.num_workers < task.spec.min_workers:
-        return None
-    task.interim = Target(layout, keep_replicas(task.layout, task.placement, replicas))
-    return task.interim
-
-
-def _is_without_hope(turn: Turn, task: TaskState) -> bool:
-    """Whether waiting parked leads nowhere, so that the workers are better given back."""
-    assert task.parking is not None
-    if not any(rank.can_go_on for rank in task.ranks.values()):
-        return not _has_rank_out_of_sight(turn, task)
-    if task.target is None:
-        return turn.policy.is_auto_heal  # an operator may still decide otherwise
-    if not task.parking.is_impatient:
-        return False
-    return any(
-        other is not task
-        and other.parking is not None
-        and other.target is not None
-        and set(other.target.placement) & task.occupied_workers
-        and set(task.target.placement) & other.occupied_workers
-        for other in turn.state.tasks.values()
-    )
-
-
-def _has_rank_out_of_sight(turn: Turn, task: TaskState) -> bool:
-    """Return whether a rank may live, and hold the state, on a node that went out of contact lately."""
-    nodes = [turn.state.nodes[rank.worker.node] for rank in task.living_ranks.values()]
-    return any(
-        node.condition is NodeCondition.UNREACHABLE
-        and turn.at - node.lost_contact_at < turn.policy.refusal_grace_s
-        for node in nodes
     )
 
 
@@ -232,7 +148,7 @@ def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[
     old, new = task.layout, target.layout
     if old is None:
         return {}
-    is_same = _is_same_model(old, new)
+    is_same = is_same_model(old, new)
     places = {worker: number for number, worker in enumerate(target.placement)}
     continues: dict[int, int] = {}
     for number in ranks:

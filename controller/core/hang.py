@@ -95,6 +95,7 @@ def find_absent(
     arrived: Collection[int],
     missing: Collection[int],
     is_over: bool,
+    is_complete: bool,
 ) -> Hang | None:
     """Return who keeps a generation from forming, or from ending; None where that can't be said.
 
@@ -103,6 +104,8 @@ def find_absent(
         arrived: Ranks that have done what the others are to do.
         missing: Ranks without a process that anybody has heard of.
         is_over: Whether it takes longer than it should.
+        is_complete: Whether all ranks have been seen. While one has not, that none is missing where the
+            others wait can't be said.
     """
     waiting = {n: one for n, one in standings.items() if one.where == "collective"}
     stopped = {n: _SILENT["stopped"] for n, one in standings.items() if one.where == "stopped"}
@@ -116,7 +119,7 @@ def find_absent(
         if n not in waiting and n not in arrived
     }
     late |= dict.fromkeys(missing, "has not come up")
-    return Hang(late, _wait_of(waiting))
+    return Hang(late, _wait_of(waiting)) if late or is_complete else None
 
 
 def _behind(waiting: Mapping[int, Standing], layout: Layout) -> set[int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from controller.core.lifecycle import lose_rank, stop
 from controller.core.parking import halt
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.placement import Placement, Worker
+from controller.core.placement import Worker
 from controller.core.state import Incident, NodeState
 from controller.core.tasks import Target, TaskState
 from controller.core.turn import PlanRequest, Turn
@@ -41,11 +41,7 @@ class Outage:
 
     def takes_from(self, place: Target | None) -> bool:
         """Whether a rank is to run on what is out."""
-        return place is not None and self.takes_any(place.placement)
-
-    def takes_any(self, placement: Placement) -> bool:
-        """Whether one of these workers is among what is out."""
-        return any(map(self.takes, placement))
+        return place is not None and any(map(self.takes, place.placement))
 
 
 def withdraw(turn: Turn, outage: Outage) -> list[TaskState]:

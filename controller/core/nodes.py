@@ -6,7 +6,7 @@ SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed
 the operator is asked, until an answer comes or the evidence changes.
 """
 
-from controller.core.clocks import forget_ages, note_clock
+from controller.core.clocks import note_clock
 from controller.core.cures import name_fault
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
 from controller.core.evidence import Evidence
@@ -40,7 +40,7 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
     if old_agent != event.agent_id:
         # What its predecessor told, nobody will take back.
         node.findings = {key: one for key, one in node.findings.items() if one.probe == "clock"}
-    forget_ages(node)
+    node.clock_ages_s = []  # what was under way when the old session ended says nothing about now
     node.agent_id, node.agent_pid, node.heard_at = event.agent_id, event.agent_pid, turn.at
     node.answers.clear()
     node.asked_at = None

@@ -28,7 +28,7 @@ from controller.core.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId
 from profiles.drills.catalogue import DRILL_BY_KIND
-from profiles.drills.programs import can_stage, no_loop
+from profiles.drills.programs import why_not_staged
 
 _MAX_DRILLS: Final = 50
 
@@ -117,7 +117,8 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
         "good", "uncordon", event.node, f"{event.actor} takes {what} back into service",
         is_forced=event.is_forced,
     )  # fmt: skip
-    _answer(turn, event.request_id, f"{what} is back in service")
+    still = f"; {event.node} itself stays isolated" if node.isolated else ""
+    _answer(turn, event.request_id, f"{what} is back in service{still}")
     reconsider(turn, trigger=event.node, seen=f"{what} is back in service")
 
 
@@ -156,7 +157,8 @@ def _failed_checks(node: NodeState, gpus: Collection[int] | None) -> list[str]:
     failed += [
         f"{finding.probe} still finds {finding.first_line}"
         for finding in node.findings.values()
-        if subjects is None or finding.subject in subjects or _hides_gpus(finding)
+        if finding.probe != "clock"  # nothing is decided by it
+        and (subjects is None or finding.subject in subjects or _hides_gpus(finding))
     ]
     return failed
 
@@ -186,7 +188,7 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
     )  # fmt: skip
     _answer(turn, event.request_id, f"{drill.drill} on {target}")
     if drill.node:
-        broken = Drill(turn.at, drill.node, drill.task, drill.global_rank)
+        broken = Drill(turn.at, drill.node, drill.task)
         turn.state.drills = [*turn.state.drills[-_MAX_DRILLS + 1 :], broken]
     turn.emit(drill)
 
@@ -239,16 +241,10 @@ def _why_not_staged(turn: Turn, drill: CarryOutDrill) -> str:
     if drill.task is None or drill.global_rank is None:
         return ""
     task, kind = turn.state.tasks[drill.task], DRILL_BY_KIND[drill.drill]
-    if not task.spec.is_command or can_stage(
-        kind, is_attached=task.ranks[drill.global_rank].is_attached
-    ):
+    if not task.spec.is_command:
         return ""
-    if kind.needs == "call":
-        return (
-            f"rank {drill.global_rank} of {drill.task} is a command that has not attached:"
-            f" {kind.kind} needs one that has"
-        )
-    return no_loop(kind, drill.task)
+    is_attached = task.ranks[drill.global_rank].is_attached
+    return why_not_staged(kind, drill.task, drill.global_rank, is_attached=is_attached)
 
 
 def _task_of(turn: Turn, event: DrillRequested) -> TaskState | str:

@@ -25,8 +25,8 @@ class Policy:
             overdue, which hold the recovery; the very first one has ``start_limit_s``.
         long_limit_s: What an iteration may take longer that saves a checkpoint or evaluates, until
             one has been seen.
-        slow_factor: Ranks that still begin new micro-batches, or keep a generation from forming, hang
-            after this multiple of the limit.
+        slow_factor: Ranks that still begin new micro-batches, or keep a generation from forming or from
+            its last save, hang after this multiple of the limit.
         answer_limit_s: How long a rank of a stalled task may take to say where it stands.
         inspection_limit_s: How long all looks at such ranks may take together, per node.
         late_factor: Iterations are late, and a rank a straggler, above this multiple of what is usual.
@@ -35,7 +35,8 @@ class Policy:
         spike_factor: Losses and gradient norms spike at this multiple of their level.
         spike_iterations: Iterations in a row that make a spike.
         refusal_grace_s: A node whose SSH port refuses its peers is lost after this, where nothing
-            tells whether its ranks live.
+            tells whether its ranks live. For as long a parked task of which nobody else is left waits
+            for ranks on a node that went out of contact, before it stops.
         unreachable_limit_s: A node whose SSH port answers but whose agent can't be reached, while
             its tasks suffer, is lost after this.
         takeover_grace_s: No node is lost within this after a controller has taken over: each has time
@@ -48,7 +49,8 @@ class Policy:
             exit was reported.
         look_interval_s: While a generation forms, or ends, its ranks are looked at this often, and one
             that is stopped is replaced.
-        start_limit_s: A generation must commit its first iteration within this.
+        start_limit_s: A generation must commit its first iteration within this. The save after its last
+            one may take as long.
         command_settle_s: A command that has never printed an iteration counts as running after this.
         command_proof_s: And is taken to make progress after this.
         stop_limit_s: A graceful stop must end within this; then the ranks are killed.

@@ -44,12 +44,11 @@ class Message:
 
 @dataclass(slots=True)
 class Drill:
-    """Something that was broken on purpose; ``global_rank`` is None for a drill of a whole node."""
+    """Something that was broken on purpose; ``task`` is None for a drill of a whole node."""
 
     at: float
     node: NodeId
     task: TaskId | None
-    global_rank: int | None
     incident: str = ""
     """The incident that it explains: its fault has been seen, and what comes later is another."""
 
@@ -97,10 +96,6 @@ class NodeState:
     def is_in_service(self) -> bool:
         """Whether ranks may run there."""
         return self.condition is NodeCondition.HEALTHY and not self.isolated
-
-    def can_use(self, worker: Worker) -> bool:
-        """Whether a rank may run on ``worker``, one of this node's."""
-        return self.is_in_service and worker.slot not in self.isolated_gpus
 
     def become(self, condition: NodeCondition, note: str = "") -> None:
         """Change the condition along the table, with a note for operators."""
@@ -216,7 +211,8 @@ class ClusterState:
 
     def can_use(self, worker: Worker) -> bool:
         """Whether a rank may run on ``worker``."""
-        return self.nodes[worker.node].can_use(worker)
+        node = self.nodes[worker.node]
+        return node.is_in_service and worker.slot not in node.isolated_gpus
 
     def find_incident(self, name: str) -> Incident | None:
         """Return the incident called ``name``, or None where another one has absorbed it."""

@@ -17,8 +17,6 @@ class Inspection:
 
     since: float
     stage: Stage = "iteration"
-    is_over: bool = False
-    """Forming, or ending, takes longer than it should: who keeps the others waiting is at fault."""
     is_last: bool = False
     """The start has failed, whatever is seen."""
     standings: dict[int, Standing] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """The commands that a node's agent has and has not answered yet, and the events that end them.
 
-Every command ends in one event. Where contact is lost before the answer nobody knows what became of it:
-its outcome is unknown, and the core asks again for what is missing when the node attaches.
+Every command ends in one event, except a start, an inspection or a drill that succeeds: what came of it is
+told by the observations that follow. Where contact is lost before the answer nobody knows what became of
+it: its outcome is unknown, and the core asks again for what is missing when the node attaches.
 """
 
 from collections.abc import Callable

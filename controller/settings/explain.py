@@ -88,9 +88,11 @@ def _task_rules(policy: Policy) -> list[str]:
         (
             f"While a generation forms, or ends, its ranks are looked at every {policy.look_interval_s:g} s: one"
             f" that is stopped hangs. One that keeps others waiting hangs after {policy.slow_factor:g} x"
-            f" {policy.stall_factor:g} times what such a transition of the task took before,"
-            f" {policy.start_limit_s:g} s where there was none or a new process is on its way, and"
-            f" {policy.stop_limit_s:g} s after another has left."
+            f" {policy.stall_factor:g} times what such a transition of the task took before, at least"
+            f" {policy.slow_factor * policy.recovering_limit_s:g} s; after {policy.start_limit_s:g} s where"
+            " there was none or a new process is on its way; in the save after the last iteration after"
+            f" {policy.slow_factor:g} x the limit of an iteration that saves, at least"
+            f" {policy.start_limit_s:g} s; and {policy.stop_limit_s:g} s after another has left."
         ),
     ]
 

@@ -51,8 +51,8 @@ def replay(machine: Machine, events: Iterable[Event]) -> Legacy:
     """Have a new ``machine`` relive ``events`` and return what there is to take over beside it.
 
     Raises:
-        JournalError: The events are not a run of these nodes and tasks under this policy, or some are
-            missing; the text says what differs.
+        JournalError: The events are not a run of these nodes and tasks under this policy, do not begin with
+            the start of a controller, or some are missing; the text says what differs.
     """
     started: ControllerStarted | None = None
     num_events, at = 0, 0.0
@@ -62,6 +62,8 @@ def replay(machine: Machine, events: Iterable[Event]) -> Legacy:
     for event in events:
         if event.number != num_events + 1:
             raise JournalError(f"the journal has a gap: event {event.number} follows {num_events}")
+        if started is None and not isinstance(event.body, ControllerStarted):
+            raise JournalError("the journal does not begin with the start of a controller")
         num_events, at = event.number, event.at
         match event.body:
             case ControllerStarted():
@@ -95,6 +97,7 @@ def _check(machine: Machine, started: ControllerStarted) -> None:
             )
     if started.fingerprint != fingerprint(machine):
         raise JournalError(
-            "the journal was written under another policy, or with other sizes of nodes or tasks:"
-            " relived under these it would tell another story; give it the same again, or begin a new one"
+            "the journal was written under another policy, or with other addresses or sizes of nodes, or"
+            " other tasks of these names: relived under these it would tell another story; give it the"
+            " same again, or begin a new one"
         )

@@ -4,14 +4,23 @@ from profiles.drills.catalogue import DRILLS
 from profiles.drills.drill import Drill
 
 
-def can_stage(drill: Drill, *, is_attached: bool) -> bool:
-    """Return whether a command can stage ``drill``, which is on a rank.
+def why_not_staged(drill: Drill, task: str, global_rank: int, *, is_attached: bool) -> str:
+    """Return why a rank of ``task``, a command, can't stage ``drill``; empty if it can.
 
     Args:
-        drill: The drill.
-        is_attached: Whether the command has attached, so that it hears of drills at all.
+        drill: A drill on ranks.
+        task: The rank's task.
+        global_rank: The rank.
+        is_attached: Whether its program has attached, so that it hears of drills at all.
     """
-    return drill.needs == "process" or (drill.needs == "call" and is_attached)
+    if drill.needs == "process" or (drill.needs == "call" and is_attached):
+        return ""
+    if drill.needs == "call":
+        return (
+            f"rank {global_rank} of {task} is a command that has not attached:"
+            f" {drill.kind} needs one that has"
+        )
+    return no_loop(drill, task)
 
 
 def no_loop(drill: Drill, task: str) -> str:

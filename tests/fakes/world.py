@@ -112,6 +112,9 @@ class FakeTask:
 class World:
     """Runs a machine against the make-believe cluster."""
 
+    has_controller = True
+    _term = 0
+
     def __init__(
         self,
         machine: Machine,
@@ -140,6 +143,8 @@ class World:
         """Processes that hang: they do not park."""
         self.lost_in_code: set[int] = set()
         """Deaf ones that compute for ever; the others are stopped by a signal."""
+        self.dumb: set[int] = set()
+        """Processes of which no agent says in time where they stand."""
         self.lingering: dict[int, bool] = {}
         """Deaf ones that have done all that they were to do and do not exit; whether they say so."""
         self.can_probe = True
@@ -153,8 +158,7 @@ class World:
         self._order = itertools.count()
         self._pids = itertools.count(1000)
         self._timers: dict[object, int] = {}
-        self.has_controller = True
-        self._term = 1
+        self._begin_term()
         for node in self.nodes.values():
             node.is_up = node.name not in absent
             if node.is_up:
@@ -277,7 +281,8 @@ class World:
         """Let a node's agent give its sign of life now."""
         node = self.nodes[NodeId(name)]
         if node.is_up and node.is_visible:
-            self.post(HeartbeatReceived(node.name, 30_000_000, self.statuses(node)))
+            statuses = self.statuses(node)
+            self.post(HeartbeatReceived(node.name, 30_000_000, statuses, self.now, self.now))
 
     def _beat(self, node: FakeNode) -> None:
         self.beat(node.name)
@@ -541,6 +546,8 @@ class World:
             return
         for rank in list(node.ranks.values()):
             if (rank.task, rank.generation) != (instruction.task, instruction.generation):
+                continue
+            if rank.pid in self.dumb:
                 continue
             is_deaf = rank.pid in self.deaf
             where: Where = "stopped" if is_deaf else "collective"
@@ -819,12 +826,16 @@ class World:
         for timer, after_s in legacy.timers.items():
             self._set_timer(timer, after_s)
         self.has_controller = True
-        self._term += 1
-        names = tuple(spec.node for spec in nodes), tuple(spec.task for spec in tasks)
-        self.post(ControllerStarted("run", self._term, 0.0, *names, fingerprint(self.machine)))
+        self._begin_term()
         for node in self.nodes.values():
             node.is_visible = True
             self.after(self.random.uniform(0.0, attach_s), partial(self._attach_once, node))
+
+    def _begin_term(self) -> None:
+        """Tell the machine that a controller begins its work."""
+        self._term += 1
+        names = tuple(self.nodes), tuple(self.tasks)
+        self.post(ControllerStarted("run", self._term, 0.0, *names, fingerprint(self.machine)))
 
     def _attach_once(self, node: FakeNode) -> None:
         if not node.has_session:

@@ -3,10 +3,15 @@
 import pytest
 
 from controller.core.clocks import clock_offset_s
-from controller.core.events import Event, EventBody, HeartbeatReceived, NodeAttached
-from controller.core.instructions import Announce
+from controller.core.events import (
+    Event,
+    EventBody,
+    HeartbeatReceived,
+    NodeAttached,
+    UncordonRequested,
+)
+from controller.core.instructions import Announce, AnswerRequest
 from controller.core.policy import Policy
-from controller.store.journal import decode_event, encode_event
 from nodeagent.protocol.ids import AgentId, NodeId
 from tests.fakes.clusters import demo_machine
 
@@ -40,6 +45,13 @@ class Watched:
             received_s = NOON_S + self.now
             sent_s = received_s - travel_s + ahead_s
             self.post(HeartbeatReceived(N5, 1, (), sent_s, received_s))
+
+    def answer_to_uncordon(self) -> str:
+        """Have an operator ask for the node; return the answer."""
+        event = Event(self.number + 1, self.now, UncordonRequested("r", "op", N5))
+        found = self.machine.handle(event)
+        [answer] = [each.message for each in found if isinstance(each, AnswerRequest)]
+        return answer
 
     @property
     def found(self) -> list[str]:
@@ -105,15 +117,9 @@ def test_what_was_under_way_when_a_session_ended_says_nothing_about_the_next() -
     assert not node.found
 
 
-def test_the_two_clocks_are_in_the_journal_and_heartbeats_of_old_journals_have_none() -> None:
-    event = Event(1, 0.5, HeartbeatReceived(N5, 1, (), 10.0, 11.0))
-    line = encode_event(event)
-    assert decode_event(line) == event
-    old = line.replace(b',"sent_wall_s":10.0,"received_wall_s":11.0', b"")
-    body = decode_event(old).body
-    assert isinstance(body, HeartbeatReceived)
-    assert body.sent_wall_s is None
+def test_a_clock_that_is_off_does_not_keep_a_node_out_of_service() -> None:
     node = Watched()
-    for _ in range(20):
-        node.post(body)
-    assert not node.found
+    node.beats(10, ahead_s=5.0)
+    assert node.found
+    node.machine.state.nodes[N5].isolated = "isolated by I-1: ECC errors"
+    assert node.answer_to_uncordon() == "n5 is back in service"

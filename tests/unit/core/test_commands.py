@@ -158,7 +158,7 @@ class Cluster:
         )  # fmt: skip
 
     def beat(self, node: NodeId) -> None:
-        self.post(HeartbeatReceived(node, 1, (self.status(node),)))
+        self.post(HeartbeatReceived(node, 1, (self.status(node),), self.now, self.now))
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_a_drill_that_its_program_can_not_stage_is_refused(
         cluster.status(node).model_copy(update={"is_attached": is_attached}) for node in NODES
     ]
     for node, status in zip(NODES, statuses, strict=True):
-        cluster.post(HeartbeatReceived(node, 1, (status,)))
+        cluster.post(HeartbeatReceived(node, 1, (status,), cluster.now, cluster.now))
     found = cluster.post(DrillRequested("r", "op", kind))
     [answer] = [each for each in found if isinstance(each, AnswerRequest)]
     assert (answer.code, refusal in answer.message) == ("unsupported" if refusal else "ok", True)

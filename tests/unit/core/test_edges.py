@@ -186,6 +186,50 @@ def test_rank_stopped_before_the_last_checkpoint_is_replaced_and_the_task_ends()
     assert task(world).num_rerun_iterations == 0
 
 
+def test_rank_lost_in_the_last_save_is_named_when_a_save_is_over_and_is_replaced() -> None:
+    world = cluster(num_iterations=12)
+    trained(world, 11)
+    lose_in_code(world, 2)
+    committed_at = world.now + world.iteration_s
+    world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
+    assert incident(world).global_rank == 2
+    assert incident(world).action == "restart"
+    assert "load (program.py:7)" in incident(world).reason
+    late_s = hung_s(world, committed_at) - POLICY.start_limit_s
+    assert 0.0 <= late_s <= LOOK_S + POLICY.look_interval_s
+    assert sorted(task(world).losses) == list(range(1, 13))
+    assert task(world).num_rerun_iterations == 0
+
+
+def test_last_save_may_take_longer_where_iterations_that_save_do() -> None:
+    world = cluster(num_iterations=12)
+    trained(world, 11)
+    task(world).watch.pace.long.extend([100.0] * 3)
+    lose_in_code(world, 2)
+    world.run(world.now + world.iteration_s + POLICY.slow_factor * POLICY.stall_factor * 100.0)
+    assert not world.machine.state.incidents
+    world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
+    assert incident(world).global_rank == 2
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+def test_who_was_not_seen_is_no_lost_message_but_is_ended_once_others_are_done(
+    *, has_left: bool
+) -> None:
+    world = cluster(num_iterations=12)
+    trained(world, 11)
+    pid = world.deafen("gpt-a", 2)
+    world.dumb.add(pid)
+    if has_left:
+        world.lingering[pid] = False
+        world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
+        assert incident(world).action == "none"
+        return
+    world.run(world.now + POLICY.start_limit_s + 4 * POLICY.look_interval_s)
+    assert not world.machine.state.incidents
+    assert not any(line.kind == "stall" for _, line in world.announcements)
+
+
 def test_rank_stopped_when_all_is_saved_is_ended_and_the_task_has_finished() -> None:
     world = cluster(num_iterations=12)
     trained(world, 11)

@@ -138,13 +138,16 @@ def test_nobody_is_named_by_where_he_waits_while_somebody_was_not_seen() -> None
 
 
 def absent_of(
-    *standings: Standing,
+    *standings: Standing | None,
     arrived: tuple[int, ...] = (),
     missing: tuple[int, ...] = (),
     is_over: bool = True,
 ) -> set[int] | None:
+    """Judge ranks that stand so; None was not seen."""
+    seen = {number: one for number, one in enumerate(standings) if one is not None}
+    is_complete = None not in standings
     hang = find_absent(
-        dict(enumerate(standings)), arrived=arrived, missing=missing, is_over=is_over
+        seen, arrived=arrived, missing=missing, is_over=is_over, is_complete=is_complete
     )
     return None if hang is None else set(hang.reasons)
 
@@ -165,6 +168,13 @@ def test_rank_that_keeps_others_waiting_is_named_once_time_is_over(other: Standi
 def test_nobody_is_named_while_all_build_their_models_or_all_wait() -> None:
     assert absent_of(computes(), computes()) is None
     assert absent_of(waits(), waits()) == set()
+
+
+def test_no_collective_is_blamed_while_a_rank_has_not_been_seen() -> None:
+    assert absent_of(waits(), None, waits()) is None
+    assert absent_of(waits(), None, waits(), arrived=(0,)) is None
+    assert absent_of(waits(), None, computes()) == {2}
+    assert absent_of(waits(), None, silent("stopped"), is_over=False) == {2}
 
 
 def test_rank_that_has_not_come_up_is_missing() -> None:

@@ -58,9 +58,9 @@ def uncordon(world: World, gpu: int | None = None, *, is_forced: bool = False) -
     return world.answers[-1].code, world.answers[-1].message
 
 
-def world_without_gpu() -> World:
+def world_without_gpu(policy: Policy | None = None) -> World:
     """Return a world where GPU 1 of n1 has failed twice."""
-    world = running_world()
+    world = running_world(policy)
     worker = Worker(N1, 1)
     fault_at(world, worker)
     assert not node(world).isolated_gpus
@@ -117,6 +117,15 @@ def test_the_name_of_the_node_brings_all_its_gpus_back() -> None:
     assert not node(world).isolated_gpus
 
 
+def test_the_name_of_a_gpu_leaves_its_node_isolated_and_says_so() -> None:
+    world = world_without_gpu()
+    node(world).isolated = "isolated by I-9: ECC errors"
+    text = "GPU 1 of n1 is back in service; n1 itself stays isolated"
+    assert uncordon(world, 1) == ("ok", text)
+    assert node(world).isolated
+    assert not node(world).isolated_gpus
+
+
 def test_findings_of_other_gpus_do_not_keep_one_out() -> None:
     world = world_without_gpu()
     hot = NodeFinding(probe="gpu", sign="gpu_hot", subject="GPU 0", text="91 C")
@@ -138,11 +147,12 @@ def test_a_gpu_that_nobody_can_look_at_stays_out() -> None:
 
 
 def test_the_last_gpu_of_a_node_takes_the_node() -> None:
-    world = world_without_gpu()
+    world = world_without_gpu(Policy(is_auto_heal=True, restarts=10))
     fault_at(world, Worker(N1, 0))
-    if rank_at(world, Worker(N1, 0)) is not None:
-        fault_at(world, Worker(N1, 0))
-    assert node(world).isolated
+    assert not node(world).isolated
+    fault_at(world, Worker(N1, 0))
+    assert "2 faults of GPU 0 on n1 within 3600 s" in node(world).isolated
+    assert list(node(world).isolated_gpus) == [1]
     assert uncordon(world) == ("ok", "n1 is back in service")
     assert not node(world).isolated
     assert not node(world).isolated_gpus

@@ -403,6 +403,14 @@ def test_what_the_probes_find_is_named_beside_a_fault_of_the_node() -> None:
     assert "meanwhile disk: /d: 99 % full" in newest(world).reason
 
 
+def test_what_is_the_fault_itself_is_not_named_beside_it() -> None:
+    world = running_world()
+    errors = NodeFinding(probe="gpu", sign="gpu_ecc", subject="GPU 3", text="2 new ECC errors")
+    world.find("n1", errors)
+    world.run_until(lambda: settled(world))
+    assert newest(world).reason.count("2 new ECC errors") == 1
+
+
 def test_a_spike_is_not_closed_by_a_plan_but_with_its_task() -> None:
     world = World(demo_machine(num_nodes=4), num_iterations=60)
     world.run(20.0)

@@ -1,5 +1,7 @@
 """A controller that takes over: nobody is judged by its own absence, and nothing stays half done."""
 
+from collections.abc import Callable
+
 import pytest
 
 from controller.core.events import (
@@ -13,9 +15,13 @@ from controller.core.events import (
 from controller.core.instructions import HaltRanks, Instruction, ProbeNode
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.timers import JudgeNode
+from controller.core.transitions import Step
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
+from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.unit.core.test_edges import approve_next
+from tests.unit.core.test_generations import machine_of
 
 A = TaskId("gpt-a")
 
@@ -242,6 +248,47 @@ def test_a_generation_that_had_formed_before_the_takeover_is_not_parked_then_or_
     task = world.machine.state.tasks[A]
     assert (task.generation, task.phase) == (formed, TaskPhase.RUNNING)
     assert not task.has_lost_rendezvous
+
+
+def stopping() -> World:
+    """Return a world whose task stops to be divided anew, on the node that has returned too."""
+    machine = machine_of([Layout(dp=2), Layout(tp=2, dp=2)], num_nodes=2, workers=4, slots=2)
+    world = World(machine, num_iterations=10**6)
+    world.run(10.0)
+    world.lose_node("n2")
+    approve_next(world)
+    world.run(world.now + 20.0)
+    world.restore_node("n2")
+    approve_next(world)
+    return world
+
+
+def parking() -> World:
+    """Return a world whose task parks after a fault."""
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6)
+    world.run(10.0)
+    world.kill_rank(A, 1)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("begun", "phase", "step"),
+    [(parking, TaskPhase.PARKING, "park"), (stopping, TaskPhase.STOPPING, "stop")],
+)
+def test_time_without_a_controller_teaches_nothing(
+    begun: Callable[[], World], phase: TaskPhase, step: Step
+) -> None:
+    world = begun()
+    world.run_until(lambda: world.machine.state.tasks[A].phase is phase)
+    generation = world.machine.state.tasks[A].generation
+    world.kill_controller(300.0)
+    world.run(world.now + 330.0)
+    task = world.machine.state.tasks[A]
+    assert task.generation > generation
+    assert task.phase is TaskPhase.RUNNING
+    learned = [mean_s for (_, each), mean_s in task.experience.mean_s.items() if each == step]
+    assert learned
+    assert max(learned) < 30.0
 
 
 def test_a_drill_that_may_not_have_been_carried_out_excuses_nothing(world: World) -> None:

@@ -109,6 +109,13 @@ def test_explain_says_who_decides_about_a_node_that_nobody_sees(policy: Policy, 
     assert text in rule
 
 
+def test_explain_gives_the_floors_below_which_no_forming_and_no_last_save_is_a_hang() -> None:
+    policy = Policy(slow_factor=3.0, recovering_limit_s=7.0, start_limit_s=99.0)
+    [rule] = [rule for rule in rules(policy) if rule.startswith("While a generation forms")]
+    assert "took before, at least 21 s;" in rule
+    assert "an iteration that saves, at least 99 s;" in rule
+
+
 def test_explain_refuses_wrong_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "explain", "--settings", str(tmp_path / "no.toml")]) == 2
     assert "no such file" in capsys.readouterr().err

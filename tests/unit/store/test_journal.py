@@ -135,7 +135,7 @@ BODIES: list[EventBody] = [
     NodeAttached(N1, AgentId("n1-abcd"), 4711, (STATUS, STATUS)),
     NodeAttached(N1, AgentId("n1-abcd"), 4711, ()),
     ContactLost(N1, 12.5, "connection lost"),
-    HeartbeatReceived(N1, 30_000_000, (STATUS,)),
+    HeartbeatReceived(N1, 30_000_000, (STATUS,), 10.0, 11.0),
     PeerProbed(N1, NodeId("n2"), "refused"),
     PeerProbed(N1, NodeId("n2"), None),
     *(Observed(N1, seq, 1.0, each) for seq, each in enumerate(OBSERVATIONS, start=1)),
@@ -148,6 +148,7 @@ BODIES: list[EventBody] = [
     PlanRequested("r3", "op"),
     LossDecided("r7", "op", N1, is_lost=True),
     UncordonRequested("r6", "op", N1, is_forced=True),
+    UncordonRequested("r8", "op", N1, gpu=1),
     DrillRequested("r4", "op", "lose-node"),
     DrillRequested("r5", "op", "kill-rank", A, 3, N1),
 ]

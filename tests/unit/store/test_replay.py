@@ -1,15 +1,17 @@
 """What one controller leaves to the next: everything that is not in the state, and in the journal."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controller.clock import SystemClock
-from controller.core.events import ControllerStarted, Event, EventBody, TimerFired
+from controller.core.events import Event, NodeAttached, TimerFired
+from controller.core.machine import Machine
 from controller.core.timers import JudgeNode, Timer
 from controller.store.journal import Journal, JournalError, read_journal
-from controller.store.replay import Legacy, fingerprint, replay
-from nodeagent.protocol.ids import NodeId, TaskId
+from controller.store.replay import Legacy, replay
+from nodeagent.protocol.ids import AgentId, NodeId, TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 
@@ -25,15 +27,9 @@ def written(path: Path, world: World) -> Path:
     return path
 
 
-def beginning(world: World) -> EventBody:
-    names = tuple(world.nodes), tuple(world.tasks)
-    return ControllerStarted("run-1", 1, 1000.0, *names, fingerprint(world.machine))
-
-
 @pytest.fixture
 def world() -> World:
     world = World(demo_machine(num_nodes=5), num_iterations=10**6)
-    world.post(beginning(world))
     world.run(6.0)
     return world
 
@@ -61,8 +57,8 @@ def test_timers_that_have_not_fired_are_left_with_their_lengths(world: World) ->
 
 def test_a_timer_that_has_fired_is_over() -> None:
     timer: Timer = JudgeNode(NodeId("n1"))
-    first = beginning(World(demo_machine(num_nodes=5)))
-    events = [Event(1, 0.0, first), Event(2, 0.0, TimerFired(timer))]
+    [first] = World(demo_machine(num_nodes=5)).events
+    events = [first, Event(2, 0.0, TimerFired(timer))]
     assert timer not in replay(demo_machine(num_nodes=5), events).timers
 
 
@@ -80,6 +76,21 @@ def test_a_journal_of_another_policy_is_refused_in_words(world: World) -> None:
     machine = demo_machine(num_nodes=5, is_auto_heal=False)
     with pytest.raises(JournalError, match="written under another policy"):
         replay(machine, world.events)
+
+
+def test_a_journal_from_another_address_of_a_node_is_refused_in_words(world: World) -> None:
+    machine = demo_machine(num_nodes=5)
+    specs = [node.spec for node in machine.state.nodes.values()]
+    moved = [replace(spec, address="127.0.0.1:9") for spec in specs]
+    tasks = [task.spec for task in machine.state.tasks.values()]
+    with pytest.raises(JournalError, match="other addresses"):
+        replay(Machine(moved, tasks, machine.policy), world.events)
+
+
+def test_a_journal_that_does_not_begin_with_a_controller_is_refused_in_words() -> None:
+    attached = NodeAttached(NodeId("x9"), AgentId("x9-1"), 1, ())
+    with pytest.raises(JournalError, match="does not begin with the start of a controller"):
+        replay(demo_machine(), [Event(1, 0.0, attached)])
 
 
 def test_a_gap_is_named(world: World) -> None:

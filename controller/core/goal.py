@@ -1,0 +1,102 @@
+"""Where a parked task goes on, and whether waiting for that is of any use.
+
+It goes on where it is to be (``TaskState.target``). While that is not decided, it goes on with what it has:
+as before, or with the whole replicas that it has left. Where other tasks are still to free workers that it
+needs, it waits ``Policy.capacity_limit_s`` for them, and then goes on with the replicas that stay. A task
+whose model is to be divided anew first goes on as it is, so that it can save its state.
+
+Waiting leads nowhere where nobody is left who can go on, where nobody is asked to decide, or where two
+tasks each hold what the other is to get. Such a task gives its workers back and starts from its
+checkpoint. How the next generation is begun is in ``controller.core.generations``.
+"""
+
+from collections.abc import Collection
+
+from controller.core.arrangement import keep_replicas, whole_replicas
+from controller.core.lifecycle import obstacle
+from controller.core.phases import NodeCondition
+from controller.core.placement import Worker
+from controller.core.tasks import Target, TaskState
+from controller.core.timers import CapacityOverdue
+from controller.core.turn import Turn
+from profiles.layout import Layout
+
+
+def is_same_model(old: Layout, new: Layout) -> bool:
+    """Return whether a rank's part of the model is the same in both, so that its state is of use."""
+    return (old.tp, old.pp) == (new.tp, new.pp)
+
+
+def goal_of(turn: Turn, task: TaskState) -> Target | None:
+    """Return where the parked task can go on now; None if it has to wait."""
+    parking, target = task.parking, task.target
+    assert parking is not None
+    if target is None:
+        return _interim(turn, task)
+    if task.layout is not None and not is_same_model(task.layout, target.layout):
+        # What is left first goes on as it is: it saves its state before it is divided anew.
+        interim = _interim(turn, task)
+        if interim is not None:
+            return interim
+    task.note = obstacle(turn, task, target) or ""
+    if not task.note:
+        return target
+    if not parking.waits_for_capacity:
+        parking.waits_for_capacity = True
+        timer = CapacityOverdue(task.spec.task, task.generation)
+        turn.set_timer(timer, turn.policy.capacity_limit_s)
+    return _interim(turn, task, set(target.placement)) if parking.is_impatient else None
+
+
+def _interim(
+    turn: Turn, task: TaskState, within: Collection[Worker] | None = None
+) -> Target | None:
+    """Return where the task can go on with what it has: as before, or with its whole replicas."""
+    if task.layout is None:
+        return None
+    if task.interim and task.interim == task.place and not obstacle(turn, task, task.interim):
+        return task.interim
+    fit = [
+        number
+        for number, rank in task.ranks.items()
+        if rank.can_go_on
+        and turn.state.can_use(rank.worker)
+        and (within is None or rank.worker in within)
+    ]
+    replicas = whole_replicas(task.layout, fit)
+    if not replicas:
+        return None
+    layout = Layout(task.layout.tp, task.layout.pp, len(replicas))
+    if layout.num_workers < task.spec.min_workers:
+        return None
+    task.interim = Target(layout, keep_replicas(task.layout, task.placement, replicas))
+    return task.interim
+
+
+def is_without_hope(turn: Turn, task: TaskState) -> bool:
+    """Whether waiting parked leads nowhere, so that the workers are better given back."""
+    assert task.parking is not None
+    if not any(rank.can_go_on for rank in task.ranks.values()):
+        return not _has_rank_out_of_sight(turn, task)
+    if task.target is None:
+        return turn.policy.is_auto_heal  # an operator may still decide otherwise
+    if not task.parking.is_impatient:
+        return False
+    return any(
+        other is not task
+        and other.parking is not None
+        and other.target is not None
+        and set(other.target.placement) & task.occupied_workers
+        and set(task.target.placement) & other.occupied_workers
+        for other in turn.state.tasks.values()
+    )
+
+
+def _has_rank_out_of_sight(turn: Turn, task: TaskState) -> bool:
+    """Return whether a rank may live, and hold the state, on a node that went out of contact lately."""
+    nodes = [turn.state.nodes[rank.worker.node] for rank in task.living_ranks.values()]
+    return any(
+        node.condition is NodeCondition.UNREACHABLE
+        and turn.at - node.lost_contact_at < turn.policy.refusal_grace_s
+        for node in nodes
+    )
