@@ -113,7 +113,7 @@ async def test_an_agent_is_put_on_an_empty_node_and_attaches(
     async with LocalCluster.start(2, 2, sshd=kind.value) as cluster:
         addresses = [address_of(node, python) for node in cluster.nodes]
         async with running_fleet(addresses, ears):
-            await ears.until(lambda: len(ears.of(HeartbeatReceived)) >= 2)
+            await ears.until(lambda: {beat.node for beat in ears.of(HeartbeatReceived)} == {N1, N2})
             attached = {event.node: event for event in ears.of(NodeAttached)}
             assert attached.keys() == {N1, N2}
             for node in cluster.nodes:
