@@ -10,6 +10,7 @@ from controller.classify import command as classify, options as classify_options
 from controller.demo import command as demo, options as demo_options
 from controller.demo.matrix import command as drill, options as drill_options
 from controller.operate import command as operate
+from controller.plan import command as plan
 from controller.settings import command as policy
 
 _DESCRIPTION = """\
@@ -51,6 +52,13 @@ _COMMANDS = (
         " and compares what was seen with what should be.",
         drill_options.add_arguments,
         drill.run,
+    ),
+    _Command(
+        "plan",
+        "divide workers over tasks, without a cluster",
+        "Ask the planner what it would do with workers and tasks that are described in a file.",
+        plan.add_arguments,
+        plan.run,
     ),
     _Command(
         "policy",

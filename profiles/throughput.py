@@ -6,12 +6,14 @@ can't be used, so nothing is interpolated; size 0 (stopped) always can and achie
 are data; how the numbers come about is said where they are kept.
 """
 
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from profiles.layout import Layout
+from profiles.rates import Rates
 
 _MAX_FLOPS_PER_S: Final = 1e30
 """Far above any machine; keeps weight times FLOP/s times seconds inside a float."""
@@ -61,15 +63,19 @@ class ThroughputTable(BaseModel):
 
     points: Annotated[tuple[ThroughputPoint, ...], Field(min_length=1), AfterValidator(_in_order)]
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Usable sizes but 0, ascending."""
         return tuple(point.workers for point in self.points)
 
+    @cached_property
+    def rates(self) -> Rates:
+        """The numbers alone."""
+        return Rates.of({point.workers: point.flops_per_s for point in self.points})
+
     def flops_per_s(self, workers: int) -> float:
         """Return T(t, workers); 0.0 for 0 and for sizes that are not listed."""
-        point = self._find(workers)
-        return point.flops_per_s if point else 0.0
+        return self.rates.at(workers)
 
     def layout(self, workers: int) -> Layout:
         """Return the best layout of a listed size.

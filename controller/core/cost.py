@@ -22,8 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.core.search import Options
 from nodeagent.protocol.ids import TaskId
-from profiles.throughput import ThroughputTable
+from profiles.rates import Rates
 
 _SIGNIFICANT_BITS: Final = 52
 """Bits of the largest conceivable sum of gains. One less than a float has: see ``Quantum``."""
@@ -36,7 +40,7 @@ class PlanTask:
     Attributes:
         name: The task; names break ties.
         weight: w(t), positive.
-        table: T(t, x) in FLOP/s.
+        rates: T(t, x) in FLOP/s.
         workers: x, the size before the event, also while the task runs on survivors; 0 if it did
             not run. It need not be listed.
         min_workers: The user's minimum; a smaller size can't be used.
@@ -47,23 +51,30 @@ class PlanTask:
 
     name: TaskId
     weight: float
-    table: ThroughputTable
+    rates: Rates
     workers: int
     min_workers: int
     is_faulted: bool
     transition_s: float
     remaining_s: float | None = None
 
-    def sizes(self, num_workers: int) -> tuple[int, ...]:
-        """Return the sizes that may be used with ``num_workers`` available, ascending from 0."""
-        usable = (x for x in self.table.sizes if self.min_workers <= x <= num_workers)
-        return (0, *usable)
+    def choices(self, num_workers: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the sizes that may be used with ``num_workers`` available, ascending from 0, and F of each."""
+        first, end = np.searchsorted(self.rates.sizes, (self.min_workers, num_workers + 1))
+        sizes = np.concatenate([[0], self.rates.sizes[first:end]])
+        return sizes, np.concatenate([[0.0], self.weight * self.rates.flops_per_s[first:end]])
 
     def waf(self, workers: int) -> float:
         """Return F(t, workers) in weighted FLOP/s; 0 for a size that can't be used."""
         if workers < self.min_workers:
             return 0.0
-        return self.weight * self.table.flops_per_s(workers)
+        return self.weight * self.rates.at(workers)
+
+    @property
+    def most_waf(self) -> float:
+        """The largest F of any size that can be used at all, in weighted FLOP/s."""
+        first = np.searchsorted(self.rates.sizes, self.min_workers)
+        return self.weight * float(self.rates.flops_per_s[first:].max(initial=0.0))
 
     def pays(self, workers: int) -> bool:
         """Return the indicator: whether going to ``workers`` interrupts the task."""
@@ -86,9 +97,11 @@ def gain(task: PlanTask, workers: int, running_s: float) -> float:
 
 def earned(task: PlanTask, workers: int, running_s: float) -> float:
     """Return the first term of G: weighted FLOP until the next fault, or until the task's end."""
-    if task.remaining_s is not None:
-        running_s = min(running_s, task.remaining_s)
-    return task.waf(workers) * running_s
+    return task.waf(workers) * _horizon_of(task, running_s)
+
+
+def _horizon_of(task: PlanTask, running_s: float) -> float:
+    return running_s if task.remaining_s is None else min(running_s, task.remaining_s)
 
 
 def forgone(task: PlanTask, workers: int) -> float:
@@ -119,9 +132,7 @@ class Quantum:
         Raises:
             OverflowError: The gains are too large for a float.
         """
-        bound = math.fsum(
-            max(map(task.waf, task.table.sizes)) * (running_s + task.transition_s) for task in tasks
-        )
+        bound = math.fsum(task.most_waf * (running_s + task.transition_s) for task in tasks)
         # The bound is below 2^52 units; what is left up to 2^53 is for rounding, half a unit a term.
         return cls(math.frexp(bound)[1] - _SIGNIFICANT_BITS)
 
@@ -132,3 +143,11 @@ class Quantum:
     def gain(self, task: PlanTask, workers: int, running_s: float) -> int:
         """Return G(t, workers) in units, its two terms rounded separately."""
         return self.count(earned(task, workers, running_s)) - self.count(forgone(task, workers))
+
+    def options(self, task: PlanTask, num_workers: int, running_s: float) -> Options:
+        """Return what the task may take of ``num_workers``, with ``gain`` of every size."""
+        sizes, wafs = task.choices(num_workers)
+        gains = np.rint(np.ldexp(wafs * _horizon_of(task, running_s), -self.exponent))
+        paid = self.count(task.waf(task.workers) * task.transition_s)
+        pays = (sizes != task.workers) | task.is_faulted
+        return Options(sizes, gains.astype(np.int64) - paid * pays, abs(sizes - task.workers))

@@ -5,15 +5,10 @@
 
 S(i, j) is the most that i tasks can gain with j workers (Unicron, arXiv 2401.00134, section 5). The
 recurrence is exact because the tasks share nothing but the number of workers: whatever the last
-task takes, the others do best with what it leaves. G need not be concave nor monotone. Only sizes
-that a table lists are tried for k, so m tasks with s sizes each cost O(m n' s), at most O(m n'^2).
-
-Ties go to the division that changes sizes least (smallest sum of |x' - x|), then to the larger size
-for the task whose name sorts first. The first rule is folded into the number that is maximised: a
-gain is a whole number of quanta (``controller.core.cost``), so gain * (1 + largest possible change)
-- change orders by gain first and by change second, and still adds up over tasks. For the second
-rule the table is filled from the last name to the first and read from the first: each task in turn
-takes the largest size that still attains the best.
+task takes, the others do best with what it leaves. G need not be concave nor monotone. Gains are
+compared in whole quanta (``controller.core.cost``); ties go to the division that changes sizes least
+(smallest sum of |x' - x|), then to the larger size for the task whose name sorts first. How the best
+is found without filling all of S is told in ``controller.core.search``.
 
 The runner-up is the best division that differs in any task. It differs in at least one, so it is
 the best of m solutions, in each of which one task may not have the size chosen for it.
@@ -22,15 +17,15 @@ Where the ranks go is not decided here (``controller.core.placement``).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.core.cost import PlanTask, Quantum, gain
-from nodeagent.protocol.ids import TaskId
+import numpy as np
 
-_Scores = Mapping[int, int]
-"""What each size that a task may have is worth to it: larger is better."""
+from controller.core.cost import PlanTask, Quantum, gain
+from controller.core.search import Options, best_division
+from nodeagent.protocol.ids import TaskId
 
 _Sizes = tuple[int, ...]
 """One size per task, in the order of their names."""
@@ -72,7 +67,9 @@ class Decision:
     why: str
 
 
-def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> Decision:
+def solve(
+    tasks: Sequence[PlanTask], *, num_workers: int, running_s: float, has_runner_up: bool = True
+) -> Decision:
     """Return the division of ``num_workers`` with the largest sum of G.
 
     Equal inputs give equal decisions, whatever the order of ``tasks``. Workers may be left idle.
@@ -83,16 +80,18 @@ def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> D
             now is the usual case.
         running_s: D_running, seconds until the next expected fault. A short horizon makes staying
             put more attractive.
+        has_runner_up: Whether the second best is looked for too: one more search per task.
 
     Raises:
         ValueError: A number is negative, infinite or NaN, or two tasks share a name.
     """
     _check(tasks, num_workers, running_s)
     ordered = sorted(tasks, key=lambda task: task.name)
-    scores = _score_all(ordered, num_workers, running_s)
-    # Size 0 is always allowed, so there is always a solution.
-    _, sizes = _best(scores, num_workers) or (0, ())
-    second = _runner_up(scores, sizes, num_workers)
+    quantum = Quantum.for_tasks(ordered, running_s)
+    options = [quantum.options(task, num_workers, running_s) for task in ordered]
+    sizes = best_division(options, num_workers)
+    assert sizes is not None, "size 0 is always allowed, so there is always a solution"
+    second = _runner_up(options, sizes, num_workers) if has_runner_up else None
     chosen = _division(ordered, sizes, running_s)
     runner_up = _division(ordered, second, running_s) if second else None
     return Decision(
@@ -123,62 +122,24 @@ def _check(tasks: Sequence[PlanTask], num_workers: int, running_s: float) -> Non
             raise ValueError(f"{name} {value} must be a number, 0 or more")
 
 
-def _score_all(tasks: Sequence[PlanTask], num_workers: int, running_s: float) -> list[_Scores]:
-    """Return the score of every size of every task: its gain, and its change as a tie-break."""
-    quantum = Quantum.for_tasks(tasks, running_s)
-    largest_change = sum(task.workers + num_workers for task in tasks)
-    return [
-        {
-            size: quantum.gain(task, size, running_s) * (1 + largest_change)
-            - abs(size - task.workers)
-            for size in task.sizes(num_workers)
-        }
-        for task in tasks
-    ]
-
-
-def _best(scores: Sequence[_Scores], num_workers: int) -> tuple[int, _Sizes] | None:
-    """Return the highest total score and its sizes, or None where no choice of sizes fits."""
-    # tables[i][j] is S over the tasks from i on, with at most j workers; None where none fits.
-    tables: list[list[int | None]] = [[0] * (num_workers + 1)]
-    for choices in reversed(scores):
-        rest = tables[-1]
-        tables.append(
-            [
-                max((total for _, total in _totals(choices, rest, free)), default=None)
-                for free in range(num_workers + 1)
-            ]
-        )
-    tables.reverse()
-    best = tables[0][num_workers]
-    return None if best is None else (best, tuple(_read(scores, tables, num_workers)))
-
-
-def _totals(choices: _Scores, rest: Sequence[int | None], free: int) -> Iterator[tuple[int, int]]:
-    """Yield each size that a task can have of ``free`` workers, and the total score it leads to."""
-    for size, score in choices.items():
-        if size <= free and (remainder := rest[free - size]) is not None:
-            yield size, score + remainder
-
-
-def _read(
-    scores: Sequence[_Scores], tables: Sequence[Sequence[int | None]], free: int
-) -> Iterator[int]:
-    """Yield for each task the largest size that attains the best, given those before it."""
-    for choices, table, rest in zip(scores, tables, tables[1:], strict=False):
-        size = max(s for s, total in _totals(choices, rest, free) if total == table[free])
-        yield size
-        free -= size
-
-
-def _runner_up(scores: Sequence[_Scores], best: _Sizes, num_workers: int) -> _Sizes | None:
+def _runner_up(options: Sequence[Options], best: _Sizes, num_workers: int) -> _Sizes | None:
     """Return the best sizes other than ``best``, under the same rule for ties."""
-    others: list[tuple[int, _Sizes]] = []
+    others: list[tuple[int, int, _Sizes]] = []
     for index, size in enumerate(best):
-        without = {other: score for other, score in scores[index].items() if other != size}
-        if other := _best([*scores[:index], without, *scores[index + 1 :]], num_workers):
-            others.append(other)
-    return max(others)[1] if others else None
+        without = options[index].without(size)
+        sizes = best_division([*options[:index], without, *options[index + 1 :]], num_workers)
+        if sizes is not None:
+            others.append((*_score(options, sizes), sizes))
+    return max(others)[-1] if others else None
+
+
+def _score(options: Sequence[Options], sizes: _Sizes) -> tuple[int, int]:
+    """Return gain and, negated, change of a division."""
+    gain, change = 0, 0
+    for task, size in zip(options, sizes, strict=True):
+        place = int(np.searchsorted(task.sizes, size))
+        gain, change = gain + int(task.gains[place]), change + int(task.changes[place])
+    return gain, -change
 
 
 def _division(tasks: Sequence[PlanTask], sizes: _Sizes, running_s: float) -> Division:

@@ -94,7 +94,7 @@ def plan_task(turn: Turn, task: TaskState) -> PlanTask:
     return PlanTask(
         name=task.spec.task,
         weight=task.spec.weight,
-        table=task.spec.table,
+        rates=task.spec.table.rates,
         workers=size_before(task),
         min_workers=task.spec.min_workers,
         is_faulted=is_faulted(task),

@@ -32,7 +32,7 @@ def plan_tasks(draw: st.DrawFn, numbers: st.SearchStrategy[float], most: int) ->
         PlanTask(
             name=TaskId(name),
             weight=draw(numbers),
-            table=draw(tables(numbers)),
+            rates=draw(tables(numbers)).rates,
             workers=draw(st.integers(0, 7)),
             min_workers=draw(st.integers(1, 3)),
             is_faulted=draw(st.booleans()),
@@ -43,7 +43,9 @@ def plan_tasks(draw: st.DrawFn, numbers: st.SearchStrategy[float], most: int) ->
 
 
 def divisions(tasks: Sequence[PlanTask], num_workers: int) -> Iterator[Sizes]:
-    choices = [[0, *(x for x in task.table.sizes if x >= task.min_workers)] for task in tasks]
+    choices = [
+        [0, *(x for x in task.rates.sizes.tolist() if x >= task.min_workers)] for task in tasks
+    ]
     return (sizes for sizes in itertools.product(*choices) if sum(sizes) <= num_workers)
 
 
@@ -51,12 +53,8 @@ def exact_gain(task: PlanTask, size: int, running_s: float) -> Fraction:
     """G by the definition, written anew, without any rounding."""
 
     def weighted(x: int) -> Fraction:
-        is_usable = x in task.table.sizes and x >= task.min_workers
-        return (
-            Fraction(task.weight) * Fraction(task.table.flops_per_s(x))
-            if is_usable
-            else Fraction(0)
-        )
+        is_usable = x in task.rates.sizes.tolist() and x >= task.min_workers
+        return Fraction(task.weight) * Fraction(task.rates.at(x)) if is_usable else Fraction(0)
 
     earned = weighted(size) * Fraction(running_s)
     if size == task.workers and not task.is_faulted:
@@ -82,7 +80,7 @@ def all_gains(tasks: Sequence[PlanTask], running_s: float) -> dict[tuple[TaskId,
     return {
         (task.name, size): exact_gain(task, size, running_s)
         for task in tasks
-        for size in (0, *task.table.sizes)
+        for size in (0, *task.rates.sizes.tolist())
     }
 
 
@@ -117,7 +115,7 @@ def test_on_any_numbers_the_result_equals_brute_force_over_rounded_gains(
     rounded = {
         (task.name, size): Fraction(quantum.gain(task, size, running_s))
         for task in tasks
-        for size in (0, *task.table.sizes)
+        for size in (0, *task.rates.sizes.tolist())
     }
     check_against(tasks, num_workers, running_s, rounded)
 
@@ -135,7 +133,9 @@ def test_the_objective_is_within_rounding_of_the_exact_best(
         for sizes in divisions(ordered, num_workers)
     )
     scale = sum(
-        task.waf(x) * (running_s + task.transition_s) for task in tasks for x in task.table.sizes
+        task.waf(x) * (running_s + task.transition_s)
+        for task in tasks
+        for x in task.rates.sizes.tolist()
     )
     assert abs(decision.objective - float(best)) <= 1e-12 * scale
 

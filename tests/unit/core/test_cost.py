@@ -12,7 +12,7 @@ from tests.fakes.clusters import table
 TASK = PlanTask(
     name=TaskId("gpt-a"),
     weight=1.5,
-    table=table({1: 10.0, 2: 18.0, 4: 32.0}),
+    rates=table({1: 10.0, 2: 18.0, 4: 32.0}).rates,
     workers=4,
     min_workers=2,
     is_faulted=False,
@@ -30,9 +30,8 @@ def test_a_size_that_is_not_listed_or_below_the_minimum_earns_nothing(size: int)
 
 
 def test_size_zero_can_always_be_used_and_others_if_listed_and_large_enough() -> None:
-    assert TASK.sizes(4) == (0, 2, 4)
-    assert TASK.sizes(3) == (0, 2)
-    assert TASK.sizes(0) == (0,)
+    for num_workers, sizes in ((4, [0, 2, 4]), (3, [0, 2]), (0, [0])):
+        assert TASK.choices(num_workers)[0].tolist() == sizes
 
 
 def test_staying_at_a_size_costs_nothing() -> None:

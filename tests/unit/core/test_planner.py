@@ -20,7 +20,7 @@ def plan_task(
     return PlanTask(
         name=name,
         weight=1.0,
-        table=table(rates),
+        rates=table(rates).rates,
         workers=workers,
         min_workers=1,
         is_faulted=is_faulted,
@@ -33,7 +33,7 @@ def demo_tasks(faulted: str) -> list[PlanTask]:
         PlanTask(
             name=TaskId(profile.name),
             weight=profile.weight,
-            table=profile.throughput,
+            rates=profile.throughput.rates,
             workers=profile.workers,
             min_workers=profile.min_workers,
             is_faulted=profile.name == faulted,

@@ -1,0 +1,1 @@
+"""``unicron plan``: the planner at the command line, without a cluster."""
