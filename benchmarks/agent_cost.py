@@ -2,34 +2,39 @@
 
     python benchmarks/agent_cost.py [--rounds N] [--pairs N] [--block SECONDS] [--steady SECONDS] [--write-docs]
 
-One node behind an SSH server, its agent with all probes on, a session with it through SSH, and two ranks
-that the agent has started and supervises: the built-in GPT's model and data in plain Megatron's loop, a
-command with the two lines of ``attach()``. Blocks of iterations take turns in the same processes:
+One node behind an SSH server, its agent with all probes on, a session with it through SSH, and two
+ranks that the agent has started and supervises: the built-in GPT's model and data in plain
+Megatron's loop, a command with the two lines of ``attach()``. Blocks of iterations take turns in
+the same processes:
 
-- *on*: the agent runs, every rank tells it of every iteration, what it reports goes through SSH and is
-  acknowledged, and its probes look at their intervals;
+- *on*: the agent runs, every rank tells it of every iteration, what it reports goes through SSH and
+  is acknowledged, and its probes look at their intervals;
 - *off*: the agent is stopped (SIGSTOP), and the ranks say nothing, so that nobody waits for it.
 
-What came due while the agent was stopped is done at the beginning of the next block and counts, so there is
-more of it per second than usual: the ratio is an upper bound in that. The kernel log is the machine's own; the
-first line that it gets has the agent load the catalogue of faults, 0.7 s of a core, once. So nothing else should
-run on the machine, and nothing write to that log. In both blocks ranks are
-pinned to a core each: the worst case, where a node with a core to spare pays less.
+What came due while the agent was stopped is done at the beginning of the next block and counts, so
+there is more of it per second than usual: the ratio is an upper bound in that. The kernel log is
+the machine's own; the first line that it gets has the agent load the catalogue of faults, about a
+quarter of a second of a core, once. So nothing else should run on the machine, and nothing write to
+that log. In both blocks ranks are pinned to a core each: the worst case, where a node with a core
+to spare pays less.
 
-What counts: agent, SSH server, the ranks' own talk to the agent, all on the node. The other end of the session, in this
-process, uses the same cores here, and in production a machine of its own. What the controller makes of the reports,
-statistics over iteration times included, is done there, and not here.
+What counts: agent, SSH server, the ranks' own talk to the agent, all on the node. The other end of
+the session, in this process, uses the same cores here, and in production a machine of its own. What
+the controller makes of the reports, statistics over iteration times included, is done there, and
+not here.
 
 Figures, seconds unless said otherwise, clock of rank 0:
 
 - ``iteration``, ``reference_iteration``: means, on and off;
-- ``mean_ratio``: the mean on over the mean off, so that iterations in which a probe looks count, with a 95 %
-  confidence interval (bootstrap over rounds and pairs); ``ratio``: median over pairs of neighbouring blocks;
-- ``waited``, ``reference_waited``: share of the time that the ranks' training threads, taken together, were ready to
-  run and had no core, by the scheduler's own count: what on exceeds off by was taken from training, if nothing
-  else runs on the machine;
-- ``processor_s_per_hour``: processor time by process, read over an uninterrupted stretch at the beginning of each
-  round. What a process takes bounds what training loses to it, but for what it does to caches.
+- ``mean_ratio``: the mean on over the mean off, so that iterations in which a probe looks count,
+  with a 95 % confidence interval (bootstrap over rounds and pairs); ``ratio``: median over pairs of
+  neighbouring blocks;
+- ``waited``, ``reference_waited``: share of the time that the ranks' training threads, taken
+  together, were ready to run and had no core, by the scheduler's own count: what on exceeds off by
+  was taken from training, if nothing else runs on the machine;
+- ``processor_s_per_hour``: processor time by process, read over an uninterrupted stretch at the
+  beginning of each round. What a process takes bounds what training loses to it, but for what it
+  does to caches.
 
 These are measurements of one machine at one time, not limits.
 """

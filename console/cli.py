@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXIT_USAGE: Final = 2
 LEAVE_LIMIT_S: Final = 5.0
-"""How long the console may take to leave after a signal, before it is ended without ceremony."""
+"""How long the app may take to leave after a signal, before all is ended without ceremony."""
 
 DESCRIPTION: Final = """\
 The operations console of Unicron: watch the cluster, approve or reject plans, run drills.
@@ -199,6 +199,8 @@ def _run_app(
     look = Look(glyphs=ASCII if is_ascii else UNICODE)
     app = ConsoleApp(source, session, _clock(), lambda: uuid.uuid4().hex, look=look)
 
+    last_resorts: list[threading.Timer] = []
+
     async def run() -> None:
         loop = asyncio.get_running_loop()
 
@@ -207,6 +209,7 @@ def _run_app(
             last_resort = threading.Timer(LEAVE_LIMIT_S, give_up, (number,))
             last_resort.daemon = True
             last_resort.start()
+            last_resorts.append(last_resort)
 
         def give_up(number: int) -> None:
             # The terminal is gone and what was to be drawn blocks the loop: it never hears of it.
@@ -218,7 +221,11 @@ def _run_app(
             signal.signal(number, leave)
         await app.run_async()
 
-    asyncio.run(run())
+    try:
+        asyncio.run(run())
+    finally:
+        for last_resort in last_resorts:
+            last_resort.cancel()
     return app.return_code or 0
 
 

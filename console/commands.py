@@ -166,11 +166,11 @@ COMMANDS: Final = (
         "X", _DECIDE, _LOW, can_decide, lambda operator: operator.reject(),
     ),
     Command(
-        "node.lost", "Give the selected node up that is out of contact, or the one asked about", "lost",
+        "node.lost", "Give up the node that is asked about, else the selected one", "lost",
         "L", _DECIDE, _HIGH, can_judge, lambda operator: operator.give_up(),
     ),
     Command(
-        "node.wait", "Wait for it: it is not lost, or not yet", "wait",
+        "node.wait", "Wait for that node: it is not lost, or not yet", "wait",
         "W", _DECIDE, _LOW, can_judge, lambda operator: operator.wait(),
     ),
     Command(

@@ -220,12 +220,15 @@ class Desk:
             panel.jump(to_end=to_end)
 
     def _node_out_of_contact(self) -> NodeView | None:
-        """Return the node that a verdict is about: the one asked about, else the selected one."""
+        """Return the node that a verdict is about: one that is asked about, else one out of contact.
+
+        Of several the selected one; if that is none of them, the first.
+        """
         away = self._host.state.out_of_contact
         asked = [node for node in away if node.asked_at is not None]
         selected = self._host.overview.selection.node
-        chosen = [node for node in away if node.node == selected]
-        return next(iter(asked or chosen or away), None)
+        chosen = [node for node in asked or away if node.node == selected]
+        return next(iter(chosen or asked or away), None)
 
     def _judge(self, node: NodeView, *, is_lost: bool) -> None:
         command = DecideLoss(

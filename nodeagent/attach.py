@@ -107,9 +107,8 @@ class Monitor:
             self._link.report(committed)
         self._link.pulse(iteration, duration_s)
         fault = self._link.take_fault()
-        if (
-            fault is not None and fault.kind == "raise"
-        ):  # the agent refuses what needs a loop of ours
+        # The agent refuses what needs a loop of ours.
+        if fault is not None and fault.kind == "raise":
             raise DrillError(f"drill: exception after iteration {iteration}")
 
     def tell(self, error: BaseException) -> None:

@@ -2,8 +2,8 @@
 
 A look may block (NVML, a dead file system), so each has a thread of its own and a limit; one that
 does not come back, or fails, is told once, and again when it does; what it had found before holds
-until then. What a probe does is in ``probes``, what
-its readings mean in ``detect``; the kernel log has a watch of its own.
+until then. What a probe does is in ``probes``, what its readings mean in ``detect``; the kernel log
+has a watch of its own.
 """
 
 import asyncio

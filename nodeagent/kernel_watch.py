@@ -1,7 +1,7 @@
 """Follows the kernel log: lines to who asks about killed processes, faults and losses into findings.
 
 The catalogue of faults is loaded when the first line comes, beside the agent's work, since that takes
-most of a second of processor time; lines that come meanwhile wait. A poll costs some microseconds where
+about a quarter of a second; lines that come meanwhile wait. A poll costs some microseconds where
 nothing was written.
 """
 
@@ -26,14 +26,27 @@ POLL_S: Final = 0.5
 _MAX_WAITING: Final = 10_000
 _LOAD_LIMIT_S: Final = 60.0
 
+Load = Callable[[], Catalogue | None]
+"""Returns the catalogue of faults, None where it can't be used. May take long; does not raise."""
+
 
 class KernelWatch:
     """The kernel log of the node, as long as the agent lives."""
 
-    def __init__(self, log: KernelLog, clock: Clock, report: Callable[[NodeFinding], None]) -> None:
+    def __init__(
+        self,
+        log: KernelLog,
+        clock: Clock,
+        report: Callable[[NodeFinding], None],
+        load: Load | None = None,
+        load_limit_s: float = _LOAD_LIMIT_S,
+    ) -> None:
         self._log = log
         self._clock = clock
         self._report = report
+        self._load = load or _load
+        self._load_limit_s = load_limit_s
+        self._loading: Blocking[Catalogue | None] = Blocking("catalogue of faults")
         self._kills: MemoryKills | None = None
         self._lost = LostLines()
         self._waiting: deque[bytes] = deque(maxlen=_MAX_WAITING)
@@ -67,7 +80,6 @@ class KernelWatch:
             self.read()
             _LOG.info("kernel log: %s, every %g s", self.state, POLL_S)
             while True:
-                self.read()
                 if self._waiting and detector is None:
                     detector = await self._load_detector()
                     if self._is_useless:
@@ -78,16 +90,16 @@ class KernelWatch:
                     for finding in detector.take(lines, self._clock.monotonic_s()):
                         self._report(finding)
                 await asyncio.sleep(POLL_S)
+                self.read()
         finally:
             self._log.close()
 
     async def _load_detector(self) -> KernelLogDetector | None:
         """Return what judges lines; None where it can't be had now, and lines wait."""
-        loading = Blocking[Catalogue | None]("catalogue of faults")
         try:
-            catalogue = await loading.call(_load, _LOAD_LIMIT_S)
+            catalogue = await self._loading.call(self._load, self._load_limit_s)
         except TimeoutError:
-            _LOG.error("kernel log: the catalogue of faults takes long to load, trying again")
+            _LOG.error("kernel log: the catalogue of faults takes long to load, still waiting")
             return None
         self._is_useless = catalogue is None
         return None if catalogue is None else KernelLogDetector(catalogue)

@@ -1,11 +1,11 @@
-"""The files of a node's ranks: ``ranks/<task>.<generation>.<global_rank>.{json,exit,log,launch,stack,attached}``.
+"""The files of a node's ranks: ``ranks/<task>.<generation>.<global_rank>`` and one of six endings.
 
-Who forks a rank, the template or a cold start, writes ``.json`` right after the fork and ``.exit``
-when it reaped the rank, both atomically. They are what the next agent adopts from. The agent writes
-``.launch``, from which a cold rank starts; its presence tells a cold rank from a warm one. The rank
-writes ``.stack`` when it is asked for its stacks by a signal, and ``.attached`` before a command's
-program goes on as one that speaks for itself. All five go once the exit is stored in the outbox;
-logs of ended ranks are kept for the newest ``NUM_LOGS_KEPT``.
+``.log`` is what the rank prints. Who forks a rank, the template or a cold start, writes ``.json``
+right after the fork and ``.exit`` when it reaped the rank, both atomically. They are what the next
+agent adopts from. The agent writes ``.launch``, from which a cold rank starts; its presence tells a
+cold rank from a warm one. The rank writes ``.stack`` when it is asked for its stacks by a signal, and
+``.attached`` before a command's program goes on as one that speaks for itself. These five go once the
+exit is stored in the outbox; logs of ended ranks are kept for the newest ``NUM_LOGS_KEPT``.
 
 A process that becomes another rank keeps the files it was born with. The agent then writes into
 its ``.json`` what it has become; whoever forked it is long done with that file.

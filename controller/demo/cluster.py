@@ -2,9 +2,10 @@
 
 A node is an SSH server with its own host key, a state directory, and whatever was started through
 it, on a loopback port or in a network namespace of its own. Nodes can be lost (everything killed at
-once), restored, cut off (their SSH sessions ended) and, in namespaces, unplugged. Processes are in the hands of the warden, which ends them all and removes all
-files however this process ends; here are the keys, the configurations and the proof that every node
-lets us in. What runs on the nodes is not known here.
+once), restored, cut off (their SSH sessions ended) and, in namespaces, unplugged. Processes are in
+the hands of the warden, which ends them all and removes all files however this process ends; here
+are the keys, the configurations and the proof that every node lets us in. What runs on the nodes is
+not known here.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from controller.demo.asyncssh_server import AsyncSsh
 from controller.demo.credentials import RunCredentials
 from controller.demo.errors import DemoError, ServerError
 from controller.demo.host import find_sessions
-from controller.demo.localnode import LocalNode, ServerKind
+from controller.demo.localnode import LocalNode, NetworkChoice, ServerChoice, ServerKind
 from controller.demo.login import wait_until_serving
 from controller.demo.loopbackports import LOOPBACK, reserve_ports
 from controller.demo.namespaces import NODE_INTERFACE, node_address
@@ -43,16 +44,8 @@ __all__ = [
     "DemoError",
     "LocalCluster",
     "LocalNode",
-    "NetworkChoice",
-    "ServerChoice",
     "ServerKind",
 ]
-
-ServerChoice = Literal["auto", "openssh", "asyncssh"]
-"""``auto``: OpenSSH where it is installed and serves, else asyncssh's server."""
-
-NetworkChoice = Literal["loopback", "namespaces", "auto"]
-"""``auto``: a network namespace for every node where that is possible, else one loopback for all."""
 
 _NAMESPACE_PORT: Final = 2222
 """Where the first node's server listens in its own namespace, where no port was asked for."""

@@ -123,10 +123,12 @@ class LocalDrillGround:
         if drill.needs_namespaces and not self._nodes.has_namespaces:
             self._say(f"drill {order.drill} can't be run here: {NO_NAMESPACES}")
             return
+        if drill.target == "controller":
+            self._victims.kill_controller()
+            return
+        assert order.node is not None
         try:
-            if drill.target == "controller" or order.node is None:
-                self._victims.kill_controller()
-            elif drill.target == "rank":
+            if drill.target == "rank":
                 await self._break_rank(drill, order, order.node)
             else:
                 await self._break_node(drill, order.node)

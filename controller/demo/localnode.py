@@ -1,4 +1,4 @@
-"""What a client must know of one node of the local cluster, and who logs in."""
+"""What a client must know of one node of the local cluster, what there is to choose, who logs in."""
 
 import getpass
 import os
@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from controller.demo.errors import DemoError
 from controller.fleet.address import NodeAddress
@@ -21,6 +21,13 @@ class ServerKind(StrEnum):
 
     OPENSSH = "openssh"
     ASYNCSSH = "asyncssh"
+
+
+ServerChoice = Literal["auto", "openssh", "asyncssh"]
+"""``auto``: OpenSSH where it is installed and serves, else asyncssh's server."""
+
+NetworkChoice = Literal["loopback", "namespaces", "auto"]
+"""``auto``: a network namespace for every node where that is possible, else one loopback for all."""
 
 
 @dataclass(frozen=True, slots=True)

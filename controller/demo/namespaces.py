@@ -49,6 +49,20 @@ class NetworkError(Exception):
     """Namespaces or links can't be made here; the text says why, in one line."""
 
 
+def find_program() -> str:
+    """Return the program ``ip``.
+
+    Raises:
+        NetworkError: It is missing, or this process is not root's: namespaces can't be made here.
+    """
+    if os.geteuid() != 0:
+        raise NetworkError("network namespaces need root")
+    program = shutil.which("ip", path=f"{os.environ.get('PATH', '')}:{_SYSTEM_DIRECTORIES}")
+    if program is None:
+        raise NetworkError("the program ip (iproute2) is missing")
+    return program
+
+
 def node_address(gateway: str, number: int) -> str:
     """Return the address of node ``number`` in the subnet of the demo's own address ``gateway``."""
     subnet = ipaddress.IPv4Interface(f"{gateway}/{_SUBNET_BITS}").network
@@ -70,11 +84,7 @@ class Switch:
         Raises:
             NetworkError: Not permitted, or ``ip`` is missing or refuses. The process is where it was.
         """
-        if os.geteuid() != 0:
-            raise NetworkError("network namespaces need root")
-        program = shutil.which("ip", path=f"{os.environ.get('PATH', '')}:{_SYSTEM_DIRECTORIES}")
-        if program is None:
-            raise NetworkError("the program ip (iproute2) is missing")
+        program = find_program()
         outside = _open_namespace(_OWN_NAMESPACE)
         try:
             _enter_new_namespace()
@@ -82,9 +92,8 @@ class Switch:
                 gateway = _lay_uplink(program, outside)
                 return cls(program, gateway, _open_namespace(_OWN_NAMESPACE))
             except (NetworkError, OSError):
-                _enter(
-                    outside
-                )  # the new namespace ends with its only process, and its links with it
+                # The new namespace ends with its only process, and its links with it.
+                _enter(outside)
                 raise
         finally:
             os.close(outside)
@@ -108,9 +117,8 @@ class Switch:
         Raises:
             NetworkError: It can't be plugged in; for instance the process has ended.
         """
-        with suppress(
-            NetworkError
-        ):  # the kernel may still be removing the namespace of a dead host
+        # The kernel may still be removing the namespace of a dead host.
+        with suppress(NetworkError):
             _ip(self._program, [["link", "del", node]])
         inside = _open_namespace(f"/proc/{pid}/ns/net")
         try:

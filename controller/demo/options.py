@@ -4,11 +4,11 @@ import argparse
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from controller.core.placement import Unplaceable, place
 from controller.core.policy import Policy
 from controller.demo.drills import ScheduledDrill, parse_drill
+from controller.demo.localnode import NetworkChoice, ServerChoice
 from controller.settings.policy_file import load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import load_corpus
@@ -47,8 +47,8 @@ class DemoOptions:
     is_json: bool
     drills: list[ScheduledDrill]
     base_port: int | None
-    sshd: Literal["auto", "openssh", "asyncssh"]
-    network: Literal["loopback", "namespaces", "auto"]
+    sshd: ServerChoice
+    network: NetworkChoice
     event_log: Path | None
     serve: Path | None
     time_limit_s: float | None

@@ -4,7 +4,8 @@ A process of its own, in a session of its own, tied to the demo by a socket pair
 directory and forks one host per node. When the demo is gone (socket closed, or the process ended),
 it closes the sockets of the hosts, which end their nodes, kills whatever is still below it, and the
 last one alive removes the root directory. If the warden itself is killed, the hosts see it and do
-the same. Where nodes have network namespaces, it is the switch between them. Run as ``python -m controller.demo.warden`` with the socket as standard input.
+the same. Where nodes have network namespaces, it is the switch between them. Run as
+``python -m controller.demo.warden`` with the socket as standard input.
 
 Standard library only, to stay small. Knows nothing of SSH.
 """

@@ -13,7 +13,7 @@ understood, as of another version of torch, is an empty one.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pydantic import ValidationError
@@ -23,17 +23,29 @@ from nodeagent.protocol.standing import MAX_COLLECTIVES, Collective
 _MAX_NAME_CHARS: Final = 80
 
 
-def newest_collectives(record: bytes | str, since_ns: int) -> tuple[Collective, ...]:
+def newest_collectives(records: Iterable[bytes | str], since_ns: int) -> tuple[Collective, ...]:
     """Return the newest collective of each group, the newest first, at most ``MAX_COLLECTIVES``.
 
+    A group that is in several records is told as the first of them has it: each backend counts on its
+    own, so what members say must come from the same one.
+
     Args:
-        record: What the flight recorder writes, version 2 of its format.
+        records: What each backend's flight recorder writes, version 2 of its format.
         since_ns: Nothing older counts; nanoseconds since the epoch.
     """
+    found: dict[str, tuple[int, Collective]] = {}
+    for record in records:
+        found = _newest_of(record, since_ns) | found
+    by_time = sorted(found.values(), key=lambda one: one[0], reverse=True)
+    return tuple(collective for _, collective in by_time[:MAX_COLLECTIVES])
+
+
+def _newest_of(record: bytes | str, since_ns: int) -> dict[str, tuple[int, Collective]]:
+    """Return by group when its newest collective was called, and that collective."""
     try:
         entries = json.loads(record)["entries"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return ()
+        return {}
     newest: dict[str, tuple[tuple[int, int], int, Collective]] = {}
     for entry in entries if isinstance(entries, list) else ():
         try:
@@ -47,8 +59,7 @@ def newest_collectives(record: bytes | str, since_ns: int) -> tuple[Collective, 
         known = newest.get(collective.group)
         if known is None or known[0] <= age:
             newest[collective.group] = age, created_ns, collective
-    by_time = sorted(newest.values(), key=lambda found: found[1], reverse=True)
-    return tuple(collective for _, _, collective in by_time[:MAX_COLLECTIVES])
+    return {group: (created_ns, one) for group, (_, created_ns, one) in newest.items()}
 
 
 def _collective(entry: Mapping[str, object]) -> Collective:

@@ -3,11 +3,12 @@
 Counts are compared with the first reading, so that what happened before the agent started is not
 reported; a row remap that is pending or has failed is a state, and reported whenever it is found,
 and so is an NVLink that was active. Heat and throttling must be found in ``NUM_HOT_LOOKS`` looks in
-a row: a short peak is normal.
+a row: a short peak is normal. A value that a look does not give is taken to be what it was: silence
+is no cure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from nodeagent.detect.standing import Standing
@@ -18,7 +19,7 @@ NUM_HOT_LOOKS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU. A value that the GPU does not offer is None.
+    """One GPU. A value that the GPU does not offer, or not now, is None.
 
     Attributes:
         index: Its number on the node.
@@ -31,7 +32,7 @@ class GpuReading:
         num_link_errors: Replays and recoveries of all NVLinks.
         temperature_c: Now.
         slowdown_c: Temperature at which the hardware slows down.
-        throttled_by: Why the clock is held down, as far as it is no normal reason.
+        throttled_by: Why the clock is held down, as far as it is no normal reason; none: it is not.
     """
 
     index: int
@@ -44,7 +45,7 @@ class GpuReading:
     num_link_errors: int | None = None
     temperature_c: int | None = None
     slowdown_c: int | None = None
-    throttled_by: tuple[str, ...] = ()
+    throttled_by: tuple[str, ...] | None = None
 
     @property
     def subject(self) -> str:
@@ -64,7 +65,11 @@ class GpuDetector:
     def take(self, readings: Sequence[GpuReading]) -> list[NodeFinding]:
         """Return what has changed since the last call."""
         lost = [reading for reading in readings if reading.is_lost]
-        alive = [reading for reading in readings if not reading.is_lost]
+        alive = [
+            _completed(reading, self._last.get(reading.bus, reading))
+            for reading in readings
+            if not reading.is_lost
+        ]
         events = [
             finding for now in alive for finding in _events(self._last.get(now.bus, now), now)
         ]
@@ -84,6 +89,19 @@ class GpuDetector:
             links = ", ".join(map(str, broken))
             text = f"NVLink {links} was active and is not"
             yield _finding(now, "gpu_nvlink", text, len(broken))
+
+
+def _completed(now: GpuReading, before: GpuReading) -> GpuReading:
+    """Return ``now`` with what only ``before`` says."""
+    known = {
+        each.name: getattr(before, each.name)
+        for each in fields(now)
+        if getattr(now, each.name) is None
+    }
+    if before.is_link_active.keys() - now.is_link_active.keys():
+        known["num_link_errors"] = before.num_link_errors  # the sum over fewer links is another
+    links = {**before.is_link_active, **now.is_link_active}
+    return replace(now, **known, is_link_active=links)
 
 
 def _events(before: GpuReading, now: GpuReading) -> Iterator[NodeFinding]:

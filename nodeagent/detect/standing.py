@@ -45,7 +45,7 @@ class Standing:
         for key in self._told:
             if key in by_key:
                 self._num_missed[key] = 0
-            elif key[1] not in unread or key[0] == "unreadable":
+            elif key[1] not in unread:
                 self._num_missed[key] = self._num_missed.get(key, 0) + 1
         over = [key for key, missed in self._num_missed.items() if missed >= self._num_to_end]
         ended = [self._end(key) for key in over]

@@ -142,14 +142,16 @@ class NvmlGpus:
         # A sum over another set of links is another number: better none than a false rise.
         return sum(known) if known and len(known) == 2 * len(links) else None
 
-    def _throttles(self, device: object) -> tuple[str, ...]:
-        bits = self._offered(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons, device) or 0
+    def _throttles(self, device: object) -> tuple[str, ...] | None:
+        bits = self._offered(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons, device)
+        if bits is None:
+            return None
         return tuple(
             words for name, words in _THROTTLES.items() if bits & getattr(self._nvml, name)
         )
 
     def _offered(self, question: Callable[..., ValueT], *arguments: object) -> ValueT | None:
-        """Return the answer; None if this GPU or driver has none.
+        """Return the answer; None if this GPU or driver has none, or gives none now.
 
         Raises:
             NVMLError_GpuIsLost: The GPU is lost.

@@ -26,7 +26,7 @@ _MAX_REASON_CHARS: Final = 200
 class Journal:
     """Kernel messages of the journal since this object was made."""
 
-    name = "journalctl -k"
+    name = "the journal (journalctl)"
 
     def __init__(self) -> None:
         """Start ``journalctl``.

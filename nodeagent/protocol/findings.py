@@ -24,7 +24,9 @@ FindingSign = Literal[
     "memory_pressure",
     "link_changed",  # a network link went down, or up
     "no_traffic",  # a link that carried training traffic carries none
-    "lines_lost",  # of the kernel log, before they could be read: ``value`` says how many
+    # Of the kernel log, before they could be read: ``value`` is their number, or their bytes if none
+    # were counted.
+    "lines_lost",
     "unreadable",  # it can't be looked at, or gives no answer: what was found there is not over
     "clock_off",  # the node's wall clock is not the controller's
 ]

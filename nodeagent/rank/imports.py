@@ -29,7 +29,7 @@ _SETTINGS: Final = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
 }
 _RECORDER_SIZE: Final = "256"
-"""Collectives that torch's flight recorder keeps: some iterations. Its usual 2,000 take 0.4 s to read."""
+"""Collectives that torch's flight recorder keeps: some iterations. Its usual 2,000 are not read (``recorder``)."""
 _RECORDER_SETTINGS: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 

@@ -80,7 +80,6 @@ class Drill:
         expected: What should be seen.
         needs: What the program of the rank must be.
         option: ``(key, value)`` that tells it from others of its family, if there are others.
-        obstacle: Why it can't be run where it was to be; empty where it can.
         needs_namespaces: Whether it can be run only where each node has a network of its own.
     """
 
@@ -91,7 +90,6 @@ class Drill:
     expected: Expectation
     needs: Needs = "process"
     option: tuple[str, str] | None = None
-    obstacle: str = ""
     needs_namespaces: bool = False
 
     @property

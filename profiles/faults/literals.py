@@ -107,12 +107,6 @@ def needs_of(tree: Tree) -> tuple[frozenset[Literal], ...]:
     return tuple(sorted(found, key=_order))
 
 
-def literals_of(pattern: str) -> frozenset[str]:
-    """Return the texts of the rarest set of literals; empty if nothing can be screened out."""
-    needs = needs_of(parsed(pattern))
-    return frozenset(_texts(needs[0])) if needs else frozenset()
-
-
 def needs_digit(tree: Tree) -> bool:
     """Return whether every match holds a digit."""
     return any(_holds_digit(name, argument) for name, argument in _flat(tree))
@@ -150,11 +144,7 @@ def _order(literals: frozenset[Literal]) -> tuple[int, int, int, list[str], list
     parts = [literal.part for literal in literals]
     worth, length = min(part.worth for part in parts), min(len(part.letters) for part in parts)
     sought = sorted(literal.sought for literal in literals)
-    return -worth, -length, len(literals), _texts(literals), sought
-
-
-def _texts(literals: Iterable[Literal]) -> list[str]:
-    return sorted(literal.text for literal in literals)
+    return -worth, -length, len(literals), sorted(literal.text for literal in literals), sought
 
 
 @functools.cache

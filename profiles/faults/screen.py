@@ -89,12 +89,13 @@ class Screen:
         texts = self._texts_by_words.get(words)
         return self._texts_of_all(words) if texts is None else texts
 
-    def rules_for(self, line: bytes) -> tuple[Rule, ...]:
-        """Return the rules worth trying, each with those of its patterns that are."""
-        return self.rules_with(self.texts_in(line), line)
-
     def rules_with(self, texts: frozenset[str], line: bytes) -> tuple[Rule, ...]:
-        """Return the rules worth trying on ``line``, which may hold these ``texts``."""
+        """Return the rules worth trying on ``line``, each with those of its patterns that are.
+
+        Args:
+            texts: What the line may hold, by ``texts_in``.
+            line: The line.
+        """
         if texts <= self._silent and not self._always:
             return ()
         text = lowered(line)

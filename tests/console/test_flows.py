@@ -97,6 +97,22 @@ async def test_operator_waits_for_the_node_that_is_asked_about_and_then_for_the_
         assert "done  wait for n3: n3 is unreachable" in bench.last_line
 
 
+async def test_of_two_nodes_that_are_asked_about_the_selected_one_is_decided_on() -> None:
+    view = cluster_views.asking()
+    asked = [
+        node.model_copy(update={"asked_at": 490.0}) if node.node == "n3" else node
+        for node in view.nodes
+    ]
+    async with console(view.model_copy(update={"nodes": asked}), is_armed=True) as bench:
+        await bench.press("W")  # nothing is selected: the one asked about for longest
+        await bench.press("down", "down", "down", "W")
+        await bench.settle()
+        assert bench.source.sent == [
+            DecideLoss(request_id="r1", actor="alex", node="n4", is_lost=False),
+            DecideLoss(request_id="r2", actor="alex", node="n3", is_lost=False),
+        ]
+
+
 async def test_keys_within_the_guard_time_do_nothing() -> None:
     async with console(cluster_views.waiting(), is_armed=True) as bench:
         await bench.press("A")

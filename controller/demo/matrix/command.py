@@ -54,11 +54,13 @@ def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: flo
     matrix = MatrixRun(options, limit_s, _say)
     code = _run(matrix, drills)
     rows, duration_s = matrix.rows, matrix.duration_s
-    run_kinds = {row.drill.kind for row in rows}
-    impossible = {drill.kind: drill for drill in matrix.impossible}
-    drills = [impossible.get(drill.kind, drill) for drill in drills]
-    not_run = [drill for drill in drills if drill.kind not in run_kinds]
-    was_cut_short = any(not drill.obstacle for drill in not_run)
+    missing = {drill.kind for drill in drills} - {row.drill.kind for row in rows}
+    not_run = {
+        drill.kind: matrix.impossible.get(drill.kind, "the time was up")
+        for drill in drills
+        if drill.kind in missing
+    }
+    was_cut_short = not not_run.keys() <= matrix.impossible.keys()
     if arguments.json:
         _print_json(report(rows, not_run, duration_s))
     else:
@@ -66,7 +68,7 @@ def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: flo
     try:
         if arguments.write_docs is not None and not (was_cut_short or arguments.only or code):
             date = time.strftime("%Y-%m-%d", time.gmtime())
-            write_section(arguments.write_docs, section(rows, drills, duration_s, date))
+            write_section(arguments.write_docs, section(rows, drills, not_run, duration_s, date))
     except (PageError, OSError) as error:
         return _fail(1, error)
     return code or int(was_cut_short or not rows or not all(row.agrees for row in rows))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from controller.core.policy import Policy
-from controller.demo.cluster import NetworkChoice, ServerChoice
 from controller.demo.drills import DrillError
+from controller.demo.localnode import NetworkChoice, ServerChoice
 from controller.demo.options import DemoOptions
 from profiles.drills.catalogue import DRILLS
 from profiles.drills.drill import Drill

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 
 from controller.clock import SystemClock
 from controller.demo.cluster import LocalCluster
@@ -11,6 +10,7 @@ from controller.demo.drills import NO_NAMESPACES
 from controller.demo.matrix.ear import Ear
 from controller.demo.matrix.row import Row
 from controller.demo.matrix.stage import NotCalmError, Stage
+from controller.demo.namespaces import NetworkError, find_program
 from controller.demo.options import DemoOptions
 from controller.demo.session import Session
 from profiles.drills.drill import Drill
@@ -66,8 +66,8 @@ class MatrixRun:
         self._say = say
         self._clock = SystemClock()
         self.rows: list[Row] = []
-        self.impossible: list[Drill] = []
-        """Drills that can't be run here; their obstacle says why."""
+        self.impossible: dict[str, str] = {}
+        """Why drills can't be run here, by kind."""
 
     @property
     def duration_s(self) -> float:
@@ -77,16 +77,17 @@ class MatrixRun:
     async def run(self, drills: Sequence[Drill]) -> None:
         """Run ``drills`` in their order; stops early when the time is up.
 
-        A cluster that can't be made whole after a drill is given up for a new one.
+        A cluster that can't be made whole after a drill is given up for a new one; none is started
+        where no drill can be run.
 
         Raises:
             DemoError: A cluster can't be started.
             NotCalmError: A new cluster does not come to train.
         """
-        waiting = list(drills)
+        waiting = self._possible(drills, has_namespaces=self._may_have_namespaces())
         while waiting and self._clock.now() < self._limit_s:
             async with open_stage(self._options, self._say) as stage:
-                waiting = self._possible(stage, waiting)
+                waiting = self._possible(waiting, has_namespaces=stage.has_namespaces)
                 await stage.become_calm()
                 with suppress(NotCalmError):
                     while waiting and self._clock.now() < self._limit_s:
@@ -94,12 +95,17 @@ class MatrixRun:
                         if waiting:
                             await self._mend(stage)
 
-    def _possible(self, stage: Stage, drills: Sequence[Drill]) -> list[Drill]:
-        """Return the drills that the cluster can have; the others are put aside."""
-        for drill in drills:
-            if not stage.can_run(drill):
-                self.impossible.append(replace(drill, obstacle=f"not here: {NO_NAMESPACES}"))
-        return [drill for drill in drills if stage.can_run(drill)]
+    def _may_have_namespaces(self) -> bool:
+        """Whether nodes can have networks of their own, as far as that is known without a try."""
+        with suppress(NetworkError):
+            return self._options.network != "loopback" and bool(find_program())
+        return False
+
+    def _possible(self, drills: Sequence[Drill], *, has_namespaces: bool) -> list[Drill]:
+        """Return the drills that can be run; the others are put aside."""
+        impossible = [each for each in drills if each.needs_namespaces and not has_namespaces]
+        self.impossible |= {drill.kind: f"not here: {NO_NAMESPACES}" for drill in impossible}
+        return [drill for drill in drills if drill not in impossible]
 
     async def _mend(self, stage: Stage) -> None:
         try:

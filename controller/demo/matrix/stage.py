@@ -80,9 +80,10 @@ class Stage:
         self._last_struck: dict[str, float] = {}
         self._returns_at: dict[NodeId, float] = {}
 
-    def can_run(self, drill: Drill) -> bool:
-        """Whether the cluster has what the drill needs."""
-        return self._cluster.has_namespaces or not drill.needs_namespaces
+    @property
+    def has_namespaces(self) -> bool:
+        """Whether each node has a network namespace of its own."""
+        return self._cluster.has_namespaces
 
     async def become_calm(self) -> None:
         """Mend what is broken and wait until the cluster is whole and at rest.

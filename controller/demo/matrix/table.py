@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -76,9 +76,9 @@ def _culprit(drill: Drill) -> str:
 
 
 def report(
-    rows: Sequence[Row], not_run: Sequence[Drill], duration_s: float
+    rows: Sequence[Row], not_run: Mapping[str, str], duration_s: float
 ) -> dict[str, JsonValue]:
-    """Return what ``unicron drill matrix --json`` prints."""
+    """Return what ``unicron drill matrix --json`` prints; ``not_run`` says why, by kind."""
     return {
         "machine": {
             "cores": len(os.sched_getaffinity(0)),
@@ -90,13 +90,11 @@ def report(
         "num_rows": len(rows),
         "num_agreeing": sum(row.agrees for row in rows),
         "rows": [row.as_json() for row in rows],
-        "not_run": [
-            {"kind": drill.kind, "reason": drill.obstacle or "the time was up"} for drill in not_run
-        ],
+        "not_run": [{"kind": kind, "reason": reason} for kind, reason in not_run.items()],
     }
 
 
-def summary(rows: Sequence[Row], not_run: Sequence[Drill], duration_s: float) -> str:
+def summary(rows: Sequence[Row], not_run: Mapping[str, str], duration_s: float) -> str:
     """Return what ``unicron drill matrix`` prints for people: the table, and what differs."""
     lines = [
         (
@@ -112,7 +110,7 @@ def summary(rows: Sequence[Row], not_run: Sequence[Drill], duration_s: float) ->
             f"{_seconds(seen.detection_s):>8}{_seconds(seen.recovery_s):>11}"
         )
         lines += [f"{'':<12}{text}" for text in (*row.disagreements, *row.notes)]
-    lines += [f"{'not run':<10}{drill.kind}: {drill.obstacle or 'time up'}" for drill in not_run]
+    lines += [f"{'not run':<10}{kind}: {reason}" for kind, reason in not_run.items()]
     agreeing = sum(row.agrees for row in rows)
     lines.append(f"{agreeing} of {len(rows)} rows agree; {duration_s:.0f} s")
     return "\n".join(lines) + "\n"
@@ -122,7 +120,13 @@ def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f} s"
 
 
-def section(rows: Sequence[Row], drills: Sequence[Drill], duration_s: float, date: str) -> str:
+def section(
+    rows: Sequence[Row],
+    drills: Sequence[Drill],
+    not_run: Mapping[str, str],
+    duration_s: float,
+    date: str,
+) -> str:
     """Return the table for a page: every drill, with what was seen where it was run."""
     row_by_kind = {row.drill.kind: row for row in rows}
     lines = [
@@ -146,9 +150,7 @@ def section(rows: Sequence[Row], drills: Sequence[Drill], duration_s: float, dat
     differing = [
         f"- `{row.drill.kind}`: {'; '.join(row.disagreements)}." for row in rows if not row.agrees
     ]
-    differing += [
-        f"- `{drill.kind}` was not run: {drill.obstacle}." for drill in drills if drill.obstacle
-    ]
+    differing += [f"- `{kind}` was not run: {reason}." for kind, reason in not_run.items()]
     if differing:
         lines += ["", "Where what was seen differs from what should be:", "", *differing]
     if not rows:

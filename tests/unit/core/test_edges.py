@@ -89,6 +89,8 @@ def test_survivor_stopped_while_a_regroup_forms_is_named_and_nobody_else_is_repl
     trained(world, 12)
     assert incident(world).global_rank == 2
     assert hung_s(world, stopped_at) <= LOOK_S
+    [stall] = [line.text for _, line in world.announcements if line.kind == "stall"]
+    assert "the generation has not formed" in stall
     after = [rank.pid for _, rank in sorted(task(world).ranks.items())]
     assert [old == new for old, new in zip(before, after, strict=True)][2] is False
     assert (before[0], before[3]) == (after[0], after[3])

@@ -258,6 +258,20 @@ async def test_a_drill_breaks_the_named_thing(
     assert not breaker.said
 
 
+async def test_an_order_that_lacks_its_node_is_a_bug_and_breaks_nothing() -> None:
+    breaker = Breaker()
+
+    async def carry_out() -> None:
+        async with breaker.ground() as ground:
+            ground.carry_out(CarryOutDrill(1, "lose-node"))
+            await breaker.news.wait()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await carry_out()
+    assert caught.group_contains(AssertionError)
+    assert not breaker.broken
+
+
 async def test_what_is_frozen_is_thawed_when_the_demo_ends() -> None:
     breaker = Breaker()
     async with breaker.ground() as ground:

@@ -1,7 +1,6 @@
 """The matrix and the catalogue as text, as JSON, and on a page."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ STOP = DRILL_BY_KIND["stop-rank"]
 BAD = Row(
     STOP, GOOD.struck, Seen("none", "none", "", "none", "", is_culprit_right=False, ending="x")
 )
-NOT_RUN = [replace(DRILL_BY_KIND["partition"], obstacle="not here: no namespaces")]
+NOT_RUN = {"partition": "not here: no namespaces"}
 
 
 def test_every_drill_is_explained_with_what_should_be_seen() -> None:
@@ -65,26 +64,28 @@ def test_the_report_counts_what_agrees_and_names_what_was_not_run() -> None:
     assert (found["num_rows"], found["num_agreeing"], found["duration_s"]) == (2, 1, 12.3)
     assert [row["agrees"] for row in found["rows"]] == [True, False]
     assert found["rows"][0]["detection_s"] == 0.043
-    assert found["not_run"][0]["reason"] == NOT_RUN[0].obstacle
+    assert found["not_run"] == [{"kind": "partition", "reason": "not here: no namespaces"}]
 
 
 def test_the_summary_says_what_differs() -> None:
     text = summary([GOOD, BAD], NOT_RUN, 12.3)
     assert "DISAGREES stop-rank" in text
     assert "status: none instead of task_hang" in text
+    assert "not run   partition: not here: no namespaces" in text
     assert "1 of 2 rows agree" in text
 
 
 def test_the_section_replaces_the_old_one_and_nothing_else(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_section(page, section([GOOD, BAD], DRILLS, 12.3, "2026-01-02"))
+    write_section(page, section([GOOD, BAD], DRILLS, NOT_RUN, 12.3, "2026-01-02"))
     text = page.read_text()
     assert text.startswith(f"before\n{BEGIN}\n| drill |")
     assert text.endswith(f"{END}\nafter\n")
     assert "old" not in text
     assert "| `kill-rank` | SEV2 exited_abnormally | process supervision | restart | rank |" in text
     assert "- `stop-rank`: status: none instead of task_hang" in text
+    assert "- `partition` was not run: not here: no namespaces." in text
     assert "2026-01-02: 1 of 2 rows agree" in text
 
 

@@ -45,13 +45,13 @@ def record(*entries: object) -> bytes:
 
 
 def sequences(*entries: object, since_ns: int = NOON_NS) -> dict[str, int]:
-    found = newest_collectives(record(*entries), since_ns)
+    found = newest_collectives([record(*entries)], since_ns)
     return {one.group: one.sequence for one in found}
 
 
 def test_the_newest_collective_of_each_group_is_told_whatever_the_order_of_the_ring() -> None:
     other = entry(7, process_group=["3", "DATA_PARALLEL_GROUP"], retired=True, state="completed")
-    found = newest_collectives(record(entry(5), other, entry(6), entry(4)), NOON_NS)
+    found = newest_collectives([record(entry(5), other, entry(6), entry(4))], NOON_NS)
     assert found == (
         Collective(
             group="3", description="DATA_PARALLEL_GROUP", sequence=7, name="nccl:all_reduce",
@@ -78,13 +78,31 @@ def test_what_goes_from_rank_to_rank_has_no_number_in_the_group() -> None:
 
 
 def test_what_gloo_has_ended_is_retired_and_keeps_its_state() -> None:
-    [one] = newest_collectives(record(entry(3, state="scheduled", retired=True)), NOON_NS)
+    [one] = newest_collectives([record(entry(3, state="scheduled", retired=True))], NOON_NS)
     assert (one.state, one.is_over) == ("scheduled", True)
+
+
+def test_the_newest_of_two_backends_come_first_together() -> None:
+    nccl = [entry(n, process_group=[str(n), ""]) for n in range(1, 2 * MAX_COLLECTIVES, 2)]
+    gloo = [entry(n, process_group=[str(n), ""]) for n in range(2, 2 * MAX_COLLECTIVES, 2)]
+    found = newest_collectives([record(*nccl), record(*gloo)], NOON_NS)
+    newest = 2 * MAX_COLLECTIVES - 1
+    assert [one.sequence for one in found] == list(range(newest, newest - MAX_COLLECTIVES, -1))
+
+
+def test_a_group_of_two_backends_is_told_once_by_the_first_that_knows_it() -> None:
+    other = entry(2, process_group=["7", ""], profiling_name="gloo:all_reduce")
+    gloo = record(entry(900, profiling_name="gloo:all_reduce"), other)
+    found = newest_collectives([record(entry(5)), gloo], NOON_NS)
+    assert [(one.group, one.name, one.sequence) for one in found] == [
+        ("0", "nccl:all_reduce", 5),
+        ("7", "gloo:all_reduce", 2),
+    ]
 
 
 def test_many_groups_are_cut_to_the_newest() -> None:
     entries = [entry(n, process_group=[str(n), ""]) for n in range(1, 40)]
-    found = newest_collectives(record(*entries), NOON_NS)
+    found = newest_collectives([record(*entries)], NOON_NS)
     assert [one.sequence for one in found] == list(range(39, 39 - MAX_COLLECTIVES, -1))
 
 
@@ -93,7 +111,7 @@ def test_many_groups_are_cut_to_the_newest() -> None:
     [b"", b"no json", b"[]", b"{}", b'{"entries": 7}', b'{"entries": null}', b"\xff", b"[" * 9999],
 )
 def test_a_record_of_another_format_says_nothing(text: bytes) -> None:
-    assert newest_collectives(text, 0) == ()
+    assert newest_collectives([text], 0) == ()
 
 
 def test_an_entry_that_is_not_understood_is_passed_over() -> None:

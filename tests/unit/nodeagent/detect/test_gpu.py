@@ -17,6 +17,7 @@ HEALTHY = GpuReading(
     num_link_errors=5,
     temperature_c=60,
     slowdown_c=90,
+    throttled_by=(),
 )
 
 
@@ -55,6 +56,45 @@ def test_fault_is_told_once(now: GpuReading, sign: str, value: float | None) -> 
     assert (found.probe, found.sign, found.subject, found.value) == ("gpu", sign, "GPU 3", value)
     assert HEALTHY.bus in found.text
     assert take(HEALTHY, now, now) == []
+
+
+def test_count_that_was_missed_at_one_look_goes_on_from_the_look_before() -> None:
+    unknown = replace(HEALTHY, num_uncorrectable=None)
+    detector = GpuDetector()
+    counts = [replace(HEALTHY, num_uncorrectable=count) for count in (3, 9)]
+    found = [detector.take([one]) for one in (counts[0], unknown, counts[1])]
+    assert [[(each.sign, each.value) for each in look] for look in found] == [
+        [],
+        [],
+        [("gpu_ecc", 6)],
+    ]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        replace(HEALTHY, is_remap_pending=True),
+        replace(HEALTHY, is_remap_failed=True),
+        replace(HEALTHY, is_link_active={0: True, 1: False, 2: False}),
+    ],
+)
+def test_state_that_was_missed_at_one_look_is_not_over(fault: GpuReading) -> None:
+    unknown = GpuReading(HEALTHY.index, HEALTHY.bus)
+    assert take(HEALTHY, fault, unknown) == []
+    assert take(HEALTHY, fault, unknown, fault) == []
+    (over,) = take(HEALTHY, fault, unknown, HEALTHY)
+    assert over.is_over
+
+
+def test_heat_that_was_missed_at_many_looks_is_not_over() -> None:
+    hot = replace(HEALTHY, temperature_c=95, throttled_by=("temperature (hardware)",))
+    unknown = replace(HEALTHY, temperature_c=None, throttled_by=None)
+    assert take(*[hot] * NUM_HOT_LOOKS, *[unknown] * NUM_HOT_LOOKS) == []
+
+
+def test_errors_of_links_that_were_missed_at_one_look_are_no_new_ones() -> None:
+    fewer = replace(HEALTHY, is_link_active={0: True}, num_link_errors=1)
+    assert take(HEALTHY, fewer, HEALTHY) == []
 
 
 def test_what_a_lost_gpu_had_is_not_over() -> None:

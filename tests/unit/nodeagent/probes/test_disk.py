@@ -36,10 +36,10 @@ def test_path_that_hangs_hides_no_other_and_is_asked_once(tmp_path: Path) -> Non
             go_on.wait(10)
         return file_system_of(tmp_path)
 
-    disks = Disks(SystemClock(), limit_s=0.05, ask=ask)
+    disks = Disks(SystemClock(), limit_s=1.0, ask=ask)
     for _ in range(2):
         look = disks.read([hung, tmp_path])
-        assert look.reason_by_path == {str(hung): "no answer after 0.05 s"}
+        assert look.reason_by_path == {str(hung): "no answer after 1 s"}
         assert [reading.path for reading in look.readings] == [str(tmp_path)]
     assert asked.count(hung) == 1
     go_on.set()
