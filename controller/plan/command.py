@@ -1,4 +1,4 @@
-"""``unicron plan solve``: the best division of workers for a problem in a file."""
+"""``unicron plan``: the best division of workers for a problem in a file, as it is or changed."""
 
 import argparse
 import json
@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from controller.core.cost import PlanTask, earned, forgone
 from controller.core.planner import Decision, solve
-from controller.plan.problem_file import Problem, ProblemError, load_problem
+from controller.plan.change import Change, changed
+from controller.plan.explain import sensitivity, waiting
+from controller.plan.printed import print_answer
+from controller.plan.problem_file import MAX_NUMBER, Problem, ProblemError, load_problem
 
 _EPILOG = """\
 PROBLEM.json, times in seconds unless their name says hours:
@@ -28,52 +28,128 @@ faulted, pays what it would have done during "transition_s"; one that did not ru
 charge, which is the paper's rule.
 
 examples:
-  unicron plan solve problem.json
-  unicron plan solve problem.json --json --runner-up
+  unicron plan solve problem.json --explain
+  unicron plan what-if problem.json --lose 8 --fault gpt3-7b
+  unicron plan what-if problem.json --add 16 --weight gpt3-7b=2 --json
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron plan``."""
-    what = parser.add_subparsers(dest="what", required=True, metavar="solve")
-    solving = what.add_parser(
+    what = parser.add_subparsers(dest="what", required=True, metavar="{solve,what-if}")
+    _add_command(
+        what,
         "solve",
-        help="divide workers over tasks, exactly",
-        description="Print the division of workers over tasks that maximises the weighted FLOP until the"
-        " next fault, transitions paid. The answer is exact, at any size.",
+        "divide workers over tasks, exactly",
+        "Print the division of workers over tasks that maximises the weighted FLOP until the next fault,"
+        " transitions paid. The answer is exact, at any size.",
+    )
+    changing = _add_command(
+        what,
+        "what-if",
+        "the same with something changed",
+        "Print the division after workers were lost or added, tasks faulted or finished, or weights"
+        " changed. The sizes in the file are those before.",
+    )
+    changing.add_argument(
+        "--lose", type=_count, default=0, metavar="N", help="workers that are lost"
+    )
+    changing.add_argument("--add", type=_count, default=0, metavar="N", help="workers that join")
+    changing.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="TASK",
+        help="it lost a worker; may be repeated",
+    )
+    changing.add_argument(
+        "--finish", action="append", default=[], metavar="TASK", help="it is over; may be repeated"
+    )
+    changing.add_argument(
+        "--weight",
+        action="append",
+        default=[],
+        type=_weight,
+        metavar="TASK=W",
+        help="its new weight; may be repeated",
+    )
+
+
+def _add_command(
+    what: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    help_text: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    command = what.add_parser(
+        name,
+        help=help_text,
+        description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )
-    solving.add_argument("problem", type=Path, metavar="PROBLEM.json")
-    solving.add_argument("--json", action="store_true", help="print one JSON object")
-    solving.add_argument(
-        "--runner-up",
+    command.add_argument("problem", type=Path, metavar="PROBLEM.json")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument(
+        "--explain",
         action="store_true",
-        help="find the second best too, and say why it is not the best; takes longer",
+        help="add the second best plan, what other estimates would change, and what waiting costs",
     )
+    return command
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of workers")
+    return int(text)
+
+
+def _weight(text: str) -> tuple[str, float]:
+    name, _, value = text.rpartition("=")
+    try:
+        weight = float(value)
+    except ValueError:
+        weight = -1.0
+    if not name or not 0 <= weight <= MAX_NUMBER:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TASK=WEIGHT with a weight of 0 or more")
+    return name, weight
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Solve and print; return 0, or 2 where the problem is wrong."""
     try:
         problem = load_problem(arguments.problem)
+        if arguments.what == "what-if":
+            problem = changed(problem, _change(arguments))
     except ProblemError as error:
         sys.stderr.write(f"unicron plan: {error}\n")
         return 2
-    tasks = problem.plan_tasks
+    tasks, size = problem.plan_tasks, problem.workers
     begin_s = time.perf_counter()
     decision = solve(
-        tasks,
-        num_workers=problem.workers,
-        running_s=problem.horizon_s,
-        has_runner_up=arguments.runner_up,
+        tasks, num_workers=size, running_s=problem.horizon_s, has_runner_up=arguments.explain
     )
     answer = as_json(problem, tasks, decision, time.perf_counter() - begin_s)
+    if arguments.explain:
+        answer["waiting"] = waiting(tasks, decision, size)
+        answer["sensitivity"] = sensitivity(
+            tasks, decision, num_workers=size, running_s=problem.horizon_s
+        )
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
     else:
-        _print(answer)
+        print_answer(answer)
     return 0
+
+
+def _change(arguments: argparse.Namespace) -> Change:
+    return Change(
+        num_lost=arguments.lose,
+        num_added=arguments.add,
+        faulted=arguments.fault,
+        finished=arguments.finish,
+        weights=arguments.weight,
+    )
 
 
 def as_json(
@@ -115,28 +191,3 @@ def _terms(task: PlanTask, workers: int, running_s: float) -> dict[str, Any]:
         "earned": earned(task, workers, running_s),
         "forgone": forgone(task, workers),
     }
-
-
-def _print(answer: dict[str, Any]) -> None:
-    console = Console()
-    table = Table("task", "workers", "weighted FLOP/s", "earned, FLOP", "transition, FLOP")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in answer["tasks"]:
-        before, after = row["workers_before"], row["workers"]
-        table.add_row(
-            row["name"] + (" (faulted)" if row["faulted"] else ""),
-            f"{after}" if before == after else f"{before} -> {after}",
-            f"{row['waf_after']:.4g}",
-            f"{row['earned']:.4g}",
-            f"-{row['forgone']:.4g}" if row["forgone"] else "0",
-        )
-    console.print(table)
-    used = sum(answer["assignments"].values())
-    console.print(
-        f"{used} of {answer['workers']} workers given; weighted FLOP/s {answer['waf_before']:.4g} ->"
-        f" {answer['waf_after']:.4g}; objective {answer['objective']:.6g} FLOP over"
-        f" {answer['running_s']:.4g} s; solved in {1000 * answer['solve_s']:.1f} ms",
-        highlight=False,
-    )
-    console.print(answer["why"], highlight=False, markup=False)

@@ -19,10 +19,10 @@ from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
 
 _MAX_WORKERS: Final = 10**7
-_MAX_NUMBER: Final = 1e30
+MAX_NUMBER: Final = 1e30
 """Far above any machine, weight or time; keeps their product inside a float."""
 
-_Number = Annotated[float, Field(ge=0, le=_MAX_NUMBER, allow_inf_nan=False)]
+_Number = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0, le=_MAX_WORKERS)]
 _Size = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,7}$")]
 
@@ -42,7 +42,9 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class _Task(_Record):
+class Task(_Record):
+    """One task of a problem; its keys are told in ``docs/planner.md``."""
+
     name: str = Field(min_length=1)
     workers: _Count
     throughput: dict[_Size, _Number]
@@ -64,8 +66,8 @@ class Problem(_Record):
     """
 
     workers: _Count
-    tasks: list[_Task]
-    worker_mtbf_hours: Annotated[float, Field(gt=0, le=_MAX_NUMBER)] | None = None
+    tasks: list[Task]
+    worker_mtbf_hours: Annotated[float, Field(gt=0, le=MAX_NUMBER)] | None = None
     running_s: _Number | None = None
 
     @property

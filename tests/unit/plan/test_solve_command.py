@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "plan" / "128-gpus.json"
 
 
 def test_the_example_of_the_guide_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "solve", str(EXAMPLE), "--json", "--runner-up"]) == 0
+    assert main(["plan", "solve", str(EXAMPLE), "--json", "--explain"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["assignments"] == {"gpt3-1.3b": 8, "gpt3-70b": 80, "gpt3-7b": 32}
     assert answer["running_s"] == 2000 * 3600 / 120
@@ -41,3 +42,68 @@ def test_a_mistake_is_one_line_on_standard_error(
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err == f"unicron plan: {tmp_path / 'none.json'}: no such file or directory\n"
+
+
+def solved(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["plan", *words, "--json"]) == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def test_waiting_costs_what_the_faulted_task_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = solved(capsys, "solve", str(EXAMPLE), "--explain")
+    training = 0.5 * 1.8e15 + 4.2e15
+    assert answer["waiting"]["weighted_flop_per_min"] == pytest.approx(
+        60 * (answer["waf_after"] - training)
+    )
+    assert answer["waiting"]["gpu_hours_per_min"] == (120 - 16 - 32) / 60
+
+
+def test_what_other_estimates_would_change_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Growing from 8 to 16 gives 1 FLOP/s more and costs 10 FLOP: it pays after ten seconds."""
+    task = {"name": "a", "workers": 8, "transition_s": 10, "throughput": {"8": 1.0, "16": 2.0}}
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps({"workers": 16, "running_s": 50, "tasks": [task]}))
+    answer = solved(capsys, "solve", str(path), "--explain")
+    assert answer["assignments"] == {"a": 16}
+    differing = {(each["what"], each["factor"]) for each in answer["sensitivity"]}
+    assert differing == {
+        ("MTBF", 0.01), ("MTBF", 0.1), ("transition time", 10.0), ("transition time", 100.0),
+    }  # fmt: skip
+    assert {each["differs"]["a"] for each in answer["sensitivity"]} == {8}
+
+
+def test_what_if_changes_what_it_says_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = solved(capsys, "what-if", str(EXAMPLE), "--lose", "40", "--fault", "gpt3-7b")
+    assert lost["workers"] == 80
+    assert sum(lost["assignments"].values()) <= 80
+    by_name = {task["name"]: task for task in lost["tasks"]}
+    assert by_name["gpt3-7b"]["faulted"]
+    gained = solved(capsys, "what-if", str(EXAMPLE), "--add", "8", "--finish", "gpt3-1.3b")
+    assert gained["workers"] == 128
+    assert gained["assignments"] == {"gpt3-70b": 80, "gpt3-7b": 48}
+    heavy = solved(capsys, "what-if", str(EXAMPLE), "--weight", "gpt3-1.3b=100")
+    assert heavy["assignments"]["gpt3-1.3b"] == 32
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--lose", "121"], "--lose 121: there are 120 workers"),
+        (["--fault", "b"], "there is no task 'b'; there are gpt3-1.3b, gpt3-7b, gpt3-70b"),
+        (["--lose", "-1"], "'-1' is no number of workers"),
+        (["--weight", "gpt3-7b=-1"], "is not TASK=WEIGHT with a weight of 0 or more"),
+        (["--weight", "gpt3-7b=nan"], "is not TASK=WEIGHT with a weight of 0 or more"),
+    ],
+)
+def test_a_change_that_can_not_be_is_told_in_words(
+    capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    try:
+        code = main(["plan", "what-if", str(EXAMPLE), *words])
+    except SystemExit as error:  # argparse
+        code = int(error.code or 0)
+    assert code == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,50 @@
+"""The answer of ``unicron plan`` for people."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_answer(answer: dict[str, Any]) -> None:
+    """Print the division, its terms, and what explains it."""
+    console = Console()
+    table = Table("task", "workers", "weighted FLOP/s", "earned, FLOP", "transition, FLOP")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in answer["tasks"]:
+        before, after = row["workers_before"], row["workers"]
+        table.add_row(
+            row["name"] + (" (faulted)" if row["faulted"] else ""),
+            f"{after}" if before == after else f"{before} -> {after}",
+            f"{row['waf_after']:.4g}",
+            f"{row['earned']:.4g}",
+            f"-{row['forgone']:.4g}" if row["forgone"] else "0",
+        )
+    console.print(table)
+    used = sum(answer["assignments"].values())
+    console.print(
+        f"{used} of {answer['workers']} workers given; weighted FLOP/s {answer['waf_before']:.4g} ->"
+        f" {answer['waf_after']:.4g}; objective {answer['objective']:.6g} FLOP over"
+        f" {answer['running_s']:.4g} s; solved in {1000 * answer['solve_s']:.1f} ms",
+        highlight=False,
+    )
+    console.print(answer["why"], highlight=False, markup=False)
+    for line in _explained(answer):
+        console.print(line, highlight=False, markup=False)
+
+
+def _explained(answer: dict[str, Any]) -> list[str]:
+    if "waiting" not in answer:
+        return []
+    cost = answer["waiting"]
+    lines = [
+        f"every minute of waiting costs {cost['weighted_flop_per_min']:.3g} weighted FLOP"
+        + f" and {cost['gpu_hours_per_min']:.2f} GPU-hours, if faulted tasks stand still"
+    ]
+    for other in answer["sensitivity"]:
+        sizes = ", ".join(f"{name} {workers}" for name, workers in other["differs"].items())
+        lines.append(f"with {other['factor']:g} x the {other['what']}: {sizes}")
+    if not answer["sensitivity"]:
+        lines.append("a hundredth and a hundred times the MTBF or transition time change nothing")
+    return lines
