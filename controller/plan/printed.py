@@ -38,10 +38,9 @@ def _explained(answer: dict[str, Any]) -> list[str]:
     if "waiting" not in answer:
         return []
     cost = answer["waiting"]
-    lines = [
-        f"every minute of waiting costs {cost['weighted_flop_per_min']:.3g} weighted FLOP"
-        + f" and {cost['gpu_hours_per_min']:.2f} GPU-hours, if faulted tasks stand still"
-    ]
+    flop, hours = cost["weighted_flop_per_min"], cost["gpu_hours_per_min"]
+    costs = f"every minute of waiting costs {flop:.3g} weighted FLOP and {hours:.2f} GPU-hours"
+    lines = [f"{costs}, if faulted tasks stand still"]
     for other in answer["sensitivity"]:
         sizes = ", ".join(f"{name} {workers}" for name, workers in other["differs"].items())
         lines.append(f"with {other['factor']:g} x the {other['what']}: {sizes}")
