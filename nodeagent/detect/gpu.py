@@ -7,7 +7,7 @@ a row: a short peak is normal. A value that a look does not give is taken to be 
 is no cure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
@@ -58,6 +58,7 @@ class GpuDetector:
 
     def __init__(self) -> None:
         self._last: dict[str, GpuReading] = {}
+        self._subjects: set[str] = set()
         self._links: dict[str, set[int]] = {}
         self._states = Standing()
         self._heat = Standing(num_to_begin=NUM_HOT_LOOKS, num_to_end=NUM_HOT_LOOKS)
@@ -78,7 +79,10 @@ class GpuDetector:
             self._last[now.bus] = now
             states += [*_remaps(now), *self._broken_links(now)]
         heat = [finding for now in alive for finding in _heat(now)]
-        unread = {reading.subject for reading in lost}
+        missing = self._subjects - {reading.subject for reading in readings}
+        self._subjects |= {reading.subject for reading in readings}
+        states += _untold(missing)
+        unread = missing | {reading.subject for reading in lost}
         return events + self._states.update(states, unread) + self._heat.update(heat, unread)
 
     def _broken_links(self, now: GpuReading) -> Iterator[NodeFinding]:
@@ -145,6 +149,14 @@ def _finding(
         value=value,
         limit=limit,
     )
+
+
+def _untold(subjects: Collection[str]) -> list[NodeFinding]:
+    """Return the finding that NVML tells nothing of these GPUs, if there are any."""
+    if not subjects:
+        return []
+    text = f"NVML does not tell of {', '.join(sorted(subjects))} any more"
+    return [NodeFinding(probe="gpu", sign="unreadable", subject="NVML", text=text)]
 
 
 def _event(finding: NodeFinding) -> NodeFinding:

@@ -52,6 +52,7 @@ class NvmlGpus:
         self._nvml: Any = None
         self._devices: list[tuple[int, str, object | None]] = []
         """Index, address and handle; no handle where the driver says that the GPU is lost."""
+        self._has_ended = False
         self._state = "not looked for yet"
 
     @property
@@ -73,7 +74,12 @@ class NvmlGpus:
                 self._state = f"no GPU: {error}"
                 return []
             self._state = f"{len(self._devices)} GPUs"
-        return [self._reading(index, bus, device) for index, bus, device in self._devices]
+        readings = [self._reading(index, bus, device) for index, bus, device in self._devices]
+        if not self._has_ended:
+            return readings
+        self._devices, self._has_ended = [], False
+        self._state = "NVML has ended, perhaps with its driver: looked for anew"
+        return []
 
     def _find_devices(self) -> list[tuple[int, str, object | None]]:
         self._nvml.nvmlInit()
@@ -160,6 +166,9 @@ class NvmlGpus:
             return question(*arguments)
         except self._nvml.NVMLError_GpuIsLost:
             raise
+        except self._nvml.NVMLError_Uninitialized:
+            self._has_ended = True
+            return None
         except self._nvml.NVMLError as error:
             _LOG.debug("%s: %s", getattr(question, "__name__", "NVML"), error)
             return None

@@ -38,7 +38,7 @@ def test_healthy_gpu_gives_no_finding() -> None:
 def test_gpu_that_offers_nothing_gives_no_finding() -> None:
     bare = GpuReading(index=0, bus="b")
     assert take(bare, bare) == []
-    assert take(HEALTHY, replace(bare, bus=HEALTHY.bus)) == []
+    assert take(HEALTHY, replace(bare, index=HEALTHY.index, bus=HEALTHY.bus)) == []
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,21 @@ def test_what_a_lost_gpu_had_is_not_over() -> None:
     )
     assert [found.sign for found in take(pending, lost)] == ["gpu_lost"]
     assert take(pending, lost, lost) == []
+
+
+def test_gpus_that_nvml_does_not_tell_of_any_more_are_neither_healthy_nor_over() -> None:
+    detector = GpuDetector()
+    pending = replace(HEALTHY, is_remap_pending=True)
+    other = replace(HEALTHY, index=4, bus="00000000:5E:00.0")
+    assert [one.sign for one in detector.take([pending, other])] == ["gpu_row_remap"]
+    [untold] = detector.take([])
+    assert (untold.sign, untold.subject, untold.is_over) == ("unreadable", "NVML", False)
+    assert untold.text == "NVML does not tell of GPU 3, GPU 4 any more"
+    assert detector.take([]) == []
+    back = detector.take([HEALTHY, other])
+    assert {(one.sign, one.is_over) for one in back} == {
+        ("unreadable", True), ("gpu_row_remap", True),
+    }  # fmt: skip
 
 
 def test_row_remap_counts_from_the_first_look() -> None:

@@ -104,6 +104,17 @@ def test_node_without_library_or_driver_has_no_gpu_until_it_has_one() -> None:
     assert len(gpus.read()) == 1
 
 
+def test_a_library_that_has_ended_is_loaded_anew_at_the_next_look() -> None:
+    """As after a reload of the driver: every question fails from then on."""
+    ended = nvml(nvmlDeviceGetTemperature=raising(pynvml.NVMLError_Uninitialized()))
+    answers = [ended, nvml(nvmlDeviceGetTemperature=lambda *_: 50)]
+    gpus = NvmlGpus(lambda: answers.pop(0))
+    assert gpus.read() == []
+    assert "looked for anew" in gpus.state
+    assert [reading.temperature_c for reading in gpus.read()] == [50]
+    assert gpus.state == "1 GPUs"
+
+
 @pytest.mark.gpu
 def test_real_gpus_have_a_temperature() -> None:
     gpus = NvmlGpus()
