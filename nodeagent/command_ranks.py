@@ -58,8 +58,8 @@ class CommandRanks:
         self._readings: dict[int, _Reading] = {}
 
     async def follow(self, rank: RankProcess) -> None:
-        """Take iterations from the rank's log until it has ended."""
-        while not rank.exited.is_set():
+        """Take iterations from the rank's log until it has ended, or speaks for itself."""
+        while not (rank.exited.is_set() or rank.is_attached):
             has_more = self._look_or_warn(rank)
             await asyncio.sleep(0 if has_more else LOOK_S)
 
