@@ -122,7 +122,8 @@ class Fit:
         series = [case.series for case in self.cases]
         counts = np.array([series.count(name) for name in series])
         huber = np.minimum(1.0, _HUBER / np.maximum(np.abs(errors), 1e-12))
-        return np.sqrt(huber / np.sqrt(counts)) / _NOISE
+        weights: _Array = np.sqrt(huber / np.sqrt(counts)) / _NOISE
+        return weights
 
 
 def _constants(names: Sequence[str], logarithms: _Array) -> Constants:

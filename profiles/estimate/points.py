@@ -12,8 +12,10 @@ from pydantic import Field
 from profiles.estimate.records import Record, RecordError, parse_record
 from profiles.estimate.setup import Recompute
 
-_MAX_COUNT: Final = 10**7
+_MAX_COUNT: Final = 10**6
 _Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
+_Tokens = Annotated[int, Field(ge=1, le=10**8)]
+_Layers = Annotated[int, Field(ge=1, le=10_000)]
 _Number = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 _Mode = Annotated[Recompute, Field(strict=False)]
 
@@ -55,14 +57,14 @@ class Point(Record):
     id: str = Field(min_length=1)
     model: str | None = None
     params_b: _Number | None = None
-    layers: _Count | None = None
+    layers: _Layers | None = None
     hidden: _Count | None = None
     heads: _Count | None = None
     kv_heads: _Count | None = None
     ffn: _Count | None = None
     gated: bool | None = None
-    seq: _Count | None = None
-    vocab: _Count | None = None
+    seq: _Tokens | None = None
+    vocab: _Tokens | None = None
     gpus: _Count | None = None
     gpu_type: str | None = None
     tp: _Count | None = None
@@ -77,7 +79,7 @@ class Point(Record):
     series: str | None = None
     model_tflops_per_gpu: _Number | None = None
     source: str | None = None
-    not_stated: list[str] = []
+    not_stated: list[str] | None = None
 
     @property
     def missing(self) -> str | None:
@@ -111,7 +113,9 @@ def parse_points(text: str, source: str) -> list[Point]:
         place = f"{source}: line {number}"
         point = parse_record(Point, line, place)
         if point.id in line_by_id:
-            raise RecordError(f"{place}: id: {point.id!r} stands in line {line_by_id[point.id]} too")
+            raise RecordError(
+                f"{place}: id: {point.id!r} stands in line {line_by_id[point.id]} too"
+            )
         line_by_id[point.id] = number
         points.append(point)
     if not points:

@@ -19,6 +19,7 @@ from profiles.estimate.records import RecordError
 from profiles.estimate.search import Wish, best
 from profiles.estimate.setup import CLASSIC, CORE, DEEPSPEED, PTD, Recompute, Setup, Stack
 from profiles.estimate.shape import DecoderShape
+from profiles.layout import Layout
 
 _PRECISIONS: Final = ("bf16", "fp16", "fp8")
 
@@ -75,7 +76,8 @@ class Case:
     def setup(self, constants: Constants) -> tuple[Setup, bool]:
         """Return the fastest way to train that the point leaves open, and whether it fits."""
         found = best(self.shape, self.wish, self.stack, self.machine(constants))
-        assert found is not None, "a wish with a layout, or one replica, always has a setup"
+        if found is None:  # more workers than samples: most of them idle
+            return Setup(Layout(dp=self.wish.workers)), False
         return found.setup, found.fits
 
     def flops_per_s(self, setup: Setup, constants: Constants) -> float:

@@ -108,8 +108,8 @@ def layouts(shape: DecoderShape, wish: Wish) -> Iterator[Layout]:
 
 
 def _virtual_counts(shape: DecoderShape, layout: Layout, num_micro_batches: int) -> list[int]:
-    # Megatron interleaves even stages, where micro-batches come in whole rounds of the pipeline.
-    if layout.pp == 1 or shape.layers % layout.pp or num_micro_batches % layout.pp:
+    # Megatron interleaves where micro-batches come in whole rounds of the pipeline.
+    if layout.pp == 1 or num_micro_batches % layout.pp:
         return [1]
-    per_stage = shape.layers // layout.pp
+    per_stage = -(-shape.layers // layout.pp)
     return [count for count in range(1, per_stage + 1) if per_stage % count == 0]

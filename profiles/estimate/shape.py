@@ -82,9 +82,11 @@ class DecoderShape:
         return replace(self, seq=seq)
 
 
-def gpt(layers: int, hidden: int, heads: int, *, seq: int = 2048, vocab: int = 51200) -> DecoderShape:
+def gpt(
+    layers: int, hidden: int, heads: int, *, seq: int = 2048, vocab: int = 51200
+) -> DecoderShape:
     """Return a plain GPT: as many kv heads as heads, a feed-forward of four times the width."""
-    return DecoderShape(layers, hidden, heads, heads, 4 * hidden, False, seq, vocab)  # noqa: FBT003
+    return DecoderShape(layers, hidden, heads, heads, 4 * hidden, False, seq, vocab)
 
 
 def _llama(layers: int, hidden: int, heads: int, ffn: int) -> DecoderShape:
