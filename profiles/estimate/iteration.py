@@ -53,16 +53,19 @@ def _pipeline_s(
     pp = setup.layout.pp
     time = machine.layer(shape, setup, stack)
     layer = time.forward_s + time.backward_s + 2 * time.collective_s
-    if setup.recompute is Recompute.FULL:
-        layer += time.forward_s + time.collective_s
-    elif setup.recompute is Recompute.SELECTIVE and not stack.flash:
+    if setup.recompute is Recompute.SELECTIVE and not stack.flash:
         layer += time.attention_s
+    again = time.forward_s + time.collective_s
+
+    def stage_s(layers: float) -> float:
+        return layers * layer + setup.recomputed(layers) * again
+
     fullest = stage_layers(shape.layers, pp, setup.virtual)
     # Where stages are uneven, the one with the output layer has the fewest layers.
     last = max(0, shape.layers - (pp - 1) * fullest)
     hop = _hop_s(shape, setup, stack, machine)
-    slowest = max(fullest * layer, last * layer + machine.output_s(shape, setup)) + hop
-    ordinary = shape.layers / pp * layer + hop
+    slowest = max(stage_s(fullest), stage_s(last) + machine.output_s(shape, setup)) + hop
+    ordinary = stage_s(shape.layers / pp) + hop
     return num_micro_batches * slowest + (pp - 1) * ordinary / setup.virtual
 
 

@@ -35,13 +35,17 @@ def stage_parameters(shape: DecoderShape, setup: Setup) -> float:
     return (layers * shape.layer_weights + ends * shape.embedding_weights) / layout.tp
 
 
+def input_bytes(shape: DecoderShape, setup: Setup, stack: Stack) -> float:
+    """Return what a layer keeps of one micro-batch where it is computed again in full, bytes."""
+    whole = setup.layout.tp if stack.sequence_parallel else 1
+    return 2.0 * setup.tokens(shape) * shape.hidden / whole
+
+
 def layer_activation_bytes(shape: DecoderShape, setup: Setup, stack: Stack) -> float:
-    """Return what one layer keeps of one micro-batch for its backward pass, bytes."""
+    """Return what a layer keeps of one micro-batch where it is not computed again in full, bytes."""
     elements = setup.tokens(shape) * shape.hidden
     tp = setup.layout.tp
     whole = tp if stack.sequence_parallel else 1
-    if setup.recompute is Recompute.FULL:
-        return 2.0 * elements / whole
     ffn = shape.ffn / shape.hidden
     # Two norms, the inputs of both blocks and the masks of both dropouts stay whole without
     # sequence parallelism; queries, keys, values and the feed-forward's middle are always divided.
@@ -63,10 +67,13 @@ def needed_bytes(shape: DecoderShape, setup: Setup, stack: Stack, num_micro_batc
     if setup.virtual > 1:
         in_flight *= 1 + (layout.pp - 1) / (layout.pp * setup.virtual)
     in_flight = min(in_flight, num_micro_batches)
-    kept = in_flight * layers * layer_activation_bytes(shape, setup, stack)
-    if setup.recompute is Recompute.FULL:
-        one = Setup(layout, 1, setup.micro_batch, Recompute.NONE)
-        kept += layer_activation_bytes(shape, one, stack)
+    recomputed = setup.recomputed(layers)
+    whole = layer_activation_bytes(shape, setup, stack)
+    kept = in_flight * (
+        (layers - recomputed) * whole + recomputed * input_bytes(shape, setup, stack)
+    )
+    if recomputed:
+        kept += whole  # of the layer that is being computed again
     logits = _LOGITS * setup.tokens(shape) * shape.vocab / layout.tp if layout.pp == 1 else 0.0
     return state + kept + logits
 

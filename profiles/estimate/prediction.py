@@ -148,7 +148,7 @@ def _wish(point: Point, stack: Stack, gpus: int, global_batch: int) -> Wish:
         global_batch=global_batch,
         tp=point.tp,
         pp=point.pp,
-        virtual=point.virtual_stages or (None if stack.interleaves else 1),
+        virtual=point.virtual_stages,
         micro_batch=point.micro_batch,
         recompute=point.recompute,
         sharded=True if stack is DEEPSPEED else None,

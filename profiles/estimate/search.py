@@ -4,13 +4,14 @@ Every choice that is not given is tried: tensor and pipeline sizes, virtual stag
 recomputation, distributed optimizer. Where nothing fits, the one that needs least memory is told.
 """
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profiles.estimate.iteration import iteration_s
 from profiles.estimate.layer import Machine
-from profiles.estimate.memory import available_bytes, needed_bytes
+from profiles.estimate.memory import available_bytes, needed_bytes, stage_layers
 from profiles.estimate.setup import Recompute, Setup, Stack
 from profiles.estimate.shape import DecoderShape
 from profiles.layout import Layout
@@ -60,12 +61,17 @@ def best(shape: DecoderShape, wish: Wish, stack: Stack, machine: Machine) -> Est
     limit = available_bytes(machine.gpu)
     fastest: Estimate | None = None
     smallest: tuple[float, Setup] | None = None
-    for setup in setups(shape, wish, stack):
-        needed = needed_bytes(shape, setup, stack, setup.num_micro_batches(wish.global_batch))
+    for tried in setups(shape, wish, stack):
+        count = tried.num_micro_batches(wish.global_batch)
+        needed = needed_bytes(shape, tried, stack, count)
         if needed > limit:
             if smallest is None or needed < smallest[0]:
-                smallest = needed, setup
+                smallest = needed, tried
             continue
+        setup = tried
+        if tried.recompute is Recompute.FULL and wish.recompute is None:
+            setup = _with_fewest_recomputed(shape, tried, stack, count, limit)
+            needed = needed_bytes(shape, setup, stack, count)
         seconds = iteration_s(shape, setup, stack, machine, wish.global_batch)
         if fastest is None or seconds < fastest.iteration_s:
             fastest = Estimate(setup, seconds, needed, fits=True)
@@ -85,7 +91,7 @@ def setups(shape: DecoderShape, wish: Wish, stack: Stack) -> Iterator[Setup]:
         sizes = [size for size in _MICRO_BATCHES if samples % size == 0]
         shards = [True, False] if stack.shards_optimizer and layout.dp > 1 else [False]
         for micro_batch in [wish.micro_batch] if wish.micro_batch else sizes:
-            counts = _virtual_counts(shape, layout, -(-samples // micro_batch))
+            counts = _virtual_counts(shape, layout, -(-samples // micro_batch), stack.max_virtual)
             for virtual in [wish.virtual] if wish.virtual else counts:
                 for recompute in modes:
                     for sharded in shards if wish.sharded is None else [wish.sharded]:
@@ -107,9 +113,27 @@ def layouts(shape: DecoderShape, wish: Wish) -> Iterator[Layout]:
                 yield Layout(tp, pp, dp)
 
 
-def _virtual_counts(shape: DecoderShape, layout: Layout, num_micro_batches: int) -> list[int]:
+def _with_fewest_recomputed(
+    shape: DecoderShape, setup: Setup, stack: Stack, num_micro_batches: int, limit: float
+) -> Setup:
+    """Return the setup with as few layers computed again as fit; all of them do."""
+    layers = stage_layers(shape.layers, setup.layout.pp, setup.virtual)
+    one, every = (
+        needed_bytes(shape, replace(setup, recompute_layers=count), stack, num_micro_batches)
+        for count in (1, layers)
+    )
+    if one <= limit:
+        return replace(setup, recompute_layers=1)
+    # Memory falls by the same amount with each layer.
+    count = 1 + math.ceil((one - limit) / (one - every) * (layers - 1))
+    return replace(setup, recompute_layers=min(count, layers))
+
+
+def _virtual_counts(
+    shape: DecoderShape, layout: Layout, num_micro_batches: int, limit: int
+) -> list[int]:
     # Megatron interleaves where micro-batches come in whole rounds of the pipeline.
     if layout.pp == 1 or num_micro_batches % layout.pp:
         return [1]
     per_stage = -(-shape.layers // layout.pp)
-    return [count for count in range(1, per_stage + 1) if per_stage % count == 0]
+    return [count for count in range(1, min(per_stage, limit) + 1) if per_stage % count == 0]

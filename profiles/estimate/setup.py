@@ -28,7 +28,8 @@ class Stack:
         name: As on the command line.
         flash: Attention never writes its square of weights to memory.
         sequence_parallel: Norms and dropout are divided over the tensor-parallel group.
-        interleaves: Whether stages are virtual where a source does not say so.
+        max_virtual: Virtual stages that are tried where a source does not tell them. Few sources of
+            before 2024 say whether they interleave: two stand between none and many.
         overlaps: Communication runs beside computation.
         shards_optimizer: The optimizer's state can be divided over the replicas.
         gradient_bytes: Bytes of a gradient while it is reduced.
@@ -38,7 +39,7 @@ class Stack:
     name: str
     flash: bool = False
     sequence_parallel: bool = False
-    interleaves: bool = False
+    max_virtual: int = 1
     overlaps: bool = False
     shards_optimizer: bool = False
     gradient_bytes: float = 4.0
@@ -51,13 +52,13 @@ DEEPSPEED: Final = Stack(
     name="deepspeed", shards_optimizer=True, gradient_bytes=2.0, is_deepspeed=True
 )
 """Megatron-DeepSpeed of 2021 and 2022 (BLOOM, MT-NLG): its own pipeline engine, ZeRO-1."""
-CLASSIC: Final = Stack(name="classic", sequence_parallel=True, shards_optimizer=True)
+CLASSIC: Final = Stack(name="classic", sequence_parallel=True, max_virtual=2, shards_optimizer=True)
 """Megatron-LM and NeMo of 2022 and 2023: sequence parallelism, selective recomputation."""
 CORE: Final = Stack(
     name="core",
     flash=True,
     sequence_parallel=True,
-    interleaves=True,
+    max_virtual=64,
     overlaps=True,
     shards_optimizer=True,
 )
@@ -75,6 +76,8 @@ class Setup:
         virtual: Virtual stages of each pipeline stage; 1 does not interleave.
         micro_batch: Samples of a micro-batch.
         recompute: What is computed again.
+        recompute_layers: Layers of a stage that full recomputation is limited to (Megatron's block
+            method); None for all of them.
         sharded: Whether the optimizer is distributed over the replicas.
     """
 
@@ -83,6 +86,13 @@ class Setup:
     micro_batch: int = 1
     recompute: Recompute = Recompute.NONE
     sharded: bool = False
+    recompute_layers: int | None = None
+
+    def recomputed(self, layers: float) -> float:
+        """Return how many of a stage's ``layers`` are computed again in full."""
+        if self.recompute is not Recompute.FULL:
+            return 0.0
+        return layers if self.recompute_layers is None else min(self.recompute_layers, layers)
 
     def tokens(self, shape: DecoderShape) -> float:
         """Return the tokens of a micro-batch."""
