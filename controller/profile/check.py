@@ -67,6 +67,7 @@ def _row(point: Point, constants: Constants, source: str) -> dict[str, Any]:
         "virtual_stages": setup.virtual,
         "micro_batch": setup.micro_batch,
         "recompute": setup.recompute.value,
+        "recompute_layers": setup.recompute_layers,
         "fits": fits,
     }
     return row if measured is not None else row | {"reason": "model_tflops_per_gpu not given"}

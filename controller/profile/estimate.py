@@ -133,9 +133,15 @@ def _layout(found: Estimate, workers: int, rate: float) -> dict[str, Any]:
         "virtual_stages": setup.virtual,
         "micro_batch": setup.micro_batch,
         "recompute": setup.recompute.value,
+        "recompute_layers": setup.recompute_layers,
         "distributed_optimizer": setup.sharded,
         "memory_gib": found.needed_bytes / GIB,
     }
+
+
+def _recomputed(row: dict[str, Any]) -> str:
+    mode, layers = str(row["recompute"]), row["recompute_layers"]
+    return mode + ("" if layers is None else f", {layers} a stage")
 
 
 def _gpu(name: str) -> Gpu:
@@ -182,7 +188,7 @@ def _print(answer: dict[str, Any]) -> None:
             f"{row['tflops_per_gpu']:.1f}",
             f"{row['iteration_s']:.3g}",
             *(str(row[key]) for key in ("tp", "pp", "dp", "virtual_stages", "micro_batch")),
-            row["recompute"],
+            _recomputed(row),
             "sharded" if row["distributed_optimizer"] else "whole",
             f"{row['memory_gib']:.0f}",
         )

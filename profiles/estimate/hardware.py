@@ -4,6 +4,7 @@ Rates are of one GPU and one direction. ``net_bytes_per_s`` is what the node's a
 in the reference designs: DGX A100 eight HDR at 200 Gbit/s, DGX H100 and later eight NDR at 400 Gbit/s.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,18 +60,19 @@ GPUS: Final = (
 GPU_BY_NAME: Final = {gpu.name: gpu for gpu in GPUS}
 
 
+_KINDS: Final = sorted({gpu.name.split("-")[0] for gpu in GPUS})
+_KIND: Final = re.compile(rf"(?<![a-z0-9])({'|'.join(_KINDS)})(?![0-9])")
+
+
 def find_gpu(name: str) -> Gpu | None:
     """Return the GPU that a published name such as ``H100-80GB-SXM`` means, or None.
 
     The size of the memory may be left out: the largest of that kind is meant.
     """
-    words = name.lower().replace("_", "-").replace(" ", "-").split("-")
-    kind = next((word for word in words if word in _KINDS), None)
+    text = name.lower()
+    kind = _KIND.search(text)
     if kind is None:
         return None
-    of_kind = [gpu for gpu in GPUS if gpu.name.startswith(f"{kind}-")]
-    sizes = {word.removesuffix("b") for word in words}
-    return next((gpu for gpu in of_kind if gpu.name.split("-")[1] in sizes), of_kind[-1])
-
-
-_KINDS: Final = frozenset(gpu.name.split("-")[0] for gpu in GPUS)
+    of_kind = [gpu for gpu in GPUS if gpu.name.startswith(f"{kind[1]}-")]
+    stated = {f"{size}g" for size in re.findall(r"(?<![0-9])([0-9]+) ?g", text)}
+    return next((gpu for gpu in of_kind if gpu.name.split("-")[1] in stated), of_kind[-1])

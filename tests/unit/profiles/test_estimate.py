@@ -10,6 +10,7 @@ from profiles.estimate.iteration import flops_per_s, iteration_s
 from profiles.estimate.layer import Machine
 from profiles.estimate.memory import (
     available_bytes,
+    input_bytes,
     layer_activation_bytes,
     needed_bytes,
     stage_layers,
@@ -71,9 +72,8 @@ def test_activations_are_those_of_korthikanti(
 ) -> None:
     # 5 a s / h = 5 * 96 * 2048 / 12288 = 80
     setup = setup_of(8, recompute=recompute)
-    assert layer_activation_bytes(GPT_175B, setup, stack) == pytest.approx(
-        2048 * 12288 * per_element
-    )
+    kept = input_bytes if recompute is Recompute.FULL else layer_activation_bytes
+    assert kept(GPT_175B, setup, stack) == pytest.approx(2048 * 12288 * per_element)
 
 
 def test_state_of_a_parameter_is_18_bytes_or_6_and_a_share_of_12() -> None:
@@ -201,6 +201,26 @@ def test_smaller_memory_makes_the_search_recompute_or_divide_more() -> None:
         assert found.needed_bytes <= available_bytes(machine.gpu)
 
 
+def test_no_more_layers_are_computed_again_than_memory_asks_for() -> None:
+    wish = Wish(64, 256, tp=8, pp=8, micro_batch=4)
+    found = best(GPT_175B, wish, CORE, MACHINE)
+    assert found is not None
+    layers = found.setup.recompute_layers
+    assert layers is not None
+    assert 1 < layers < stage_layers(96, 8, found.setup.virtual)
+    count = found.setup.num_micro_batches(256)
+    fewer = replace(found.setup, recompute_layers=layers - 1)
+    assert needed_bytes(GPT_175B, fewer, CORE, count) > available_bytes(A100) >= found.needed_bytes
+    every = replace(found.setup, recompute_layers=None)
+    assert iteration_s(GPT_175B, every, CORE, MACHINE, 256) > found.iteration_s
+
+
+def test_what_a_source_says_of_recomputation_is_taken_for_all_layers() -> None:
+    found = best(GPT_175B, Wish(64, 256, tp=8, pp=8, recompute=Recompute.FULL), CORE, MACHINE)
+    assert found is not None
+    assert found.setup.recompute_layers is None
+
+
 def test_uneven_stages_are_searched() -> None:
     shape = SHAPE_BY_NAME["llama3-405b"]
     assert Layout(8, 16, 4) in set(layouts(shape, Wish(512, 512)))
@@ -218,7 +238,7 @@ def test_a_named_layout_is_taken_as_it_is() -> None:
     [
         ("A100-80GB", "a100-80g"), ("A100-40GB", "a100-40g"), ("A100", "a100-80g"),
         ("NVIDIA H100 80GB HBM3", "h100-80g"), ("H100-80GB-SXM", "h100-80g"), ("H800", "h800-80g"),
-        ("H200", "h200-141g"), ("B200", "b200-180g"), ("GB200", "gb200-186g"), ("a800-80g", "a800-80g"),
+        ("H200", "h200-141g"), ("A100-SXM4-80GB", "a100-80g"), ("B200", "b200-180g"), ("GB200", "gb200-186g"), ("a800-80g", "a800-80g"),
     ],
 )  # fmt: skip
 def test_hardware_is_found_by_published_names(published: str, name: str) -> None:
@@ -230,6 +250,8 @@ def test_hardware_is_found_by_published_names(published: str, name: str) -> None
 def test_other_hardware_is_not_guessed() -> None:
     assert find_gpu("MI300X") is None
     assert find_gpu("") is None
+    assert find_gpu("A1000") is None
+    assert find_gpu("GH200") is None
 
 
 def test_a_slower_link_costs_throughput_where_tensors_are_divided() -> None:
