@@ -28,6 +28,8 @@ class Constants:
         straggle: Relative slowdown for each doubling of the number of nodes.
         fixed_s: Seconds of an iteration that nothing shortens: clipping, logging, data.
         deepspeed: Factor of time of Megatron-DeepSpeed.
+        deepspeed_layer_s: What a layer and micro-batch cost there whatever their size: launches of
+            unfused kernels, and ranks that wait for each other.
     """
 
     matmul_ampere: float
@@ -40,6 +42,7 @@ class Constants:
     straggle: float
     fixed_s: float
     deepspeed: float
+    deepspeed_layer_s: float
 
     def matmul(self, generation: str) -> float:
         """Return the share of the peak that large matrix products reach on a generation."""

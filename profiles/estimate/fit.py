@@ -47,6 +47,7 @@ EXPECTATIONS: Final = {
     "straggle": Expectation(0.008, 0.70),
     "fixed_s": Expectation(0.05, 0.70),
     "deepspeed": Expectation(1.1, 0.10),
+    "deepspeed_layer_s": Expectation(3e-3, 1.0),
 }
 _NOISE: Final = 0.05
 """Standard deviation of a measurement's logarithm, software versions included."""

@@ -55,6 +55,8 @@ def _pipeline_s(
     layer = time.forward_s + time.backward_s + 2 * time.collective_s
     if setup.recompute is Recompute.SELECTIVE and not stack.flash:
         layer += time.attention_s
+    if stack.is_deepspeed:
+        layer += machine.constants.deepspeed_layer_s
     again = time.forward_s + time.collective_s
 
     def stage_s(layers: float) -> float:

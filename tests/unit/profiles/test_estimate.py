@@ -27,6 +27,7 @@ A100 = GPU_BY_NAME["a100-80g"]
 PERFECT = Constants(
     matmul_ampere=1.0, matmul_hopper=1.0, matmul_blackwell=1.0, link=1.0, hidden_tensor=0.5,
     hidden_data=0.75, square_bytes=6.0, straggle=0.0, fixed_s=0.0, deepspeed=1.0,
+    deepspeed_layer_s=0.0,
 )  # fmt: skip
 MACHINE = Machine(A100, PERFECT)
 
