@@ -71,7 +71,7 @@ class Case:
 
     def machine(self, constants: Constants) -> Machine:
         """Return the hardware with these constants."""
-        return Machine(self.gpu, constants, is_fp8=self.point.precision == "fp8")
+        return Machine(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
 
     def setup(self, constants: Constants) -> tuple[Setup, bool]:
         """Return the fastest way to train that the point leaves open, and whether it fits."""
@@ -94,7 +94,7 @@ def stack_of(gpu: Gpu, framework: str, precision: str, recompute: Recompute | No
         return DEEPSPEED
     if gpu.generation != "ampere" or "core" in name or "megascale" in name:
         return CORE
-    if "ptd" in name or (precision == "fp16" and recompute is Recompute.FULL):
+    if "ptd" in name or ("fp16" in precision.lower() and recompute is Recompute.FULL):
         return PTD
     return CLASSIC
 
@@ -117,7 +117,9 @@ def case_of(point: Point, source: str) -> Case | None:
             f"{source}: point {point.id!r}: gpu_type: {point.gpu_type!r:.80} is not known; known:"
             f" {', '.join(GPU_BY_NAME)}"
         )
-    if point.precision not in (None, *_PRECISIONS):
+    if point.precision is not None and not any(
+        each in point.precision.lower() for each in _PRECISIONS
+    ):
         raise RecordError(
             f"{source}: point {point.id!r}: precision: {point.precision!r:.80} is not known; known:"
             f" {', '.join(_PRECISIONS)}"
