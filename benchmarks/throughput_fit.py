@@ -2,8 +2,8 @@
 
     python benchmarks/throughput_fit.py [--write]
 
-prints JSON: the constants, and the errors in sample, leave-one-series-out, and of the baseline (one
-constant per GPU type and recompute mode). ``--write`` keeps the constants in the repository.
+prints JSON: the constants, and the errors in sample, for series and for sources left out, and
+of the baseline (one constant per GPU type and recompute mode). ``--write`` keeps the constants in the repository.
 """
 
 import argparse
@@ -16,8 +16,9 @@ from typing import Any
 from profiles.estimate.fit import (
     baseline_errors,
     fit_constants,
-    leave_one_series_out,
+    left_out_errors,
     published_cases,
+    source_of,
     within_series_errors,
 )
 from profiles.estimate.prediction import Case, error_of, spread
@@ -45,7 +46,7 @@ def report() -> tuple[dict[str, Any], str]:
         )
         for case in cases
     ]
-    left_out = leave_one_series_out(cases)
+    left_out = left_out_errors(cases)
     by_series: dict[str, list[float]] = {}
     for case, error in zip(cases, left_out, strict=True):
         by_series.setdefault(case.series, []).append(round(100 * error, 1))
@@ -55,6 +56,8 @@ def report() -> tuple[dict[str, Any], str]:
         "in_sample": figures(cases, in_sample),
         "leave_one_series_out": figures(cases, left_out),
         "baseline": figures(cases, baseline_errors(cases)),
+        "leave_one_source_out": figures(cases, left_out_errors(cases, source_of)),
+        "baseline_by_source": figures(cases, baseline_errors(cases, source_of)),
         "left_out_errors_by_series": by_series,
     }
     return answer, constants.as_text()

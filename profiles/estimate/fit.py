@@ -6,7 +6,8 @@ series counts by the square root of its points. Large errors weigh less (Huber).
 """
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -76,9 +77,9 @@ class Fit:
         """Choose what the points leave open by the given constants."""
         return cls(cases, [case.setup(constants)[0] for case in cases])
 
-    def without(self, series: str) -> "Fit":
-        """Leave one series out."""
-        kept = [place for place, case in enumerate(self.cases) if case.series != series]
+    def without(self, places: Sequence[int]) -> "Fit":
+        """Leave cases out."""
+        kept = [place for place in range(len(self.cases)) if place not in places]
         return Fit([self.cases[place] for place in kept], [self.setups[place] for place in kept])
 
     def errors(self, constants: Constants) -> _Array:
@@ -144,32 +145,47 @@ def fit_constants(cases: Sequence[Case]) -> Constants:
     return Fit.of(cases, EXPECTED).solve()
 
 
-def leave_one_series_out(cases: Sequence[Case]) -> list[float]:
-    """Return [cases] signed relative errors, each by constants that have not seen its series.
+def series_of(case: Case) -> str:
+    """Return the series of a case."""
+    return case.series
 
-    A GPU generation that only the left-out series has keeps its expected efficiency.
+
+def source_of(case: Case) -> str:
+    """Return who published a case: the first word of its series (``nemo``, ``bloom``, ``dgxc``)."""
+    return re.split(r"[^a-z]", case.series, maxsplit=1)[0]
+
+
+def left_out_errors(
+    cases: Sequence[Case], group_of: Callable[[Case], str] = series_of
+) -> list[float]:
+    """Return [cases] signed relative errors, each by constants that have not seen its group.
+
+    A GPU generation that only the left-out group has keeps its expected efficiency.
     """
     whole = Fit.of(cases, EXPECTED)
     start = whole.solve()
     errors = [0.0] * len(cases)
-    for series in dict.fromkeys(case.series for case in cases):
-        constants = whole.without(series).solve(start)
-        for place, case in enumerate(cases):
-            if case.series == series:
-                predicted = case.flops_per_s(case.setup(constants)[0], constants)
-                errors[place] = error_of(predicted, case.measured_flops_per_s or math.nan)
+    for group in dict.fromkeys(map(group_of, cases)):
+        places = [place for place, case in enumerate(cases) if group_of(case) == group]
+        constants = whole.without(places).solve(start)
+        for place in places:
+            case = cases[place]
+            predicted = case.flops_per_s(case.setup(constants)[0], constants)
+            errors[place] = error_of(predicted, case.measured_flops_per_s or math.nan)
     return errors
 
 
-def baseline_errors(cases: Sequence[Case]) -> list[float]:
+def baseline_errors(
+    cases: Sequence[Case], group_of: Callable[[Case], str] = series_of
+) -> list[float]:
     """Return [cases] what one constant per GPU type and recompute mode would have said.
 
-    The constant is the median TFLOP/s of the other series; of the same GPU where the mode is new, and
+    The constant is the median TFLOP/s of the other groups; of the same GPU where the mode is new, and
     for a GPU type seen nowhere else the median share of the peak of all others.
     """
     errors = []
     for case in cases:
-        others = [other for other in cases if other.series != case.series]
+        others = [other for other in cases if group_of(other) != group_of(case)]
         same_gpu = [other for other in others if other.gpu == case.gpu]
         same = [other for other in same_gpu if other.point.recompute == case.point.recompute]
         shares = [_share_of_peak(other) for other in same or same_gpu or others]

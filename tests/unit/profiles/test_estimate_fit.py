@@ -12,8 +12,9 @@ from profiles.estimate.fit import (
     Fit,
     baseline_errors,
     fit_constants,
-    leave_one_series_out,
+    left_out_errors,
     published_cases,
+    source_of,
     within_series_errors,
 )
 from profiles.estimate.prediction import spread
@@ -54,10 +55,15 @@ def test_the_fit_finds_constants_that_made_the_measurements() -> None:
 @pytest.mark.slow
 def test_unseen_series_are_predicted_better_than_by_one_constant_each() -> None:
     cases = published_cases()
-    errors = leave_one_series_out(cases)
+    errors = left_out_errors(cases)
     median, p90 = spread(errors)
     _, within_p90 = spread(within_series_errors(cases, errors))
     baseline_median, baseline_p90 = spread(baseline_errors(cases))
     assert median <= 0.05 < baseline_median
     assert p90 <= 0.16 < baseline_p90
     assert within_p90 <= 0.06
+
+
+def test_a_source_is_the_first_word_of_its_series() -> None:
+    sources = {source_of(case) for case in published_cases()}
+    assert sources == {"sc", "nemo", "bloom", "megascale", "mtnlg", "dgxc", "mcore"}
