@@ -11,6 +11,7 @@ from controller.demo import command as demo, options as demo_options
 from controller.demo.matrix import command as drill, options as drill_options
 from controller.operate import command as operate
 from controller.plan import command as plan
+from controller.profile import command as profile
 from controller.settings import command as policy
 
 _DESCRIPTION = """\
@@ -66,6 +67,13 @@ _COMMANDS = (
         "What the controller does about which fault.",
         policy.add_arguments,
         policy.run,
+    ),
+    _Command(
+        "profile",
+        "estimate what models achieve on clusters",
+        "What models achieve on clusters of any size, in their best layouts.",
+        profile.add_arguments,
+        profile.run,
     ),
     _Command(
         "uncordon",

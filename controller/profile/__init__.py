@@ -1,0 +1,1 @@
+"""Throughput of models on clusters, without one: the commands of ``unicron profile``."""

@@ -1,0 +1,100 @@
+"""``unicron profile check``: predictions of measured points, and how far off they are."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from profiles.estimate.constants import Constants, fitted_constants
+from profiles.estimate.points import Point, load_points
+from profiles.estimate.prediction import case_of, error_of, spread
+from profiles.estimate.records import RecordError
+
+
+def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Define the options."""
+    parser = what.add_parser(
+        "check",
+        help="predict measured points, and tell the errors",
+        description="Predict each measured point of a JSONL file, at the layout that it names or else the"
+        " best one, and print the errors. measured and predicted are TFLOP/s per GPU, errors relative to"
+        " the measurement. docs/profiles.md has the keys of a point.",
+    )
+    parser.add_argument("points", type=Path, metavar="POINTS.jsonl")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict and print; return 0, or 2 where the file is wrong."""
+    try:
+        points = load_points(arguments.points)
+        answer = check(points, str(arguments.points))
+    except RecordError as error:
+        sys.stderr.write(f"unicron profile: {error}\n")
+        return 2
+    if arguments.json:
+        sys.stdout.write(f"{json.dumps(answer)}\n")
+    else:
+        _print(answer)
+    return 0
+
+
+def check(points: list[Point], source: str) -> dict[str, Any]:
+    """Return the predictions and errors. Raises ``RecordError`` for a name that is not known."""
+    constants = fitted_constants()
+    rows = [_row(point, constants, source) for point in points]
+    errors = [row["error"] for row in rows if row["error"] is not None]
+    median, p90 = spread(errors) if errors else (None, None)
+    return {"points": rows, "median_error": median, "p90_error": p90}
+
+
+def _row(point: Point, constants: Constants, source: str) -> dict[str, Any]:
+    measured = point.model_tflops_per_gpu
+    row: dict[str, Any] = {"id": point.id, "measured": measured, "predicted": None, "error": None}
+    case = case_of(point, source)
+    if case is None:
+        return row | {"reason": point.missing}
+    setup, fits = case.setup(constants)
+    predicted = case.flops_per_s(setup, constants) / case.wish.workers / 1e12
+    row |= {
+        "predicted": predicted,
+        "error": None if measured is None else error_of(predicted, measured),
+        "layout": str(setup.layout),
+        "virtual_stages": setup.virtual,
+        "micro_batch": setup.micro_batch,
+        "recompute": setup.recompute.value,
+        "recompute_layers": setup.recompute_layers,
+        "fits": fits,
+    }
+    return row if measured is not None else row | {"reason": "model_tflops_per_gpu not given"}
+
+
+def _print(answer: dict[str, Any]) -> None:
+    console = Console()
+    table = Table("point", "measured", "predicted", "error", "layout", "recompute")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for row in answer["points"]:
+        table.add_row(
+            row["id"],
+            _shown(row["measured"], ".1f"),
+            _shown(row["predicted"], ".1f"),
+            _shown(row["error"], "+.1%"),
+            row.get("layout") or row["reason"],
+            row.get("recompute", ""),
+        )
+    console.print(table)
+    if answer["median_error"] is not None:
+        console.print(
+            f"TFLOP/s per GPU; median error {answer['median_error']:.1%}, 90th percentile"
+            f" {answer['p90_error']:.1%}",
+            highlight=False,
+        )
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -1,0 +1,203 @@
+"""``unicron profile estimate``: T(t, x) of a model, and the layout behind each size."""
+
+import argparse
+import json
+import sys
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from profiles.estimate.constants import fitted_constants
+from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
+from profiles.estimate.iteration import flops_per_s
+from profiles.estimate.layer import Machine
+from profiles.estimate.memory import available_bytes
+from profiles.estimate.records import RecordError
+from profiles.estimate.search import Estimate, Wish, best
+from profiles.estimate.setup import CORE, STACK_BY_NAME, Stack
+from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
+from profiles.estimate.shape_file import find_shape
+
+_MAX_WORKERS: Final = 10**6
+_DEFAULT_WORKERS: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
+_DEFAULT_TOKENS: Final = 2**22
+"""Tokens of an iteration where no batch is given: about what GPT-3 and Llama 3 were trained with."""
+
+_EPILOG = f"""\
+models:   {", ".join(SHAPE_BY_NAME)}, or a JSON file:
+          {{"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "gated": true,
+           "seq": 8192, "vocab": 128256, "tied": false}}
+hardware: {", ".join(GPU_BY_NAME)}
+
+"throughput" of the JSON is what a task of `unicron plan solve` takes: FLOP/s by workers, only the sizes
+at which the model fits into memory.
+
+examples:
+  unicron profile estimate --model gpt3-7b --hardware a800-80g
+  unicron profile estimate --model llama3-70b --hardware h100-80g --workers 64,128,256 --json
+"""
+
+
+def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Define the options."""
+    parser = what.add_parser(
+        "estimate",
+        help="estimate throughput by size, each size in its best layout",
+        description="Estimate the FLOP/s of a model on clusters of several sizes, each in the fastest"
+        " layout that fits into memory.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--model", required=True, metavar="NAME|FILE.json")
+    parser.add_argument("--hardware", required=True, metavar="NAME")
+    parser.add_argument(
+        "--workers", metavar="N,N,...", help="sizes, in GPUs; default: 8 to 1024, doubling"
+    )
+    parser.add_argument(
+        "--global-batch", metavar="SAMPLES", help="default: 4,194,304 tokens, in samples"
+    )
+    parser.add_argument("--seq", metavar="TOKENS", help="default: the model's")
+    parser.add_argument(
+        "--stack",
+        choices=list(STACK_BY_NAME),
+        default=CORE.name,
+        help="software: core (Megatron-Core since 2024, the default), classic (2022), ptd or"
+        " deepspeed (2021)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Estimate and print; return 0, or 2 where an argument is wrong."""
+    try:
+        shape = find_shape(arguments.model)
+        if arguments.seq is not None:
+            shape = shape.with_sequence(_count("--seq", arguments.seq, 10**8))
+        gpu = _gpu(arguments.hardware)
+        sizes = _sizes(arguments.workers)
+        global_batch = _global_batch(arguments.global_batch, shape)
+    except RecordError as error:
+        sys.stderr.write(f"unicron profile: {error}\n")
+        return 2
+    stack = STACK_BY_NAME[arguments.stack]
+    answer = {
+        "model": arguments.model,
+        "hardware": gpu.name,
+        "stack": stack.name,
+        "global_batch": global_batch,
+        "seq": shape.seq,
+        **estimate(shape, gpu, stack, sizes, global_batch),
+    }
+    if arguments.json:
+        sys.stdout.write(f"{json.dumps(answer)}\n")
+    else:
+        _print(answer)
+    return 0
+
+
+def estimate(
+    shape: DecoderShape, gpu: Gpu, stack: Stack, sizes: tuple[int, ...], global_batch: int
+) -> dict[str, Any]:
+    """Return throughput and layouts of the sizes that can be used, and why the others can't."""
+    machine = Machine(gpu, fitted_constants())
+    throughput: dict[str, float] = {}
+    layouts: list[dict[str, Any]] = []
+    left_out: dict[str, str] = {}
+    for workers in sizes:
+        found = best(shape, Wish(workers, global_batch), stack, machine)
+        if found is None:
+            left_out[str(workers)] = "more replicas than samples in every layout"
+        elif not found.fits:
+            left_out[str(workers)] = (
+                f"needs {found.needed_bytes / GIB:.0f} GiB of a GPU at least, which has"
+                f" {available_bytes(gpu) / GIB:.0f} to fill"
+            )
+        else:
+            rate = flops_per_s(shape, global_batch, found.iteration_s)
+            throughput[str(workers)] = rate
+            layouts.append(_layout(found, workers, rate))
+    return {"throughput": throughput, "layouts": layouts, "left_out": left_out}
+
+
+def _layout(found: Estimate, workers: int, rate: float) -> dict[str, Any]:
+    setup = found.setup
+    return {
+        "workers": workers,
+        "flops_per_s": rate,
+        "tflops_per_gpu": rate / workers / 1e12,
+        "iteration_s": found.iteration_s,
+        "tp": setup.layout.tp,
+        "pp": setup.layout.pp,
+        "dp": setup.layout.dp,
+        "virtual_stages": setup.virtual,
+        "micro_batch": setup.micro_batch,
+        "recompute": setup.recompute.value,
+        "recompute_layers": setup.recompute_layers,
+        "distributed_optimizer": setup.sharded,
+        "memory_gib": found.needed_bytes / GIB,
+    }
+
+
+def _recomputed(row: dict[str, Any]) -> str:
+    mode, layers = str(row["recompute"]), row["recompute_layers"]
+    return mode + ("" if layers is None else f", {layers} a stage")
+
+
+def _gpu(name: str) -> Gpu:
+    gpu = find_gpu(name)
+    if gpu is None:
+        raise RecordError(f"--hardware {name!r:.80} is not known; known: {', '.join(GPU_BY_NAME)}")
+    return gpu
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return _DEFAULT_WORKERS
+    sizes = [_count("--workers", word.strip(), _MAX_WORKERS) for word in text.split(",")]
+    for place, size in enumerate(sizes):
+        if size in sizes[:place]:
+            raise RecordError(f"--workers {text:.80}: {size} is given twice")
+    return tuple(sorted(sizes))
+
+
+def _global_batch(text: str | None, shape: DecoderShape) -> int:
+    if text is None:
+        return max(1, _DEFAULT_TOKENS // shape.seq)
+    return _count("--global-batch", text, 10**7)
+
+
+def _count(option: str, text: str, limit: int) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 12 or not 1 <= int(text) <= limit:
+        raise RecordError(f"{option}: {text!r:.80} must be a whole number from 1 to {limit}")
+    return int(text)
+
+
+def _print(answer: dict[str, Any]) -> None:
+    console = Console()
+    table = Table(
+        "workers", "PFLOP/s", "TFLOP/s per GPU", "iteration, s", "tp", "pp", "dp", "virtual",
+        "micro-batch", "recompute", "optimizer", "GiB",
+    )  # fmt: skip
+    for column in table.columns:
+        column.justify = "right"
+    for row in answer["layouts"]:
+        table.add_row(
+            str(row["workers"]),
+            f"{row['flops_per_s'] / 1e15:.4g}",
+            f"{row['tflops_per_gpu']:.1f}",
+            f"{row['iteration_s']:.3g}",
+            *(str(row[key]) for key in ("tp", "pp", "dp", "virtual_stages", "micro_batch")),
+            _recomputed(row),
+            "sharded" if row["distributed_optimizer"] else "whole",
+            f"{row['memory_gib']:.0f}",
+        )
+    console.print(table)
+    for size, reason in answer["left_out"].items():
+        console.print(f"{size} workers: {reason}", highlight=False, markup=False)
+    console.print(
+        f"estimated, not measured: {answer['model']} on {answer['hardware']}, {answer['global_batch']}"
+        f" samples of {answer['seq']} tokens an iteration; docs/profiles.md tells how far off this is",
+        highlight=False,
+        markup=False,
+    )

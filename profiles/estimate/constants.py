@@ -1,0 +1,74 @@
+"""The fitted constants: how much of the data sheet software reaches.
+
+They are kept in ``profiles/data/throughput/constants.json``, as ``profiles.estimate.fit`` found them on the
+published measurements. What is known well enough without a fit is a named number beside its use.
+"""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from importlib import resources
+from typing import Final
+
+_FOLDER: Final = ("data", "throughput")
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """Shares of a data sheet's figure, and a few counts.
+
+    Attributes:
+        matmul_ampere: Share of the peak that a large matrix product reaches.
+        matmul_hopper: The same.
+        matmul_blackwell: The same.
+        link: Share of NVLink that tensor-parallel collectives reach.
+        hidden_tensor: Share of tensor and pipeline traffic that Megatron-Core hides.
+        hidden_data: Share of data-parallel traffic that Megatron-Core hides, where there is time to.
+        square_bytes: Memory traffic for each weight of attention, forward, where it is not flash.
+        straggle: Relative slowdown for each doubling of the number of nodes.
+        fixed_s: Seconds of an iteration that nothing shortens: clipping, logging, data.
+        deepspeed: Factor of time of Megatron-DeepSpeed.
+        deepspeed_layer_s: What a layer and micro-batch cost there whatever their size: launches of
+            unfused kernels, and ranks that wait for each other.
+    """
+
+    matmul_ampere: float
+    matmul_hopper: float
+    matmul_blackwell: float
+    link: float
+    hidden_tensor: float
+    hidden_data: float
+    square_bytes: float
+    straggle: float
+    fixed_s: float
+    deepspeed: float
+    deepspeed_layer_s: float
+
+    def matmul(self, generation: str) -> float:
+        """Return the share of the peak that large matrix products reach on a generation."""
+        return {
+            "ampere": self.matmul_ampere,
+            "hopper": self.matmul_hopper,
+            "blackwell": self.matmul_blackwell,
+        }[generation]
+
+    def as_text(self) -> str:
+        """Return the text of ``constants.json``."""
+        rounded = {name: float(f"{value:.4g}") for name, value in asdict(self).items()}
+        return f"{json.dumps(rounded, indent=2)}\n"
+
+
+@cache
+def fitted_constants() -> Constants:
+    """Return the constants that the repository keeps."""
+    found = json.loads(_data("constants.json"))
+    return Constants(**{field.name: float(found[field.name]) for field in fields(Constants)})
+
+
+def published_points() -> str:
+    """Return the text of the measurements that the constants are fitted on, JSONL."""
+    return _data("published.jsonl")
+
+
+def _data(name: str) -> str:
+    return resources.files("profiles").joinpath(*_FOLDER, name).read_text(encoding="utf-8")

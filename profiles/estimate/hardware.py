@@ -1,0 +1,78 @@
+"""What a GPU and its links can do at best, from the vendor's data sheets.
+
+Rates are of one GPU and one direction. ``net_bytes_per_s`` is what the node's adapters give each GPU
+in the reference designs: DGX A100 eight HDR at 200 Gbit/s, DGX H100 and later eight NDR at 400 Gbit/s.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+GIB: Final = 2.0**30
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One kind of GPU in its usual node.
+
+    Attributes:
+        name: As on the command line.
+        generation: Whose efficiency it has: ampere, hopper or blackwell.
+        peak_flops_per_s: Dense bf16 and fp16 tensor-core peak.
+        memory_bytes: Device memory.
+        memory_bytes_per_s: Bandwidth of the device memory.
+        link_bytes_per_s: NVLink, one direction.
+        net_bytes_per_s: Network of the node, per GPU, one direction.
+        node_gpus: GPUs that NVLink joins and a tensor-parallel group may span.
+        source: Data sheet.
+    """
+
+    name: str
+    generation: str
+    peak_flops_per_s: float
+    memory_bytes: float
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+    net_bytes_per_s: float
+    node_gpus: int
+    source: str
+
+
+GPUS: Final = (
+    Gpu("a100-40g", "ampere", 312e12, 40 * GIB, 1.555e12, 300e9, 25e9, 8,
+        "NVIDIA A100 Tensor Core GPU datasheet, SXM 40 GB"),
+    Gpu("a100-80g", "ampere", 312e12, 80 * GIB, 2.039e12, 300e9, 25e9, 8,
+        "NVIDIA A100 Tensor Core GPU datasheet, SXM 80 GB"),
+    Gpu("a800-80g", "ampere", 312e12, 80 * GIB, 2.039e12, 200e9, 25e9, 8,
+        "NVIDIA A800 datasheet: an A100 with NVLink of 400 GB/s"),
+    Gpu("h100-80g", "hopper", 989e12, 80 * GIB, 3.35e12, 450e9, 50e9, 8,
+        "NVIDIA H100 Tensor Core GPU datasheet, SXM"),
+    Gpu("h800-80g", "hopper", 989e12, 80 * GIB, 3.35e12, 200e9, 50e9, 8,
+        "NVIDIA H800 datasheet: an H100 with NVLink of 400 GB/s"),
+    Gpu("h200-141g", "hopper", 989e12, 141e9, 4.8e12, 450e9, 50e9, 8,
+        "NVIDIA H200 Tensor Core GPU datasheet, SXM"),
+    Gpu("b200-180g", "blackwell", 2250e12, 180e9, 7.7e12, 900e9, 50e9, 8,
+        "NVIDIA DGX B200 datasheet, an eighth of the system"),
+    Gpu("gb200-186g", "blackwell", 2500e12, 186e9, 8.0e12, 900e9, 50e9, 72,
+        "NVIDIA GB200 NVL72 datasheet, a 72nd of the rack"),
+)  # fmt: skip
+
+GPU_BY_NAME: Final = {gpu.name: gpu for gpu in GPUS}
+
+
+_KINDS: Final = sorted({gpu.name.split("-")[0] for gpu in GPUS})
+_KIND: Final = re.compile(rf"(?<![a-z0-9])({'|'.join(_KINDS)})(?![0-9])")
+
+
+def find_gpu(name: str) -> Gpu | None:
+    """Return the GPU that a published name such as ``H100-80GB-SXM`` means, or None.
+
+    The size of the memory may be left out: the largest of that kind is meant.
+    """
+    text = name.lower()
+    kind = _KIND.search(text)
+    if kind is None:
+        return None
+    of_kind = [gpu for gpu in GPUS if gpu.name.startswith(f"{kind[1]}-")]
+    stated = {f"{size}g" for size in re.findall(r"(?<![0-9])([0-9]+) ?g", text)}
+    return next((gpu for gpu in of_kind if gpu.name.split("-")[1] in stated), of_kind[-1])

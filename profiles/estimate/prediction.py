@@ -1,0 +1,168 @@
+"""What the model says of a published measurement, at the layout that it names.
+
+A point states part of the truth only. What is open is searched: the fastest that fits into memory. What
+the software could do then is told by its name and its time (``stack_of``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from profiles.estimate.constants import Constants
+from profiles.estimate.hardware import GPU_BY_NAME, Gpu, find_gpu
+from profiles.estimate.iteration import flops_per_s, iteration_s
+from profiles.estimate.layer import Machine
+from profiles.estimate.points import Point
+from profiles.estimate.records import RecordError
+from profiles.estimate.search import Wish, best
+from profiles.estimate.setup import CLASSIC, CORE, DEEPSPEED, PTD, Recompute, Setup, Stack
+from profiles.estimate.shape import DecoderShape
+from profiles.layout import Layout
+
+_PRECISIONS: Final = ("bf16", "fp16", "fp8")
+
+_KNOWN: Final[dict[str, dict[tuple[int, int, int], tuple[int, int, bool]]]] = {
+    "llama3": {
+        (32, 4096, 32): (8, 14336, True),
+        (80, 8192, 64): (8, 28672, True),
+        (126, 16384, 128): (8, 53248, True),
+    },
+    "llama2": {
+        (32, 4096, 32): (32, 11008, True),
+        (40, 5120, 40): (40, 13824, True),
+        (80, 8192, 64): (8, 28672, True),
+    },
+    "nemotron4": {(32, 6144, 48): (8, 24576, False), (96, 18432, 96): (8, 73728, False)},
+}
+"""Models by name and (layers, hidden, heads): kv heads, width of the feed-forward, gate.
+Llama 3: arXiv 2407.21783; Llama 2: arXiv 2307.09288; Nemotron-4: arXiv 2402.16819 and 2406.11704."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A point made ready: everything that a prediction needs.
+
+    Attributes:
+        point: The point.
+        shape: Its model.
+        gpu: Its hardware.
+        stack: What its software can do.
+        wish: What it states of how it was trained.
+    """
+
+    point: Point
+    shape: DecoderShape
+    gpu: Gpu
+    stack: Stack
+    wish: Wish
+
+    @property
+    def series(self) -> str:
+        """Points of one source and software version."""
+        return self.point.series or self.point.id
+
+    @property
+    def measured_flops_per_s(self) -> float | None:
+        """What all GPUs together were measured to achieve."""
+        tflops = self.point.model_tflops_per_gpu
+        return None if tflops is None else tflops * 1e12 * self.wish.workers
+
+    def machine(self, constants: Constants) -> Machine:
+        """Return the hardware with these constants."""
+        return Machine(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
+
+    def setup(self, constants: Constants) -> tuple[Setup, bool]:
+        """Return the fastest way to train that the point leaves open, and whether it fits."""
+        found = best(self.shape, self.wish, self.stack, self.machine(constants))
+        if found is None:  # more workers than samples: most of them idle
+            return Setup(Layout(dp=self.wish.workers)), False
+        return found.setup, found.fits
+
+    def flops_per_s(self, setup: Setup, constants: Constants) -> float:
+        """Return T of all GPUs together."""
+        batch = self.wish.global_batch
+        seconds = iteration_s(self.shape, setup, self.stack, self.machine(constants), batch)
+        return flops_per_s(self.shape, batch, seconds)
+
+
+def stack_of(gpu: Gpu, framework: str, precision: str, recompute: Recompute | None) -> Stack:
+    """Return what the software of a published point could do."""
+    name = framework.lower()
+    if "deepspeed" in name:
+        return DEEPSPEED
+    if gpu.generation != "ampere" or "core" in name or "megascale" in name:
+        return CORE
+    if "ptd" in name or ("fp16" in precision.lower() and recompute is Recompute.FULL):
+        return PTD
+    return CLASSIC
+
+
+def case_of(point: Point, source: str) -> Case | None:
+    """Return the case of a point, or None where the point lacks what it needs.
+
+    Raises:
+        RecordError: The point names an unknown GPU or precision.
+    """
+    if (
+        not (point.layers and point.hidden and point.heads and point.seq and point.vocab)
+        or not (point.gpus and point.global_batch)
+        or point.gpu_type is None
+    ):
+        return None
+    gpu = find_gpu(point.gpu_type)
+    if gpu is None:
+        raise RecordError(
+            f"{source}: point {point.id!r}: gpu_type: {point.gpu_type!r:.80} is not known; known:"
+            f" {', '.join(GPU_BY_NAME)}"
+        )
+    if point.precision is not None and not any(
+        each in point.precision.lower() for each in _PRECISIONS
+    ):
+        raise RecordError(
+            f"{source}: point {point.id!r}: precision: {point.precision!r:.80} is not known; known:"
+            f" {', '.join(_PRECISIONS)}"
+        )
+    stack = stack_of(gpu, point.framework or "", point.precision or "bf16", point.recompute)
+    kv_heads, ffn, gated = _unstated(point, point.layers, point.hidden, point.heads)
+    shape = DecoderShape(
+        layers=point.layers, hidden=point.hidden, heads=point.heads, seq=point.seq,
+        vocab=point.vocab, kv_heads=point.kv_heads or kv_heads, ffn=point.ffn or ffn,
+        gated=gated if point.gated is None else point.gated,
+    )  # fmt: skip
+    wish = _wish(point, stack, point.gpus, point.global_batch)
+    return Case(point, shape, gpu, stack, wish)
+
+
+def _unstated(point: Point, layers: int, hidden: int, heads: int) -> tuple[int, int, bool]:
+    """Return kv heads, width and gate of the feed-forward as the model's name tells them."""
+    name = "".join(char for char in (point.model or "").lower() if char.isalnum())
+    for known, shapes in _KNOWN.items():
+        if known in name and (layers, hidden, heads) in shapes:
+            return shapes[layers, hidden, heads]
+    return heads, 4 * hidden, False
+
+
+def _wish(point: Point, stack: Stack, gpus: int, global_batch: int) -> Wish:
+    return Wish(
+        workers=gpus,
+        global_batch=global_batch,
+        tp=point.tp,
+        pp=point.pp,
+        virtual=point.virtual_stages,
+        micro_batch=point.micro_batch,
+        recompute=point.recompute,
+        sharded=True if stack is DEEPSPEED else None,
+    )
+
+
+def error_of(predicted: float, measured: float) -> float:
+    """Return the relative error, signed."""
+    return predicted / measured - 1
+
+
+def spread(errors: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 90th percentile of the errors' sizes; at least one."""
+    sizes = np.abs(np.asarray(errors))
+    return float(np.median(sizes)), float(np.quantile(sizes, 0.9))
