@@ -32,10 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict and print; return 0, or 2 where the file is wrong."""
     try:
         points = load_points(arguments.points)
-        answer = check(points, str(arguments.points))
     except RecordError as error:
         sys.stderr.write(f"unicron profile: {error}\n")
         return 2
+    answer = check(points)
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
     else:
@@ -43,19 +43,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def check(points: list[Point], source: str) -> dict[str, Any]:
-    """Return the predictions and errors. Raises ``RecordError`` for a name that is not known."""
+def check(points: list[Point]) -> dict[str, Any]:
+    """Return the predictions and errors; null, with a reason, where a point can't be predicted."""
     constants = fitted_constants()
-    rows = [_row(point, constants, source) for point in points]
+    rows = [_row(point, constants) for point in points]
     errors = [row["error"] for row in rows if row["error"] is not None]
     median, p90 = spread(errors) if errors else (None, None)
     return {"points": rows, "median_error": median, "p90_error": p90}
 
 
-def _row(point: Point, constants: Constants, source: str) -> dict[str, Any]:
+def _row(point: Point, constants: Constants) -> dict[str, Any]:
     measured = point.model_tflops_per_gpu
     row: dict[str, Any] = {"id": point.id, "measured": measured, "predicted": None, "error": None}
-    case = case_of(point, source)
+    try:
+        case = case_of(point)
+    except RecordError as error:
+        return row | {"reason": str(error)}
     if case is None:
         return row | {"reason": point.missing}
     setup, fits = case.setup(constants)

@@ -136,7 +136,7 @@ def _constants(names: Sequence[str], logarithms: _Array) -> Constants:
 def published_cases() -> list[Case]:
     """Return the published points that can be predicted and have a measurement."""
     source = "published.jsonl"
-    cases = [case_of(point, source) for point in parse_points(published_points(), source)]
+    cases = [case_of(point) for point in parse_points(published_points(), source)]
     return [case for case in cases if case is not None and case.point.model_tflops_per_gpu]
 
 

@@ -99,7 +99,7 @@ def stack_of(gpu: Gpu, framework: str, precision: str, recompute: Recompute | No
     return CLASSIC
 
 
-def case_of(point: Point, source: str) -> Case | None:
+def case_of(point: Point) -> Case | None:
     """Return the case of a point, or None where the point lacks what it needs.
 
     Raises:
@@ -114,15 +114,13 @@ def case_of(point: Point, source: str) -> Case | None:
     gpu = find_gpu(point.gpu_type)
     if gpu is None:
         raise RecordError(
-            f"{source}: point {point.id!r}: gpu_type: {point.gpu_type!r:.80} is not known; known:"
-            f" {', '.join(GPU_BY_NAME)}"
+            f"gpu_type: {point.gpu_type!r:.80} is not known; known: {', '.join(GPU_BY_NAME)}"
         )
     if point.precision is not None and not any(
         each in point.precision.lower() for each in _PRECISIONS
     ):
         raise RecordError(
-            f"{source}: point {point.id!r}: precision: {point.precision!r:.80} is not known; known:"
-            f" {', '.join(_PRECISIONS)}"
+            f"precision: {point.precision!r:.80} is not known; known: {', '.join(_PRECISIONS)}"
         )
     stack = stack_of(gpu, point.framework or "", point.precision or "bf16", point.recompute)
     kv_heads, ffn, gated = _unstated(point, point.layers, point.hidden, point.heads)
