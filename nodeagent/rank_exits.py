@@ -94,7 +94,7 @@ class RankExits:
         self, rank: RankProcess, ended: ExitRecord | None, *, is_out_of_memory: bool
     ) -> AnyObservation:
         key, marks = rank.key, self._outbox.outbox
-        tail = self._files.tail(rank.born)
+        tail = self._files.tail(rank.born, rank.record.log_begin)
         if rank.is_cold and not rank.is_foreign and not marks.mark(MarkScope.START, key.stem):
             return LaunchFailed(
                 task=key.task,

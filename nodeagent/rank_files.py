@@ -41,6 +41,7 @@ class RankRecord(BaseModel):
         pid: The process.
         start_ticks: When it began; with the pid it names a process for good.
         became: The newest rank that it was told to go on as; None if it is what it was born as.
+        log_begin: Bytes that its log had then: what is before was said as another rank.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -49,6 +50,7 @@ class RankRecord(BaseModel):
     pid: int
     start_ticks: int
     became: RankLaunch | None = None
+    log_begin: int = 0
 
     @property
     def born(self) -> RankKey:
@@ -120,7 +122,9 @@ class RankFiles:
         Raises:
             OSError: It can't be written; the old record stands.
         """
-        renamed = record.model_copy(update={"became": launch})
+        log = self.log(record.born)
+        size = log.stat().st_size if log.exists() else 0
+        renamed = record.model_copy(update={"became": launch, "log_begin": size})
         _write_atomically(self._path(record.born, ".json"), renamed)
         return renamed
 
@@ -146,9 +150,9 @@ class RankFiles:
             return None
         return ended if ended.pid == pid else None
 
-    def tail(self, key: RankKey) -> str:
-        """Return the last lines of the rank's log, at most ``TAIL_BYTES``."""
-        return last_words(tail_of(self.log(key), _SEARCHED_BYTES))
+    def tail(self, key: RankKey, begin: int = 0) -> str:
+        """Return the last lines of the rank's log from ``begin`` on, at most ``TAIL_BYTES``."""
+        return last_words(tail_of(self.log(key), _SEARCHED_BYTES, begin))
 
     def retire(self, key: RankKey) -> None:
         """Remove what is left of an ended rank, except its log; drop logs that are too old."""
@@ -169,16 +173,19 @@ class RankFiles:
         return self.directory / f"{key.stem}{suffix}"
 
 
-def tail_of(path: Path, num_bytes: int = TAIL_BYTES) -> str:
-    """Return the end of a text file, from a line's beginning on; empty if there is no file."""
+def tail_of(path: Path, num_bytes: int = TAIL_BYTES, begin: int = 0) -> str:
+    """Return the end of a text file, from a line's beginning on; empty if there is no file.
+
+    What stands before ``begin``, where a line begins, is left out.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - num_bytes))
+            file.seek(max(begin, size - num_bytes))
             data = file.read()
     except FileNotFoundError:
         return ""
-    if size > num_bytes:
+    if size - num_bytes > begin:
         data = data[data.find(b"\n") + 1 :]
     return data.decode("utf-8", "replace")
 

@@ -195,6 +195,28 @@ async def test_other_ends_are_not_asked_about(
         watch.outbox.close()
 
 
+async def test_exit_is_told_with_the_words_of_its_own_generation_alone(
+    tmp_path: Path, sleeper: "subprocess.Popen[bytes]"
+) -> None:
+    with sleeper:
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            watch = Watch(tmp_path, group)
+            watch.write_record(sleeper.pid)
+            watch.ranks.adopt_all()
+            log = watch.files.directory / f"{STEM}.log"
+            log.write_text("Traceback (most recent call last):\nRuntimeError: before\n")
+            (rank,) = watch.ranks.living()
+            watch.ranks.rename(rank, launch(Script()).model_copy(update={"generation": 2}))
+            with log.open("a") as file:
+                file.write("joins generation 2\n")
+            watch.write(".exit", {"pid": sleeper.pid, "exit_code": 3, "wall_s": 0.0})
+            sleeper.kill()
+        exited = watch.reports()[-1].observation
+        assert isinstance(exited, RankExited)
+        assert (exited.generation, exited.stderr_tail) == (2, "joins generation 2\n")
+        watch.outbox.close()
+
+
 @pytest.mark.parametrize("has_attached", [True, False])
 async def test_log_of_an_attached_program_is_left_alone_from_its_first_line_on(
     tmp_path: Path, sleeper: "subprocess.Popen[bytes]", *, has_attached: bool
