@@ -7,7 +7,8 @@ assumed of where the workers were.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.plan.problem_file import Problem, ProblemError, Task
+from controller.plan.problem_file import Problem, Task
+from profiles.records import RecordError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,15 @@ def changed(problem: Problem, change: Change) -> Problem:
     """Return the problem after the change.
 
     Raises:
-        ProblemError: It names a task that there is not, or takes more workers than there are.
+        RecordError: It names a task that there is not, or takes more workers than there are.
     """
     names = [task.name for task in problem.tasks]
     for name in (*change.faulted, *change.finished, *(name for name, _ in change.weights)):
         if name not in names:
-            raise ProblemError(f"there is no task {name!r}; there are {', '.join(names) or 'none'}")
+            raise RecordError(f"there is no task {name!r}; there are {', '.join(names) or 'none'}")
     workers = problem.workers - change.num_lost + change.num_added
     if change.num_lost > problem.workers:
-        raise ProblemError(f"--lose {change.num_lost}: there are {problem.workers} workers")
+        raise RecordError(f"--lose {change.num_lost}: there are {problem.workers} workers")
     weights = dict(change.weights)
     tasks = [
         _changed_task(task, weights.get(task.name, task.weight), is_hit=task.name in change.faulted)

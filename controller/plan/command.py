@@ -12,7 +12,8 @@ from controller.core.planner import Decision, solve
 from controller.plan.change import Change, changed
 from controller.plan.explain import sensitivity, waiting
 from controller.plan.printed import print_answer
-from controller.plan.problem_file import MAX_NUMBER, Problem, ProblemError, load_problem
+from controller.plan.problem_file import MAX_NUMBER, Problem, load_problem
+from profiles.records import RecordError
 
 _EPILOG = """\
 PROBLEM.json, times in seconds unless their name says hours:
@@ -121,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
         problem = load_problem(arguments.problem)
         if arguments.what == "what-if":
             problem = changed(problem, _change(arguments))
-    except ProblemError as error:
+    except RecordError as error:
         sys.stderr.write(f"unicron plan: {error}\n")
         return 2
     tasks, size = problem.plan_tasks, problem.workers

@@ -4,45 +4,43 @@
      "tasks": [{"name": "gpt3-7b", "weight": 1.0, "workers": 32, "faulted": false, "min_workers": 8,
                 "transition_s": 45, "throughput": {"8": 1.1e15, "16": 2.1e15, "32": 4.0e15}}]}
 
-A mistake is one ``ProblemError`` that names the file, the place and the mend. What the numbers mean is told in
-``controller.core.cost``.
+A mistake is one ``RecordError`` that names the file, the place and the mend. What the numbers mean is told
+in ``controller.core.cost``.
 """
 
-import json
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from controller.core.cost import PlanTask, horizon_s
 from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
+from profiles.records import Record, RecordError, parse_record
 
 _MAX_WORKERS: Final = 10**7
+_MAX_DIGITS: Final = 18
 MAX_NUMBER: Final = 1e30
 """Far above any machine, weight or time; keeps their product inside a float."""
 
+
+def _digits(text: str) -> str:
+    if (
+        not text.isascii()
+        or not text.isdecimal()
+        or text.startswith("0")
+        or len(text) > _MAX_DIGITS
+    ):
+        raise ValueError("must be a number of workers in decimal digits, 1 or more")
+    return text
+
+
 _Number = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0, le=_MAX_WORKERS)]
-_Size = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,7}$")]
-
-_MENDS: Final = {
-    "extra_forbidden": "unknown key",
-    "missing": "is missing",
-    "string_pattern_mismatch": "must be a number of workers in decimal digits, 1 or more",
-    "finite_number": "must be a finite number",
-}
+_Size = Annotated[str, AfterValidator(_digits)]
 
 
-class ProblemError(Exception):
-    """A problem file can't be used. The text is one line and names file, place and mend."""
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Task(_Record):
+class Task(Record):
     """One task of a problem; its keys are told in ``docs/planner.md``."""
 
     name: str = Field(min_length=1)
@@ -55,7 +53,7 @@ class Task(_Record):
     remaining_s: _Number | None = None
 
 
-class Problem(_Record):
+class Problem(Record):
     """A problem, as it was given.
 
     Attributes:
@@ -100,64 +98,20 @@ def load_problem(path: Path) -> Problem:
     """Return the problem in a file.
 
     Raises:
-        ProblemError: The file can't be read, or something in it is wrong.
+        RecordError: The file can't be read, or something in it is wrong.
     """
     try:
-        document = json.loads(
-            path.read_text(encoding="utf-8"),
-            object_pairs_hook=_without_repetition,
-            parse_constant=_refuse_constant,
-        )
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ProblemError(f"{path}: {(error.strerror or 'unreadable').lower()}") from error
-    except json.JSONDecodeError as error:
-        text = "is empty" if not error.doc.strip() else f"not valid JSON: {error}"
-        raise ProblemError(f"{path}: {text}") from error
-    except (ValueError, RecursionError) as error:
-        raise ProblemError(f"{path}: {error}") from error
-    if not isinstance(document, dict):
-        raise ProblemError(f'{path}: must be an object with "workers" and "tasks"')
-    try:
-        problem = Problem.model_validate(document)
-    except ValidationError as error:
-        raise ProblemError(f"{path}: {_first_mistake(error)}") from error
-    return _checked(path, problem)
-
-
-def _checked(path: Path, problem: Problem) -> Problem:
+        raise RecordError(f"{path}: {(error.strerror or 'unreadable').lower()}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
+    problem = parse_record(Problem, text, str(path))
     if problem.worker_mtbf_hours is None and problem.running_s is None:
-        raise ProblemError(f"{path}: give worker_mtbf_hours, or running_s")
+        raise RecordError(f"{path}: give worker_mtbf_hours, or running_s")
     seen: set[str] = set()
     for number, task in enumerate(problem.tasks):
         if task.name in seen:
-            raise ProblemError(
-                f"{path}: tasks[{number}].name: {task.name!r} is the name of two tasks"
-            )
+            raise RecordError(f"{path}: tasks.{number}.name: {task.name!r} names two tasks")
         seen.add(task.name)
     return problem
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"key {key!r} is given twice in one object")
-        found[key] = value
-    return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number: give a finite one")
-
-
-def _first_mistake(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    place = ""
-    for part in first["loc"]:
-        if part == "[key]":
-            continue
-        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
-    if first["type"] in {"missing", "extra_forbidden"}:
-        return f"{place}: {_MENDS[first['type']]}"
-    mend = _MENDS.get(first["type"], first["msg"].lower().replace("input should be", "must be"))
-    return f"{place}: {first['input']!r:.80} {mend}"

@@ -12,7 +12,7 @@ from rich.table import Table
 from profiles.estimate.constants import Constants, fitted_constants
 from profiles.estimate.points import Point, load_points
 from profiles.estimate.prediction import case_of, error_of, spread
-from profiles.estimate.records import RecordError
+from profiles.records import RecordError
 
 
 def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -13,11 +13,11 @@ from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration import flops_per_s
 from profiles.estimate.layer import Machine
 from profiles.estimate.memory import available_bytes
-from profiles.estimate.records import RecordError
 from profiles.estimate.search import Estimate, Wish, best
 from profiles.estimate.setup import CORE, STACK_BY_NAME, Stack
 from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
 from profiles.estimate.shape_file import find_shape
+from profiles.records import RecordError
 
 _MAX_WORKERS: Final = 10**6
 _DEFAULT_WORKERS: Final = (8, 16, 32, 64, 128, 256, 512, 1024)

@@ -9,8 +9,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from profiles.estimate.records import Record, RecordError, parse_record
 from profiles.estimate.setup import Recompute
+from profiles.records import Record, RecordError, parse_record
 
 _MAX_COUNT: Final = 10**6
 _Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]

@@ -15,11 +15,11 @@ from profiles.estimate.hardware import GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration import flops_per_s, iteration_s
 from profiles.estimate.layer import Machine
 from profiles.estimate.points import Point
-from profiles.estimate.records import RecordError
 from profiles.estimate.search import Wish, best
 from profiles.estimate.setup import CLASSIC, CORE, DEEPSPEED, PTD, Recompute, Setup, Stack
 from profiles.estimate.shape import DecoderShape
 from profiles.layout import Layout
+from profiles.records import RecordError
 
 _PRECISIONS: Final = ("bf16", "fp16", "fp8")
 

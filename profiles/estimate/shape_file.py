@@ -13,8 +13,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from profiles.estimate.records import Record, RecordError, parse_record
 from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
+from profiles.records import Record, RecordError, parse_record
 
 _Width = Annotated[int, Field(ge=1, le=10**6)]
 _Tokens = Annotated[int, Field(ge=1, le=10**8)]

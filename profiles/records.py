@@ -61,7 +61,7 @@ def _first_mistake(error: ValidationError, kind: type[Record]) -> str:
     # A misspelt key is also missing under its right name: the misspelling is the mistake.
     mistakes = error.errors(include_url=False)
     first = min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden")
-    place = ".".join(str(part) for part in first["loc"])
+    place = ".".join(str(part) for part in first["loc"] if part != "[key]")
     if first["type"] == "extra_forbidden":
         return f"{place}: unknown key; known: {', '.join(kind.model_fields)}"
     if first["type"] == "missing":
