@@ -1,6 +1,7 @@
 """JSON read strictly: every mistake is one line that names file, place and mend."""
 
 import json
+from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -19,6 +20,20 @@ class Record(BaseModel):
 
 
 _R = TypeVar("_R", bound=Record)
+
+
+def read_text(path: Path) -> str:
+    """Return what a user's file says.
+
+    Raises:
+        RecordError: It can't be read, or is no UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"{path}: {(error.strerror or 'unreadable').lower()}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def parse_record(kind: type[_R], text: str, place: str) -> _R:

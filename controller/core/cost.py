@@ -140,12 +140,8 @@ class Quantum:
         """Return ``weighted_flops`` in units, rounded to the nearest (halves to even)."""
         return round(math.ldexp(weighted_flops, -self.exponent))
 
-    def gain(self, task: PlanTask, workers: int, running_s: float) -> int:
-        """Return G(t, workers) in units, its two terms rounded separately."""
-        return self.count(earned(task, workers, running_s)) - self.count(forgone(task, workers))
-
     def options(self, task: PlanTask, num_workers: int, running_s: float) -> Options:
-        """Return what the task may take of ``num_workers``, with ``gain`` of every size."""
+        """Return what the task may take of ``num_workers``, with G of every size in units: its two terms are rounded separately."""
         sizes, wafs = task.choices(num_workers)
         gains = np.rint(np.ldexp(wafs * _horizon_of(task, running_s), -self.exponent))
         paid = self.count(task.waf(task.workers) * task.transition_s)

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 from controller.core.cost import PlanTask, horizon_s
 from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
-from profiles.records import Record, RecordError, parse_record
+from profiles.records import Record, RecordError, parse_record, read_text
 
 _MAX_WORKERS: Final = 10**7
 _MAX_DIGITS: Final = 18
@@ -100,12 +100,7 @@ def load_problem(path: Path) -> Problem:
     Raises:
         RecordError: The file can't be read, or something in it is wrong.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecordError(f"{path}: {(error.strerror or 'unreadable').lower()}") from error
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
+    text = read_text(path)
     problem = parse_record(Problem, text, str(path))
     if problem.worker_mtbf_hours is None and problem.running_s is None:
         raise RecordError(f"{path}: give worker_mtbf_hours, or running_s")

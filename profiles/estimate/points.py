@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from profiles.estimate.setup import Recompute
-from profiles.records import Record, RecordError, parse_record
+from profiles.records import Record, RecordError, parse_record, read_text
 
 _MAX_COUNT: Final = 10**6
 _Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
@@ -94,12 +94,7 @@ def load_points(path: Path) -> list[Point]:
     Raises:
         RecordError: The file can't be read, or a line of it is wrong.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecordError(f"{path}: {(error.strerror or 'unreadable').lower()}") from error
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
+    text = read_text(path)
     return parse_points(text, str(path))
 
 

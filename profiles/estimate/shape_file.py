@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
-from profiles.records import Record, RecordError, parse_record
+from profiles.records import Record, RecordError, parse_record, read_text
 
 _Width = Annotated[int, Field(ge=1, le=10**6)]
 _Tokens = Annotated[int, Field(ge=1, le=10**8)]
@@ -54,12 +54,7 @@ def find_shape(name: str) -> DecoderShape:
         nearest = get_close_matches(name, SHAPE_BY_NAME, n=1)
         mend = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(SHAPE_BY_NAME)}"
         raise RecordError(f"no model is called {name!r:.80}, and no file; {mend}")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecordError(f"{path}: {(error.strerror or 'unreadable').lower()}") from error
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
+    text = read_text(path)
     shape = parse_record(_Shape, text, str(path))
     return DecoderShape(
         layers=shape.layers, hidden=shape.hidden, heads=shape.heads, seq=shape.seq,

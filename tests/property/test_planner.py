@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from hypothesis import given, settings, strategies as st
 
-from controller.core.cost import PlanTask, Quantum
+from controller.core.cost import PlanTask, Quantum, earned, forgone
 from controller.core.planner import solve
 from nodeagent.protocol.ids import TaskId
 from profiles.throughput import ThroughputTable
@@ -113,7 +113,9 @@ def test_on_any_numbers_the_result_equals_brute_force_over_rounded_gains(
 ) -> None:
     quantum = Quantum.for_tasks(tasks, running_s)
     rounded = {
-        (task.name, size): Fraction(quantum.gain(task, size, running_s))
+        (task.name, size): Fraction(
+            quantum.count(earned(task, size, running_s)) - quantum.count(forgone(task, size))
+        )
         for task in tasks
         for size in (0, *task.rates.sizes.tolist())
     }

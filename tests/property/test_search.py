@@ -47,6 +47,8 @@ def by_brute_force(tasks: Sequence[Options], capacity: int) -> tuple[int, ...] |
     tasks=[as_options([(0, 0), (3, 2**52)], 2**20), as_options([(0, 0), (2, 2**52 - 1)], 0)],
     capacity=4,
 )
+# Two sizes are worth as much and as far from the present one: the larger wins.
+@example(tasks=[as_options([(0, 0), (2, 5), (6, 5)], 4)], capacity=8)
 def test_the_division_is_the_one_that_brute_force_finds(
     tasks: list[Options], capacity: int
 ) -> None:

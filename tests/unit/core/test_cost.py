@@ -89,7 +89,7 @@ def test_terms_are_rounded_to_the_nearest_quantum_separately() -> None:
     quantum = Quantum.for_tasks([task], 100.0)
     unit = Fraction(2) ** quantum.exponent
     terms = [Fraction(task.waf(4) * 100.0) / unit, Fraction(task.waf(4) * 30.0) / unit]
-    assert quantum.gain(task, 4, 100.0) == round(terms[0]) - round(terms[1])
+    assert int(quantum.options(task, 4, 100.0).gains[-1]) == round(terms[0]) - round(terms[1])
 
 
 def test_the_quantum_does_not_depend_on_order_sizes_or_faults() -> None:

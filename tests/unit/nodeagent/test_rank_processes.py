@@ -226,10 +226,10 @@ async def test_log_of_an_attached_program_is_left_alone_from_its_first_line_on(
             first = Watch(tmp_path, group)
             first.write_command(sleeper.pid)
             log = first.files.directory / f"{STEM}.log"
+            first.ranks.adopt_all()
             if has_attached:  # its hello is still on its way
                 log.with_suffix(".attached").touch()
             log.write_text(" iteration 1/9 | lm loss: 1.0 |\n")
-            first.ranks.adopt_all()
             await asyncio.sleep(0)  # the agent reads
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
