@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from nodeagent.beat import next_beat
 from nodeagent.clock import Clock
 from nodeagent.command_ranks import CommandRanks
 from nodeagent.commands import Command, Commands
@@ -278,7 +279,7 @@ class Agent:
     async def _tick(self) -> None:
         """Look again, once a second, for what no event tells."""
         while True:
-            await asyncio.sleep(TICK_S)
+            await next_beat(TICK_S)
             self._starter.reap()
             self._causes.sample()
             self._findings.flush()

@@ -6,7 +6,6 @@ until then. What a probe does is in ``probes``, what its readings mean in ``dete
 has a watch of its own.
 """
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
@@ -15,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+from nodeagent.beat import next_beat
 from nodeagent.blocking import Blocking
 from nodeagent.clock import Clock
 from nodeagent.detect.disk import DiskDetector, DiskLook
@@ -51,7 +51,7 @@ class Look(Generic[ReadingT]):
 
     Attributes:
         probe: Its name.
-        interval_s: From the end of a look to the next.
+        interval_s: Between two looks; longer where one takes longer.
         prepare: Says what takes the next reading; that may block, in a thread of its own.
         judge: Says what a reading means.
         state: What the probe does, in words for an operator.
@@ -87,7 +87,7 @@ class Look(Generic[ReadingT]):
                 is_known = True
             for finding in (*answers.update(silence), *found):
                 report(finding)
-            await asyncio.sleep(self.interval_s)
+            await next_beat(self.interval_s)
 
     def _silence(self, what: str) -> NodeFinding:
         name = f"{self.probe} probe"

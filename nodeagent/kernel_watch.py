@@ -5,12 +5,12 @@ about a quarter of a second; lines that come meanwhile wait. A poll costs some m
 nothing was written.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from nodeagent.beat import next_beat
 from nodeagent.blocking import Blocking
 from nodeagent.clock import Clock
 from nodeagent.detect.kernel_log import KernelLogDetector
@@ -89,7 +89,7 @@ class KernelWatch:
                     self._waiting.clear()
                     for finding in detector.take(lines, self._clock.monotonic_s()):
                         self._report(finding)
-                await asyncio.sleep(POLL_S)
+                await next_beat(POLL_S)
                 self.read()
         finally:
             self._log.close()

@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from nodeagent.beat import next_beat
 from nodeagent.commands import Command
 from nodeagent.inspection import AgentStatus, Inspect, Leave
 from nodeagent.outbox_file import OutboxFile
@@ -291,7 +292,7 @@ class _Session:
         while True:
             if self._channel.num_queued_bytes < _SLOW_READER_BYTES:
                 self._channel.send(self._services.heartbeat())
-            await asyncio.sleep(HEARTBEAT_S)
+            await next_beat(HEARTBEAT_S)
 
 
 def _decode(model: type[ModelT], line: bytes) -> ModelT:

@@ -44,6 +44,7 @@ class LineChannel:
         self._queued = bytearray()
         self._taken = asyncio.Event()
         self._is_broken = False
+        self._awaits_room = False
         self.peer_pid = _peer_pid(connection)
 
     async def lines(self) -> AsyncIterator[bytes]:
@@ -86,6 +87,7 @@ class LineChannel:
         if is_idle:
             self._write()
             if self._queued:
+                self._awaits_room = True
                 self._loop.add_writer(self._connection, self._write)
 
     async def drain(self, max_queued_bytes: int = _DRAIN_BYTES) -> None:
@@ -138,15 +140,21 @@ class LineChannel:
         except OSError:
             self._break()
             return
-        self._loop.remove_writer(self._connection)
+        self._await_no_room()
         self._taken.set()
 
     def _break(self) -> None:
         if not self._is_broken:
             self._is_broken = True
             self._queued.clear()
-            self._loop.remove_writer(self._connection)
+            self._await_no_room()
             self._taken.set()
+
+    def _await_no_room(self) -> None:
+        # Asking the loop to forget what it does not know costs it an exception with the socket's name.
+        if self._awaits_room:
+            self._awaits_room = False
+            self._loop.remove_writer(self._connection)
 
 
 class MessageChannel(Generic[MessageT]):

@@ -40,7 +40,7 @@ async def run_until(look: Look[str], num_findings: int) -> list[NodeFinding]:
 
 async def test_every_look_is_judged() -> None:
     readings = itertools.cycle("abc")
-    look = Look("disk", 0.0, lambda: lambda: next(readings), judge, lambda: "a state")
+    look = Look("disk", 0.01, lambda: lambda: next(readings), judge, lambda: "a state")
     assert [found.text for found in await run_until(look, 3)] == ["a", "b", "c"]
 
 
@@ -59,7 +59,7 @@ async def test_probe_that_hangs_is_told_once_and_so_is_its_return() -> None:
         go_on.wait(10)
         return "an answer"
 
-    look = Look("gpu", 0.0, lambda: (prepare(), work)[1], judge, lambda: "a state", limit_s=0.05)
+    look = Look("gpu", 0.01, lambda: (prepare(), work)[1], judge, lambda: "a state", limit_s=0.05)
     silent, back, answer = await run_until(look, 3)
     assert (silent.probe, silent.sign, silent.is_over) == ("gpu", "unreadable", False)
     assert "no answer" in silent.text
@@ -75,7 +75,7 @@ async def test_probe_that_fails_is_told_and_what_it_had_found_is_not_over() -> N
             raise RuntimeError("the driver is being replaced")
         return "an answer"
 
-    look = Look("gpu", 0.0, lambda: work, judge, lambda: "a state")
+    look = Look("gpu", 0.01, lambda: work, judge, lambda: "a state")
     answer, failed, over, again = await run_until(look, 4)
     assert (answer.text, again.text) == ("an answer", "an answer")
     assert (failed.sign, failed.text) == ("unreadable", "the gpu probe failed; see agent.log")
