@@ -13,6 +13,7 @@ from controller.operate import command as operate
 from controller.plan import command as plan
 from controller.profile import command as profile
 from controller.settings import command as policy
+from controller.simulation import command as simulate
 
 _DESCRIPTION = """\
 Unicron keeps Megatron training alive: it names faults, takes the cheapest cure, and divides the
@@ -74,6 +75,14 @@ _COMMANDS = (
         "What models achieve on clusters of any size, in their best layouts.",
         profile.add_arguments,
         profile.run,
+    ),
+    _Command(
+        "simulate",
+        "show what policies make of months of faults",
+        "Run the controller's own core, and other ways to handle failures, through months of faults on a"
+        " modelled cluster, in seconds.",
+        simulate.add_arguments,
+        simulate.run,
     ),
     _Command(
         "uncordon",

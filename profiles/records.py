@@ -53,6 +53,15 @@ def parse_record(kind: type[_R], text: str, place: str) -> _R:
         raise RecordError(f"{place}: {error}") from error
     if not isinstance(document, dict):
         raise RecordError(f"{place}: must be a JSON object")
+    return validated(kind, document, place)
+
+
+def validated(kind: type[_R], document: dict[str, Any], place: str) -> _R:
+    """Return the record that a document stands for, of whatever format it was.
+
+    Raises:
+        RecordError: Something in it is wrong.
+    """
     try:
         return kind.model_validate(document)
     except ValidationError as error:

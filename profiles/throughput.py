@@ -77,6 +77,14 @@ class ThroughputTable(BaseModel):
         """Return T(t, workers); 0.0 for 0 and for sizes that are not listed."""
         return self.rates.at(workers)
 
+    def interim_flops_per_s(self, workers: int) -> float:
+        """Return T(t, workers), for a size that is not listed in proportion to the next larger.
+
+        Such a size is never planned for; a task runs with it after a loss, until a plan is applied.
+        """
+        listed = next((size for size in self.sizes if size >= workers), None)
+        return self.flops_per_s(listed) * workers / listed if listed else 0.0
+
     def layout(self, workers: int) -> Layout:
         """Return the best layout of a listed size.
 

@@ -18,7 +18,7 @@ from controller.core.goal import goal_of, is_same_model, is_without_hope
 from controller.core.instructions import DropRendezvous, StopRanks
 from controller.core.lifecycle import begin_generation, obstacle, stop
 from controller.core.parked import Parked
-from controller.core.parking import awaited_ranks, halt, has_doubtful_node
+from controller.core.parking import awaits_ranks, halt, has_doubtful_node
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.placement import Worker
 from controller.core.preparation import is_prepared, ready_spares
@@ -52,7 +52,7 @@ def park_what_moves(turn: Turn) -> None:
             note = f"stops to go on with {target.layout}"
             stop(turn, task, is_graceful=True, intent="run", note=note)
         elif not obstacle(turn, task, target):
-            staying = _continues(task, target, task.living_ranks).values()
+            staying = set(_continues(task, target, task.living_ranks).values())
             if is_prepared(turn, task, target, staying):
                 halt(turn, task, at_boundary=True, note=f"parks to go on with {target.layout}")
         elif _is_in_the_way(turn, task, target):
@@ -62,9 +62,9 @@ def park_what_moves(turn: Turn) -> None:
 def continue_parked(turn: Turn) -> None:
     """Begin the next generation of every parked task that knows how."""
     for task in turn.state.tasks.values():
-        if task.parking is None or has_doubtful_node(turn, task) or awaited_ranks(turn, task):
+        if task.parking is None or awaits_ranks(turn, task):
             continue
-        if _awaits_node(turn, task):
+        if has_doubtful_node(turn, task) or _awaits_node(turn, task):
             continue
         if task.parking.parked_at is None:
             task.parking.parked_at = turn.at

@@ -55,12 +55,12 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
     for other in turn.state.tasks.values():
         if other is not task and other.occupied_workers & wanted:
             return f"waits for workers of {other.spec.task}"
-    for worker in sorted(wanted):
-        if not turn.state.nodes[worker.node].is_in_service:
-            return f"waits for node {worker.node}"
-        if not turn.state.can_use(worker):
-            return f"waits for GPU {worker.slot} of {worker.node}"
-    return None
+    missing = min((worker for worker in wanted if not turn.state.can_use(worker)), default=None)
+    if missing is None:
+        return None
+    if not turn.state.nodes[missing.node].is_in_service:
+        return f"waits for node {missing.node}"
+    return f"waits for GPU {missing.slot} of {missing.node}"
 
 
 def begin_generation(

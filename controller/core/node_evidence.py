@@ -6,6 +6,8 @@ follows from all this is decided in ``controller.core.health``.
 """
 
 from collections.abc import Sequence
+from itertools import islice
+from typing import Final
 
 from controller.core.health import NodeEvidence
 from controller.core.phases import NodeCondition, TaskPhase
@@ -13,6 +15,9 @@ from controller.core.state import NodeState
 from controller.core.tasks import Progress, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
+
+_NUM_PEERS: Final = 8
+"""Enough to tell a node that is gone from one that some can't reach; more would only be more to wait for."""
 
 
 def gather(turn: Turn, node: NodeState) -> NodeEvidence:
@@ -49,11 +54,13 @@ def _waits_since(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> float:
 
 
 def peers_of(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
-    """Return the other nodes in contact: those that can look at this one."""
+    """Return the nodes in contact that look at this one: the next ones in the order of the cluster."""
+    nodes = turn.state.nodes
+    names = list(nodes)
+    place = names.index(node.spec.node)
+    others = (*names[place + 1 :], *names[:place])
     return tuple(
-        other.spec.node
-        for other in turn.state.nodes.values()
-        if other is not node and other.condition is NodeCondition.HEALTHY
+        islice((n for n in others if nodes[n].condition is NodeCondition.HEALTHY), _NUM_PEERS)
     )
 
 

@@ -66,15 +66,15 @@ def _is_spare(turn: Turn, name: NodeId) -> bool:
 
     While nodes are still awaited nothing is divided anew: it would have to be undone at once.
     """
+    if not any(task.phase is TaskPhase.RUNNING for task in turn.state.tasks.values()):
+        return False
     awaited = {
         node.spec.node
         for node in turn.state.nodes.values()
         if node.condition is NodeCondition.EXPECTED
-    }
+    } | {name}
     targets = [task.target for task in turn.state.tasks.values() if task.target]
-    if any(worker.node in awaited | {name} for each in targets for worker in each.placement):
-        return False
-    return any(task.phase is TaskPhase.RUNNING for task in turn.state.tasks.values())
+    return not any(worker.node in awaited for each in targets for worker in each.placement)
 
 
 def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:

@@ -169,9 +169,10 @@ def _take_unsupported(turn: Turn, task: TaskState, joined: RankJoined) -> None:
 
 def _take_joined(turn: Turn, task: TaskState) -> None:
     """Once all ranks have their state, say where it came from and what has to be run again."""
-    joined = [rank.joined for rank in task.ranks.values() if rank.joined]
-    if len(joined) < len(task.ranks):
+    # Ranks join about in their order, and this is asked after each: those that are missing come last.
+    if any(rank.joined is None for rank in reversed(task.ranks.values())):
         return
+    joined = [rank.joined for rank in task.ranks.values() if rank.joined]
     source = max((each.source for each in joined), key=SOURCES_BY_DISTANCE.index)
     iteration = min(each.iteration for each in joined)
     form_s = max(each.form_s for each in joined)

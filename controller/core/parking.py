@@ -10,7 +10,7 @@ What is decided from the positions is not decided here (``controller.core.genera
 from controller.core.instructions import HaltRanks
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.policy import Policy
-from controller.core.tasks import Parking, TaskState
+from controller.core.tasks import Parking, RankState, TaskState
 from controller.core.timers import HaltOverdue
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
@@ -74,15 +74,23 @@ def awaited_ranks(turn: Turn, task: TaskState) -> list[int]:
     A new process that has not been heard of yet has nothing to lose: it is replaced. What is out of
     contact is waited for elsewhere, as a node.
     """
-    return [
-        number
-        for number, rank in task.living_ranks.items()
-        if rank.position is None
+    return [number for number, rank in task.ranks.items() if _is_awaited(turn, rank)]
+
+
+def awaits_ranks(turn: Turn, task: TaskState) -> bool:
+    """Return whether there are any. Ranks report about in their order: those that are awaited come last."""
+    return any(_is_awaited(turn, rank) for rank in reversed(task.ranks.values()))
+
+
+def _is_awaited(turn: Turn, rank: RankState) -> bool:
+    return (
+        rank.position is None
+        and rank.is_alive
         and not rank.is_broken
         and rank.done is None
-        and (rank.is_seen or rank.continues)
+        and (rank.is_seen or rank.continues is not None)
         and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
-    ]
+    )
 
 
 def has_doubtful_node(turn: Turn, task: TaskState) -> bool:

@@ -24,10 +24,10 @@ class PartialResults:
         self._holders = holders
         self._level = level
         self._all = frozenset(range(parked.num_micro_batches))
-        self._members = {
-            replica: [each for each in holders if each.replica == replica]
-            for replica in range(parked.layout.dp)
-        }
+        self._shares = self._shares_before()
+        self._members: dict[int, list[Survivor]] = {n: [] for n in range(parked.layout.dp)}
+        for each in holders:
+            self._members[each.replica].append(each)
         self._kept = {
             replica: frozenset(members[0].position.counted)
             for replica, members in self._members.items()
@@ -86,21 +86,17 @@ class PartialResults:
 
         A replica of which nobody is left counts as one that was as far as the farthest other.
         """
-        begun = {replica: self._begun_by(replica) for replica in self._members}
-        farthest = max((count for count in begun.values() if count is not None), default=0)
+        begun: dict[int, int] = {}
+        for rank, position in self._parked.positions.items():
+            if position.committed == self._level:
+                replica = self._parked.layout.dp_rank(rank)
+                count = len(set(position.counted)) + position.is_torn
+                begun[replica] = max(count, begun.get(replica, 0))
+        farthest = max(begun.values(), default=0)
         total = 0
         for replica in replicas:
-            count = begun[replica]
-            total += min(farthest, len(self._shares[replica])) if count is None else count
+            total += begun.get(replica, min(farthest, len(self._shares[replica])))
         return min(total, len(self._all))
-
-    def _begun_by(self, replica: int) -> int | None:
-        counts = [
-            len(set(position.counted)) + position.is_torn
-            for rank, position in self._parked.positions.items()
-            if self._parked.layout.dp_rank(rank) == replica and position.committed == self._level
-        ]
-        return max(counts, default=None)
 
     def _why_dropped(self, replica: int) -> str | None:
         """Return why a replica can't keep its sums; None where it can, and has some."""
@@ -120,8 +116,7 @@ class PartialResults:
         )
         return None if is_sound and counted != {frozenset()} else f"replica {replica} has no sums"
 
-    @property
-    def _shares(self) -> Sequence[Sequence[int]]:
+    def _shares_before(self) -> Sequence[Sequence[int]]:
         """What each replica was to compute in this iteration; read by replica."""
         resume, dp = self._parked.resume, self._parked.layout.dp
         is_resumed = resume and not resume.vote and resume.committed == self._level

@@ -246,4 +246,6 @@ def _best_fit(
         num_disturbed = sum(wanted_by_others[slot] for slot in chosen)
         if best is None or (num_disturbed, len(slots)) < best[:2]:
             best = num_disturbed, len(slots), tuple(Worker(node, slot) for slot in chosen)
+            if (num_disturbed, len(slots)) == (0, tp):
+                break  # nothing is better
     return best[2] if best else None

@@ -47,9 +47,8 @@ def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: i
 
 def close_cured_incidents(turn: Turn) -> None:
     """Resolve every named fault whose tasks train again in a newer generation, or have ended."""
-    for incident in turn.state.incidents:
-        is_undecided = incident.state is IncidentState.DETECTED
-        if is_undecided or not incident.is_open:
+    for incident in turn.state.open_incidents():
+        if incident.state is IncidentState.DETECTED:
             continue
         if is_handed_over(incident):
             _close_with_its_task(turn, incident)

@@ -205,6 +205,8 @@ class ClusterState:
     plans: list[Plan] = field(default_factory=list)
     drills: list[Drill] = field(default_factory=list)
     """The newest ones."""
+    num_over: int = 0
+    """The oldest incidents, so many, are resolved: nothing happens to them any more."""
     num_plans: int = 0
     num_incidents: int = 0
     """Names given so far; an incident that turns out to be part of another leaves a gap."""
@@ -213,6 +215,12 @@ class ClusterState:
         """Whether a rank may run on ``worker``."""
         node = self.nodes[worker.node]
         return node.is_in_service and worker.slot not in node.isolated_gpus
+
+    def open_incidents(self) -> list[Incident]:
+        """Return those that are not cured yet, oldest first; asked after every event."""
+        while self.num_over < len(self.incidents) and not self.incidents[self.num_over].is_open:
+            self.num_over += 1
+        return [each for each in self.incidents[self.num_over :] if each.is_open]
 
     def find_incident(self, name: str) -> Incident | None:
         """Return the incident called ``name``, or None where another one has absorbed it."""

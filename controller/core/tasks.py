@@ -293,13 +293,4 @@ class TaskState:
         """Weighted FLOP/s that its profile gives for what runs now; 0 while it does not train."""
         if self.phase is not TaskPhase.RUNNING or self.layout is None:
             return 0.0
-        return self.spec.weight * _flops_per_s(self.spec.table, self.layout.num_workers)
-
-
-def _flops_per_s(table: ThroughputTable, workers: int) -> float:
-    """Return T(t, x), for a size that the table does not list in proportion to the next larger.
-
-    Such a size is never planned for; a task runs with it after a loss, until a plan is applied.
-    """
-    listed = next((size for size in table.sizes if size >= workers), None)
-    return table.flops_per_s(listed) * workers / listed if listed else 0.0
+        return self.spec.weight * self.spec.table.interim_flops_per_s(self.layout.num_workers)

@@ -1,0 +1,157 @@
+"""Other ways to handle failures, each a model of its own. None of them moves workers between tasks.
+
+They meet the same faults as Unicron, from the same initial split. What each of them does:
+
+megatron          A collective's timeout tells of a fault, or the loss of a node at once. The task is
+                  submitted again and goes on from its newest checkpoint, once all of its nodes are
+                  repaired: it stands still until then (arXiv 2401.00134, figure 2).
+megatron-spare    The same with a node in reserve, beyond those of the cluster where it has none.
+megatron-elastic  The same, but it is submitted with what is left, and again once a node is back.
+oobleck           Goes on with other pipeline templates, state in place (SOSP 2023, arXiv 2309.08125).
+varuna            Morphs into another configuration from its newest checkpoint (EuroSys 2022).
+bamboo            Goes on at once, for each stage computes its successor's too (NSDI 2023).
+equal, by-weight, by-size   Unicron's own recovery with a split that is never changed.
+
+Oobleck, Varuna and Bamboo have no tensor parallelism, no distributed optimizer and recompute all
+activations; their throughput is estimated for that.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from controller.simulation.happenings import Happening
+from controller.simulation.scenario import Values
+
+Split = Literal["planner", "equal", "by-weight", "by-size"]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """How a baseline handles failures.
+
+    Attributes:
+        name: Of the policy.
+        source: Where it is described.
+        shrinks: Whether it goes on with what is left, and takes back what is repaired.
+        num_spares: Nodes in reserve, where the cluster has none.
+        is_pipelined: Whether it has pipelines and replicas only.
+        split: What it begins with.
+        notices_s: From a fault until it knows, seconds.
+        recovery_s: From there until it trains, seconds, recomputation left out.
+        recomputes: Whether it goes on from its newest checkpoint after a fault.
+        speed: Of training, as a part of what its layout allows.
+    """
+
+    name: str
+    source: str
+    shrinks: bool
+    num_spares: int
+    is_pipelined: bool
+    split: Split
+    notices_s: Callable[[Happening], float]
+    recovery_s: Callable[[Values, random.Random], float]
+    recomputes: bool
+    speed: Callable[[Values], float]
+
+
+def _by_timeout(what: Happening) -> float:
+    """Only the loss of a node shows at once: its connections break, and its launcher is gone."""
+    return what.detected_s if what.kind in {"node_lost", "slow"} else what.timeout_s
+
+
+def _own(what: Happening) -> float:
+    return what.detected_s
+
+
+def _resubmit_s(values: Values, dice: random.Random) -> float:
+    return values.others.resubmit.draw(dice) + values.others.setup.draw(dice)
+
+
+def _reconfigure_s(values: Values, dice: random.Random) -> float:
+    return values.others.reconfigure.draw(dice)
+
+
+def _morph_s(values: Values, dice: random.Random) -> float:
+    return values.others.morph.draw(dice)
+
+
+def _unicron_s(values: Values, dice: random.Random) -> float:
+    return values.steps.park.draw(dice) + values.steps.restart.draw(dice)
+
+
+def _full(_values: Values) -> float:
+    return 1.0
+
+
+def _redundant(values: Values) -> float:
+    return 1.0 - values.others.redundant
+
+
+def _megatron(name: str, *, shrinks: bool = False, num_spares: int = 0) -> Baseline:
+    return Baseline(
+        name=name,
+        source="arXiv 2401.00134, figure 2",
+        shrinks=shrinks,
+        num_spares=num_spares,
+        is_pipelined=False,
+        split="planner",
+        notices_s=_by_timeout,
+        recovery_s=_resubmit_s,
+        recomputes=True,
+        speed=_full,
+    )
+
+
+def _pipelined(
+    name: str,
+    source: str,
+    recovery_s: Callable[[Values, random.Random], float],
+    *,
+    recomputes: bool = False,
+    speed: Callable[[Values], float] = _full,
+) -> Baseline:
+    return Baseline(
+        name=name,
+        source=source,
+        shrinks=True,
+        num_spares=0,
+        is_pipelined=True,
+        split="planner",
+        notices_s=_own,
+        recovery_s=recovery_s,
+        recomputes=recomputes,
+        speed=speed,
+    )
+
+
+def _static(split: Split) -> Baseline:
+    return Baseline(
+        name=split,
+        source="arXiv 2401.00134, section 7",
+        shrinks=True,
+        num_spares=0,
+        is_pipelined=False,
+        split=split,
+        notices_s=_own,
+        recovery_s=_unicron_s,
+        recomputes=False,
+        speed=_full,
+    )
+
+
+BASELINES: Final[Mapping[str, Baseline]] = {
+    each.name: each
+    for each in (
+        _megatron("megatron"),
+        _megatron("megatron-spare", num_spares=1),
+        _megatron("megatron-elastic", shrinks=True),
+        _pipelined("oobleck", "arXiv 2309.08125", _reconfigure_s),
+        _pipelined("varuna", "EuroSys 2022", _morph_s, recomputes=True),
+        _pipelined("bamboo", "NSDI 2023", _reconfigure_s, speed=_redundant),
+        _static("equal"),
+        _static("by-weight"),
+        _static("by-size"),
+    )
+}

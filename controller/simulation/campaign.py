@@ -1,0 +1,125 @@
+"""Policies beside each other: every seed gives all of them the same faults."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.simulation.baselines import BASELINES
+from controller.simulation.happenings import course_of
+from controller.simulation.ledger import Account
+from controller.simulation.scenario import Scenario
+from controller.simulation.setup import Setup, setup_of
+from controller.simulation.static import run_baseline
+from controller.simulation.unicron import run_unicron
+
+UNICRON: Final = "unicron"
+POLICIES: Final = (UNICRON, *BASELINES)
+_NUM_RESAMPLES: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over seeds, with its 95 % confidence interval (bootstrap); one seed has none."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Interval":
+        """Return the interval of the mean of some values."""
+        array = np.asarray(values, np.float64)
+        picks = np.random.default_rng(0).integers(len(array), size=(_NUM_RESAMPLES, len(array)))
+        means = array[picks].mean(axis=1)
+        low, high = np.percentile(means, [2.5, 97.5])
+        return cls(float(array.mean()), float(low), float(high))
+
+    def as_json(self) -> dict[str, float]:
+        """Return it for programs."""
+        return {"mean": self.mean, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """What came of a scenario.
+
+    Attributes:
+        setup: What all runs began with.
+        num_seeds: Runs of each policy.
+        accounts: By policy, one per seed.
+    """
+
+    setup: Setup
+    num_seeds: int
+    accounts: dict[str, list[Account]]
+
+    @property
+    def ratios(self) -> dict[str, Interval]:
+        """Accumulated WAF of Unicron over each baseline's, from the runs of the same seed."""
+        ours = self.accounts.get(UNICRON, [])
+        found = {}
+        for name, accounts in self.accounts.items():
+            if name == UNICRON or not ours or not all(each.waf > 0 for each in accounts):
+                continue
+            pairs = zip(ours, accounts, strict=True)
+            found[name] = Interval.of([mine.waf / theirs.waf for mine, theirs in pairs])
+        return found
+
+
+def run_campaign(
+    scenario: Scenario,
+    policies: Sequence[str],
+    num_seeds: int,
+    tell: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Campaign:
+    """Run every policy with the seeds 1 to ``num_seeds``.
+
+    Args:
+        scenario: The scenario.
+        policies: Of ``POLICIES``.
+        num_seeds: How many runs of each, 1 or more.
+        tell: Is called with the runs that are done, and all there are.
+
+    Raises:
+        RecordError: Something in the scenario can't be used.
+    """
+    setup = setup_of(scenario, course_of(scenario, 1))
+    jobs = [(name, seed) for seed in range(1, num_seeds + 1) for name in policies]
+    found: dict[tuple[str, int], Account] = {}
+    for job, account in _all_runs(setup, jobs):
+        found[job] = account
+        tell(len(found), len(jobs))
+    accounts = {name: [found[name, seed] for seed in range(1, num_seeds + 1)] for name in policies}
+    return Campaign(setup, num_seeds, accounts)
+
+
+def _all_runs(
+    setup: Setup, jobs: list[tuple[str, int]]
+) -> Iterator[tuple[tuple[str, int], Account]]:
+    num_processes = min(len(jobs), len(os.sched_getaffinity(0)))
+    if num_processes <= 1:
+        for job in jobs:
+            yield job, run_policy(setup, *job)
+        return
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
+        futures = {pool.submit(run_policy, setup, *job): job for job in jobs}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def run_policy(setup: Setup, name: str, seed: int) -> Account:
+    """Return what a policy makes of the faults of a seed."""
+    course = course_of(setup.scenario, seed)
+    if name == UNICRON:
+        return run_unicron(setup, course, seed)
+    return run_baseline(BASELINES[name], setup, course, seed)

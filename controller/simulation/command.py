@@ -1,0 +1,110 @@
+"""``unicron simulate``: what a policy makes of months of faults."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from controller.simulation.campaign import POLICIES, UNICRON, Campaign, run_campaign
+from controller.simulation.printed import as_json, print_campaign
+from controller.simulation.report import write_report
+from controller.simulation.scenario import load_scenario, shipped
+from profiles.records import RecordError
+
+_EPILOG = f"""\
+scenarios: {", ".join(shipped())}, or a TOML file; docs/simulation.md tells its keys
+policies:  {", ".join(POLICIES)}
+
+All policies meet the same faults, drawn from the seed, and begin with the same split. "unicron" is the
+controller's own core on a modelled cluster; the others are models of their own. A ratio is Unicron's
+accumulated weighted FLOP over the other policy's, with a 95 % confidence interval over the seeds.
+
+examples:
+  unicron simulate trace-b
+  unicron simulate trace-a --policy unicron --policy megatron --seeds 20 --json
+  unicron simulate mine.toml --report out/
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options of ``unicron simulate``."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument("scenario", metavar="SCENARIO", help="a name, or a file")
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        choices=POLICIES,
+        metavar="NAME",
+        help="may be repeated; default: all of them",
+    )
+    parser.add_argument(
+        "--seeds", type=_seeds, default=5, metavar="N", help="runs of each policy (default 5)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", help="write a page with plots, and the JSON, there"
+    )
+
+
+def _seeds(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 10000")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Simulate and print; return 0, 2 where something can't be used, 130 after Ctrl-C."""
+    policies = list(dict.fromkeys(arguments.policy)) or list(POLICIES)
+    try:
+        scenario = load_scenario(arguments.scenario)
+        if arguments.report is not None and arguments.report.exists():
+            if not arguments.report.is_dir():
+                raise RecordError(f"--report {arguments.report}: is a file; name a directory")
+        with _progress() as progress:
+            bar = progress.add_task(scenario.name, total=len(policies) * arguments.seeds)
+            campaign = run_campaign(
+                scenario,
+                policies,
+                arguments.seeds,
+                lambda done, _all: progress.update(bar, completed=done),
+            )
+        if arguments.report is not None:
+            page = write_report(campaign, arguments.report)
+            sys.stderr.write(f"the report is {page}\n")
+    except RecordError as error:
+        sys.stderr.write(f"unicron simulate: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"unicron simulate: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("unicron simulate: interrupted; nothing was written\n")
+        return 130
+    _print(campaign, is_json=arguments.json)
+    return 0
+
+
+def _print(campaign: Campaign, *, is_json: bool) -> None:
+    if is_json:
+        sys.stdout.write(f"{json.dumps(as_json(campaign), sort_keys=True)}\n")
+        return
+    print_campaign(campaign)
+    if UNICRON not in campaign.accounts:
+        sys.stderr.write("no ratios: add --policy unicron\n")
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )

@@ -1,0 +1,157 @@
+"""What happens in one run of a scenario, drawn from a seed: the same for all policies."""
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from controller.simulation.laws import dice_of
+from controller.simulation.scenario import HAPPENINGS, Counts, Rates, Scenario, Traced
+from controller.simulation.traces import Trace, load_trace
+from profiles.records import RecordError
+
+_DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One thing that breaks.
+
+    Attributes:
+        at_s: When, seconds from the beginning.
+        kind: Of ``HAPPENINGS``.
+        node: Where, by number.
+        slot: Which worker of the node.
+        away_s: How long the node is away, or is to be repaired; None if it does not come back. Counts
+            for the kinds that take the node.
+        detected_s: From the fault until the controller knows of it, seconds.
+        timeout_s: The same where only a collective's timeout tells.
+        since_checkpoint: How old the newest checkpoint on disk is, as a part of the interval.
+    """
+
+    at_s: float
+    kind: str
+    node: int
+    slot: int
+    away_s: float | None
+    detected_s: float
+    timeout_s: float
+    since_checkpoint: float
+
+    @property
+    def takes_node(self) -> bool:
+        """Whether the node has to be repaired."""
+        return self.kind in {"node_lost", "hardware", "slow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """All that happens in a run.
+
+    Attributes:
+        num_nodes: Nodes of the cluster, those included that are away at first.
+        absent: Nodes that are away from the beginning, by number.
+        happenings: In the order of time.
+        returns: When nodes that were absent come: (seconds, node).
+        duration_s: How long the run is.
+    """
+
+    num_nodes: int
+    absent: frozenset[int]
+    happenings: tuple[Happening, ...]
+    returns: tuple[tuple[float, int], ...]
+    duration_s: float
+
+
+def course_of(scenario: Scenario, seed: int) -> Course:
+    """Return what happens under a seed.
+
+    Raises:
+        RecordError: The trace can't be read, or has no node.
+    """
+    values, dice = scenario.values, dice_of(scenario.name, seed)
+    faults = values.faults
+    if isinstance(faults, Traced):
+        trace = load_trace(faults.trace, Path(scenario.directory))
+        return _traced(scenario, faults, trace, dice)
+    num_nodes = values.nodes + values.spare_nodes
+    duration_s = values.days * _DAY_S
+    found = []
+    for kind in HAPPENINGS:
+        for at_s in _moments(faults, kind, num_nodes, duration_s, dice):
+            found.append(_happening(scenario, kind, at_s, dice.randrange(num_nodes), dice))
+    return Course(num_nodes, frozenset(), tuple(sorted(found, key=_order)), (), duration_s)
+
+
+def _order(happening: Happening) -> tuple[float, int, str]:
+    return happening.at_s, happening.node, happening.kind
+
+
+def _moments(
+    faults: Counts | Rates, kind: str, num_nodes: int, duration_s: float, dice: random.Random
+) -> list[float]:
+    amount = getattr(faults, kind)
+    if isinstance(faults, Counts):
+        return [dice.uniform(0.0, duration_s) for _ in range(amount)]
+    rate_s = amount * num_nodes / 1000.0 / _DAY_S
+    moments, at_s = [], 0.0
+    while rate_s > 0 and (at_s := at_s + dice.expovariate(rate_s)) < duration_s:
+        moments.append(at_s)
+    return moments
+
+
+def _happening(
+    scenario: Scenario, kind: str, at_s: float, node: int, dice: random.Random
+) -> Happening:
+    values = scenario.values
+    detected_s = 0.0
+    if kind != "manual":
+        detected_s = getattr(values.detection, kind).draw(dice)
+    return Happening(
+        at_s=at_s,
+        kind=kind,
+        node=node,
+        slot=dice.randrange(values.workers_per_node),
+        away_s=values.repair.draw(dice),
+        detected_s=detected_s,
+        timeout_s=values.others.timeout.draw(dice),
+        since_checkpoint=dice.random(),
+    )
+
+
+def _traced(scenario: Scenario, faults: Traced, trace: Trace, dice: random.Random) -> Course:
+    values = scenario.values
+    num_nodes = (values.nodes or len(trace.nodes)) + values.spare_nodes
+    if num_nodes < len(trace.nodes):
+        raise RecordError(
+            f"{scenario.name}: nodes: {values.nodes} are fewer than the {len(trace.nodes)} of the trace"
+        )
+    numbers = {node: number for number, node in enumerate(trace.nodes)}
+    begin_s = faults.begin_s
+    duration_s = min(values.days * _DAY_S, trace.end_s - begin_s)
+    if duration_s <= 0:
+        raise RecordError(f"{scenario.name}: faults.begin_s: the trace ends at {trace.end_s:.0f} s")
+    happenings: list[Happening] = []
+    returns: list[tuple[float, int]] = []
+    absent: set[int] = set()
+    for absence in trace.absences:
+        node, end_s = numbers[absence.node], absence.end_s
+        if end_s is not None and end_s <= begin_s and absence.begin_s < begin_s:
+            continue
+        if absence.begin_s < begin_s:
+            absent.add(node)
+            if end_s is not None:
+                returns.append((end_s - begin_s, node))
+            continue
+        if absence.begin_s >= begin_s + duration_s:
+            continue
+        kind = "hardware" if dice.random() < faults.hardware_share else "node_lost"
+        drawn = _happening(scenario, kind, absence.begin_s - begin_s, node, dice)
+        away_s = None if end_s is None else end_s - absence.begin_s
+        happenings.append(replace(drawn, away_s=away_s))
+    return Course(
+        num_nodes,
+        frozenset(absent),
+        tuple(sorted(happenings, key=_order)),
+        tuple(sorted(returns)),
+        duration_s,
+    )

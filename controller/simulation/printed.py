@@ -1,0 +1,69 @@
+"""A campaign for people, and for programs."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from controller.simulation.campaign import Campaign, Interval
+from controller.simulation.ledger import ACTIVITIES, Account
+
+
+def as_json(campaign: Campaign) -> dict[str, Any]:
+    """Return a campaign for programs; weighted FLOP, GPU-hours. Equal runs give equal bytes."""
+    scenario = campaign.setup.scenario
+    return {
+        "scenario": scenario.name,
+        "title": scenario.title,
+        "seeds": campaign.num_seeds,
+        "initial_split": campaign.setup.split,
+        "origins": scenario.origins,
+        "policies": {name: _policy(each) for name, each in campaign.accounts.items()},
+        "ratios": {name: ratio.as_json() for name, ratio in campaign.ratios.items()},
+    }
+
+
+def _policy(accounts: list[Account]) -> dict[str, Any]:
+    return {
+        "waf": Interval.of([each.waf for each in accounts]).as_json(),
+        "ettr": Interval.of([each.ettr for each in accounts]).as_json(),
+        "incidents": Interval.of([each.num_incidents for each in accounts]).as_json(),
+        "gpu_hours": mean_hours(accounts),
+    }
+
+
+def mean_hours(accounts: list[Account]) -> dict[str, float]:
+    """Return the mean GPU-hours by activity."""
+    return {
+        name: sum(each.gpu_hours[name] for each in accounts) / len(accounts) for name in ACTIVITIES
+    }
+
+
+def print_campaign(campaign: Campaign) -> None:
+    """Print a campaign as tables."""
+    console = Console()
+    scenario = campaign.setup.scenario
+    split = ", ".join(f"{name} {size}" for name, size in campaign.setup.split.items())
+    console.print(f"{scenario.name}: {scenario.title}", highlight=False, markup=False)
+    console.print(f"initial split: {split}; {campaign.num_seeds} seed(s)", highlight=False)
+    table = Table("policy", "weighted EFLOP", "unicron, times", "ETTR", "incidents")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    ratios = campaign.ratios
+    for name, accounts in campaign.accounts.items():
+        ratio = ratios.get(name)
+        table.add_row(
+            name,
+            f"{Interval.of([each.waf for each in accounts]).mean / 1e18:,.0f}",
+            f"{ratio.mean:.2f} ({ratio.low:.2f}-{ratio.high:.2f})" if ratio else "",
+            f"{100 * Interval.of([each.ettr for each in accounts]).mean:.1f} %",
+            f"{Interval.of([each.num_incidents for each in accounts]).mean:.0f}",
+        )
+    console.print(table)
+    hours = Table("GPU-hours", *ACTIVITIES)
+    for column in hours.columns[1:]:
+        column.justify = "right"
+    for name, accounts in campaign.accounts.items():
+        mean = mean_hours(accounts)
+        hours.add_row(name, *(f"{mean[each]:,.0f}" for each in ACTIVITIES))
+    console.print(hours)

@@ -1,0 +1,78 @@
+"""What all policies of a run have in common: the nodes, the tasks' profiles, and the initial split."""
+
+from dataclasses import dataclass
+
+from controller.core.cost import PlanTask, Quantum, horizon_s
+from controller.core.planner import solve
+from controller.core.search import best_division
+from controller.simulation.happenings import Course
+from controller.simulation.scenario import Scenario
+from controller.simulation.tables import Profile, profiles_of
+from nodeagent.protocol.ids import TaskId
+from profiles.records import RecordError
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a run begins with.
+
+    Attributes:
+        scenario: The scenario.
+        profiles: Of the tasks, by their names in order.
+        split: Workers of each task at first.
+    """
+
+    scenario: Scenario
+    profiles: tuple[Profile, ...]
+    split: dict[str, int]
+
+    def profile(self, name: str) -> Profile:
+        """Return the profile of a task."""
+        return next(each for each in self.profiles if each.task.name == name)
+
+
+def setup_of(scenario: Scenario, course: Course) -> Setup:
+    """Return what runs of a scenario begin with.
+
+    The initial split is the planner's own, with every task on some workers.
+
+    Raises:
+        RecordError: Not every task finds room.
+    """
+    values = scenario.values
+    num_workers = course.num_nodes * values.workers_per_node
+    num_spare = (values.spare_nodes + len(course.absent)) * values.workers_per_node
+    found = tuple(sorted(profiles_of(scenario, num_workers), key=lambda each: each.task.name))
+    return Setup(scenario, found, _split(scenario, found, num_workers - num_spare))
+
+
+def plan_tasks_of(profiles: tuple[Profile, ...]) -> list[PlanTask]:
+    """Return the tasks as the planner sees them before anything runs."""
+    return [
+        PlanTask(
+            name=TaskId(each.task.name),
+            weight=each.task.weight,
+            rates=each.table.rates,
+            workers=0,
+            min_workers=each.task.min_workers,
+            is_faulted=False,
+            transition_s=0.0,
+        )
+        for each in profiles
+    ]
+
+
+def _split(scenario: Scenario, profiles: tuple[Profile, ...], num_workers: int) -> dict[str, int]:
+    tasks = plan_tasks_of(profiles)
+    running_s = horizon_s(3600.0 * scenario.values.worker_mtbf_hours, num_workers)
+    decision = solve(tasks, num_workers=num_workers, running_s=running_s, has_runner_up=False)
+    if all(decision.assignments.values()):
+        return {str(name): size for name, size in decision.assignments.items()}
+    quantum = Quantum.for_tasks(tasks, running_s)
+    options = [quantum.options(task, num_workers, running_s).without(0) for task in tasks]
+    sizes = best_division(options, num_workers)
+    if sizes is None:
+        raise RecordError(
+            f"{scenario.name}: the {len(tasks)} tasks do not fit on {num_workers} workers together"
+        )
+    return {str(task.name): size for task, size in zip(tasks, sizes, strict=True)}

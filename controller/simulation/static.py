@@ -1,0 +1,300 @@
+"""Runs a baseline: every task keeps the nodes that it was given, and recovers by itself."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from controller.simulation.baselines import Baseline, Split
+from controller.simulation.clock import Clock
+from controller.simulation.happenings import Course, Happening
+from controller.simulation.ledger import Account, Activity, Ledger
+from controller.simulation.scenario import Values
+from controller.simulation.setup import Setup
+from controller.simulation.tables import Profile, pipelined_profiles_of
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A task and its nodes.
+
+    Attributes:
+        name: The task.
+        profile: What it achieves; None where it fits nowhere.
+        workers_by_node: What it was given.
+        size: Workers that it trains with.
+        activity: What it does.
+        stamp: Changes with every fault: what was under way before is void.
+        recompute_s: What it has to compute again once it trains.
+        slow_nodes: Nodes that hold it up.
+    """
+
+    name: str
+    profile: Profile | None
+    workers_by_node: dict[int, int]
+    size: int = 0
+    activity: Activity = "waiting"
+    stamp: int = 0
+    recompute_s: float = 0.0
+    slow_nodes: set[int] = field(default_factory=set)
+
+
+def run_baseline(baseline: Baseline, setup: Setup, course: Course, seed: int) -> Account:
+    """Return what a baseline makes of a course."""
+    return _Static(baseline, setup, course, seed).run()
+
+
+def split_of(split: Split, setup: Setup, num_workers: int) -> dict[str, int]:
+    """Return the workers of every task in a static split, none more than its share."""
+    if split == "planner":
+        return setup.split
+    shares = {
+        "equal": lambda _: 1.0,
+        "by-weight": lambda profile: profile.task.weight,
+        "by-size": lambda profile: profile.flops_per_iteration / profile.task.global_batch,
+    }[split]
+    total = sum(shares(profile) for profile in setup.profiles)
+    return {
+        each.task.name: _listed(each, int(num_workers * shares(each) / total + 1e-9))
+        for each in setup.profiles
+    }
+
+
+def _listed(profile: Profile, workers: int) -> int:
+    """Return the largest size that can be used with so many workers; 0 if none can."""
+    sizes = [x for x in profile.table.sizes if profile.task.min_workers <= x <= workers]
+    return max(sizes, default=0)
+
+
+class _Static:
+    def __init__(self, baseline: Baseline, setup: Setup, course: Course, seed: int) -> None:
+        self._baseline, self._course = baseline, course
+        self._values: Values = setup.scenario.values
+        values = self._values
+        self._dice = random.Random(f"{setup.scenario.name}:{seed}:{baseline.name}")
+        self._clock = Clock()
+        num_workers = course.num_nodes * values.workers_per_node
+        names = [each.task.name for each in setup.profiles]
+        self._ledger = Ledger(num_workers, values.gpus_per_worker, names)
+        self._out: dict[int, int] = dict.fromkeys(course.absent, 1)
+        """How many reasons keep a node away."""
+        self._jobs = self._place(setup)
+        held = {node for job in self._jobs for node in job.workers_by_node}
+        free = [n for n in range(course.num_nodes) if n not in held and n not in course.absent]
+        self._spares: list[int] = free if baseline.num_spares else []
+        self._num_extra = 0 if free else baseline.num_spares
+        """Spare nodes beyond the cluster's; they are taken to be whole."""
+
+    def run(self) -> Account:
+        for job in self._jobs:
+            job.size = self._possible_size(job)
+            if job.size:
+                self._begin(job, self._baseline.recovery_s(self._values, self._dice))
+            else:
+                self._tell(job, "waiting")
+        for what in self._course.happenings:
+            self._clock.at(what.at_s, partial(self._happen, what))
+        for at_s, node in self._course.returns:
+            self._clock.at(at_s, partial(self._return, node))
+        self._note_service()
+        self._clock.run(self._course.duration_s)
+        return self._ledger.close(self._course.duration_s)
+
+    def _place(self, setup: Setup) -> list[_Job]:
+        """Give tasks whole nodes one after the other, and what is left of a node to the next."""
+        values, course = self._values, self._course
+        profiles: list[Profile | None] = list(setup.profiles)
+        num_workers = course.num_nodes * values.workers_per_node
+        if self._baseline.is_pipelined:
+            order = {each.task.name: number for number, each in enumerate(setup.profiles)}
+            found = pipelined_profiles_of(setup.scenario, num_workers)
+            profiles = [None] * len(found)
+            for each in found:
+                if each is not None:
+                    profiles[order[each.task.name]] = each
+        num_held = num_workers - (values.spare_nodes + len(course.absent)) * values.workers_per_node
+        split = split_of(self._baseline.split, setup, num_held)
+        nodes = [n for n in range(course.num_nodes) if n not in course.absent]
+        free = dict.fromkeys(nodes, values.workers_per_node)
+        jobs = []
+        for each, profile in zip(setup.profiles, profiles, strict=True):
+            wanted, given = split[each.task.name], dict[int, int]()
+            for node in nodes:
+                taken = min(wanted, free[node])
+                if taken:
+                    given[node], free[node], wanted = taken, free[node] - taken, wanted - taken
+            jobs.append(_Job(each.task.name, profile, given))
+        return jobs
+
+    # --- what happens ------------------------------------------------------------------------
+
+    def _happen(self, what: Happening) -> None:
+        if what.kind == "manual":
+            self._change_by_hand(what)
+            return
+        if self._out.get(what.node):
+            return
+        hit = [job for job in self._jobs if what.node in job.workers_by_node]
+        if what.kind in {"process", "network"}:
+            job = self._job_at(what.node, what.slot)
+            if job is not None:
+                self._break(job, what)
+        elif what.kind == "slow":
+            for job in hit:
+                job.slow_nodes.add(what.node)
+                self._tell(job, job.activity)
+            self._clock.after(what.detected_s, partial(self._lose, what, hit, is_slow=True))
+        else:
+            self._lose(what, hit, is_slow=False)
+
+    def _lose(self, what: Happening, hit: list[_Job], *, is_slow: bool) -> None:
+        self._out[what.node] = self._out.get(what.node, 0) + 1
+        for job in hit:
+            job.slow_nodes.discard(what.node)
+            if what.node in job.workers_by_node:
+                self._break(job, what, notices_s=0.0 if is_slow else None)
+        self._note_service()
+        if what.away_s is not None:
+            self._clock.after(what.away_s, partial(self._return, what.node))
+
+    def _job_at(self, node: int, slot: int) -> _Job | None:
+        """Return the task that has a worker of a node; slots are given away in the order of tasks."""
+        first = 0
+        for job in self._jobs:
+            first += job.workers_by_node.get(node, 0)
+            if slot < first:
+                return job
+        return None
+
+    def _break(self, job: _Job, what: Happening, notices_s: float | None = None) -> None:
+        """A fault has hit the task; a fault on top of another begins the recovery anew."""
+        if job.profile is None or job.activity == "waiting":
+            self._tell(job, job.activity)
+            return
+        self._ledger.num_incidents += 1
+        if self._baseline.recomputes:
+            interval_s = self._values.checkpoint_interval_s
+            # What is being recomputed was not saved again yet.
+            job.recompute_s = max(job.recompute_s, what.since_checkpoint * interval_s)
+        job.stamp += 1
+        self._tell(job, "detection")
+        seconds = self._baseline.notices_s(what) if notices_s is None else notices_s
+        self._clock.after(seconds, partial(self._if_now, job, job.stamp, self._recover))
+
+    def _return(self, node: int) -> None:
+        self._out[node] = max(0, self._out.get(node, 0) - 1)
+        self._note_service()
+        if self._out[node]:
+            return
+        if node not in {n for job in self._jobs for n in job.workers_by_node}:
+            self._spares.append(node)
+            for job in self._jobs:
+                if job.activity == "waiting":
+                    self._recover(job)
+            return
+        for job in self._jobs:
+            if node not in job.workers_by_node:
+                continue
+            if job.activity == "waiting":
+                self._recover(job)
+            elif job.activity == "training" and self._possible_size(job) > job.size:
+                self._recover(job)  # it saves a checkpoint first, so nothing is computed again
+
+    def _change_by_hand(self, what: Happening) -> None:
+        training = [job for job in self._jobs if job.activity == "training"]
+        if training:
+            job = training[int(what.since_checkpoint * len(training))]
+            job.stamp += 1
+            self._tell(job, "manual")
+            seconds = self._baseline.recovery_s(self._values, self._dice)
+            self._clock.after(seconds, partial(self._if_now, job, job.stamp, self._train))
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def _recover(self, job: _Job) -> None:
+        """The fault is known: go on, if there is what it takes."""
+        self._replace(job)
+        is_whole = not any(self._out.get(node) for node in job.workers_by_node)
+        size = self._possible_size(job)
+        if not size or not (is_whole or self._baseline.shrinks):
+            self._tell(job, "waiting")
+            return
+        job.size = size
+        self._begin(job, self._baseline.recovery_s(self._values, self._dice))
+
+    def _replace(self, job: _Job) -> None:
+        """Take spare nodes for those that are away."""
+        if not self._baseline.num_spares:
+            return
+        for node in [n for n in job.workers_by_node if self._out.get(n)]:
+            if self._spares:
+                spare = self._spares.pop()
+            elif self._num_extra:
+                self._num_extra -= 1
+                spare = -1 - self._num_extra
+            else:
+                return
+            job.workers_by_node[spare] = job.workers_by_node.pop(node)
+
+    def _begin(self, job: _Job, seconds: float) -> None:
+        job.stamp += 1
+        self._tell(job, "transition")
+        self._clock.after(seconds, partial(self._if_now, job, job.stamp, self._resume))
+
+    def _resume(self, job: _Job) -> None:
+        if not job.recompute_s:
+            self._train(job)
+            return
+        self._tell(job, "recomputation")
+        self._clock.after(job.recompute_s, partial(self._if_now, job, job.stamp, self._train))
+
+    def _train(self, job: _Job) -> None:
+        job.recompute_s = 0.0
+        self._tell(job, "training")
+        if self._baseline.shrinks and self._possible_size(job) > job.size:
+            self._recover(job)  # a node came back meanwhile
+
+    def _if_now(self, job: _Job, stamp: int, action: Callable[[_Job], None]) -> None:
+        if job.stamp == stamp:
+            action(job)
+
+    def _possible_size(self, job: _Job) -> int:
+        if job.profile is None:
+            return 0
+        there = sum(n for node, n in job.workers_by_node.items() if not self._out.get(node))
+        return _listed(job.profile, there)
+
+    # --- the account -------------------------------------------------------------------------
+
+    def _tell(self, job: _Job, activity: Activity) -> None:
+        job.activity = activity
+        there = sum(n for node, n in job.workers_by_node.items() if not self._out.get(node))
+        waf = 0.0
+        if job.profile is not None and job.size:
+            waf = job.profile.task.weight * job.profile.table.flops_per_s(job.size)
+        speed = self._values.slow_speed if job.slow_nodes else 1.0
+        self._ledger.task(
+            self._clock.now_s,
+            job.name,
+            activity,
+            # A spare beyond the cluster's own nodes is not in the account.
+            workers=min(there, job.size or there)
+            if not self._has_extra(job)
+            else self._inside(job),
+            waf=waf * self._baseline.speed(self._values),
+            speed=speed,
+        )
+
+    def _has_extra(self, job: _Job) -> bool:
+        return any(node < 0 for node in job.workers_by_node)
+
+    def _inside(self, job: _Job) -> int:
+        return sum(
+            n for node, n in job.workers_by_node.items() if node >= 0 and not self._out.get(node)
+        )
+
+    def _note_service(self) -> None:
+        num_out = sum(1 for node, reasons in self._out.items() if reasons and node >= 0)
+        self._ledger.out_of_service(self._clock.now_s, num_out * self._values.workers_per_node)
+        for job in self._jobs:
+            self._tell(job, job.activity)

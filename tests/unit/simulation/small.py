@@ -1,0 +1,63 @@
+"""A small scenario for tests: four nodes of two workers, two tasks, whatever breaks."""
+
+from pathlib import Path
+
+from controller.simulation.happenings import Course, Happening
+from controller.simulation.scenario import Scenario, parse_scenario
+
+TEXT = """
+title = "small"
+base = "trace-a"
+
+[ours]
+nodes = 4
+workers_per_node = 2
+days = 2.0
+repair = { law = "constant", s = 36000 }
+worker_mtbf_hours = 500.0
+faults = { kind = "counts" }
+tasks = [
+  { name = "a", model = "gpt3-1.3b", global_batch = 64 },
+  { name = "b", model = "gpt3-1.3b", weight = 1.5, global_batch = 64 },
+]
+
+[ours.steps]
+park = { law = "constant", s = 0.5 }
+regroup = { law = "constant", s = 10 }
+restart = { law = "constant", s = 30 }
+memory = { law = "constant", s = 5 }
+start = { law = "constant", s = 100 }
+disk = { law = "constant", s = 60 }
+prepare = { law = "constant", s = 50 }
+manual = { law = "constant", s = 40 }
+operator = { law = "constant", s = 900 }
+
+[ours.others]
+timeout = { law = "constant", s = 1800 }
+resubmit = { law = "constant", s = 500 }
+setup = { law = "constant", s = 1000 }
+reconfigure = { law = "constant", s = 60 }
+morph = { law = "constant", s = 300 }
+redundant = 0.25
+"""
+
+
+def small(*changes: tuple[str, str]) -> Scenario:
+    """Return the scenario, with parts of its text replaced."""
+    text = TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return parse_scenario(text, "small", "small.toml", str(Path.cwd()))
+
+
+def course(*happenings: Happening, duration_s: float = 100_000.0) -> Course:
+    """Return a course of the small cluster's four nodes."""
+    return Course(4, frozenset(), happenings, (), duration_s)
+
+
+def happening(
+    kind: str, at_s: float, node: int, *, slot: int = 0, away_s: float | None = 36_000.0
+) -> Happening:
+    """Return something that is noticed after five seconds, half an interval after a checkpoint."""
+    return Happening(at_s, kind, node, slot, away_s, 5.0, 1800.0, 0.5)

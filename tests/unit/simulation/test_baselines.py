@@ -1,0 +1,100 @@
+"""What baselines make of single faults, counted by hand."""
+
+import pytest
+
+from controller.simulation.baselines import BASELINES
+from controller.simulation.happenings import Happening
+from controller.simulation.ledger import Account
+from controller.simulation.setup import setup_of
+from controller.simulation.static import run_baseline, split_of
+from tests.unit.simulation.small import course, happening, small
+
+SCENARIO = small()
+SETUP = setup_of(SCENARIO, course())
+END_S = 100_000.0
+
+
+def run(name: str, *happenings: Happening) -> Account:
+    return run_baseline(BASELINES[name], SETUP, course(*happenings), 1)
+
+
+def lost_hours(account: Account, activity: str) -> float:
+    return account.gpu_hours[activity]
+
+
+def test_split_gives_every_task_workers_and_uses_all() -> None:
+    assert SETUP.split == {"a": 2, "b": 6}  # b weighs more
+
+
+def test_megatron_waits_for_the_repair_of_its_node() -> None:
+    size = SETUP.split["a"]
+    account = run("megatron", happening("node_lost", 50_000.0, 0))
+    # Noticed at once, back after 36,000 s, 1,500 s to begin, 900 s computed again.
+    assert lost_hours(account, "detection") == pytest.approx((size - 2) * 5 / 3600)
+    assert lost_hours(account, "waiting") == pytest.approx((size - 2) * 35_995 / 3600)
+    assert lost_hours(account, "repair") == pytest.approx(2 * 36_000 / 3600)
+    begins = 8 * 1500 / 3600
+    assert lost_hours(account, "transition") == pytest.approx(begins + size * 1500 / 3600)
+    assert lost_hours(account, "recomputation") == pytest.approx(size * 900 / 3600)
+
+
+@pytest.mark.parametrize("kind", ["process", "network", "hardware"])
+def test_megatron_learns_of_other_faults_by_a_timeout(kind: str) -> None:
+    account = run("megatron", happening(kind, 50_000.0, 0, away_s=1.0))
+    held = SETUP.split["a"]
+    lost = lost_hours(account, "detection") + lost_hours(account, "repair")
+    assert lost == pytest.approx(held * 1800 / 3600, rel=0.01)
+
+
+def test_spare_node_takes_the_place() -> None:
+    account = run("megatron-spare", happening("node_lost", 50_000.0, 0))
+    # The node that took its place is beyond the cluster; the repaired one is the spare then.
+    assert lost_hours(account, "waiting") == pytest.approx(2 * 14_000 / 3600)
+    assert account.waf > run("megatron", happening("node_lost", 50_000.0, 0)).waf
+
+
+def test_elastic_goes_on_with_less_and_takes_back() -> None:
+    lost = happening("node_lost", 50_000.0, 1)
+    elastic, standing = run("megatron-elastic", lost), run("megatron", lost)
+    assert elastic.waf > standing.waf
+    held = SETUP.split["b"]
+    begins = 8 * 1500 + (held - 2) * 1500 + held * 1500
+    assert lost_hours(elastic, "transition") == pytest.approx(begins / 3600)
+
+
+def test_a_fault_during_a_recovery_begins_it_anew() -> None:
+    first, second = happening("process", 50_000.0, 0), happening("process", 52_500.0, 0)
+    account = run("megatron", first, second)
+    held = SETUP.split["a"]
+    assert account.num_incidents == 2
+    assert lost_hours(account, "detection") == pytest.approx(held * 3600 / 3600)
+    # 700 s of the first attempt are spent in vain.
+    assert lost_hours(account, "transition") == pytest.approx((8 * 1500 + held * 2200) / 3600)
+
+
+def test_slow_node_costs_its_part_of_the_speed() -> None:
+    account = run("equal", happening("slow", 50_000.0, 0, away_s=1.0))
+    held = split_of("equal", SETUP, 8)["a"]
+    assert lost_hours(account, "slow") == pytest.approx(held * 0.2 * 5 / 3600)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_all_hours_are_accounted_for_and_seeds_repeat(name: str) -> None:
+    faults = [
+        happening(kind, 9_000.0 * number, number % 4, slot=number % 2)
+        for number, kind in enumerate(
+            ["node_lost", "process", "slow", "manual", "hardware", "network", "node_lost"], 1
+        )
+    ]
+    account = run(name, *faults)
+    assert sum(account.gpu_hours.values()) == pytest.approx(8 * END_S / 3600)
+    assert min(account.gpu_hours.values()) >= -1e-9
+    assert 0 < account.ettr < 1
+    assert account == run(name, *faults)
+
+
+def test_static_splits_divide_by_their_law() -> None:
+    assert split_of("equal", SETUP, 8) == {"a": 4, "b": 4}
+    assert split_of("by-weight", SETUP, 8) == {"a": 2, "b": 4}  # 3.2 and 4.8, in whole nodes
+    assert split_of("by-size", SETUP, 8) == {"a": 4, "b": 4}
+    assert split_of("planner", SETUP, 8) == SETUP.split

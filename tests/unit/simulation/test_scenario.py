@@ -1,0 +1,88 @@
+"""Scenarios: what is shipped, what may be left out, and what is wrong with one."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from controller.simulation.happenings import course_of
+from controller.simulation.scenario import load_scenario, parse_scenario, shipped
+from profiles.records import RecordError
+from tests.unit.simulation.small import TEXT, small
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_scenarios_can_be_read_and_every_value_has_an_origin(name: str) -> None:
+    scenario = load_scenario(name)
+    assert set(scenario.origins.values()) == {"paper", "ours"}
+    assert scenario.origins.keys() <= scenario.values.model_dump().keys()
+    course = course_of(scenario, 1)
+    assert course.happenings
+    assert all(0 <= what.node < course.num_nodes for what in course.happenings)
+
+
+def test_what_is_not_given_is_that_of_the_base() -> None:
+    base, scenario = load_scenario("trace-a"), small()
+    assert scenario.values.hardware == base.values.hardware
+    assert scenario.origins["hardware"] == "paper"
+    assert scenario.origins["nodes"] == "ours"
+
+
+def test_counts_are_kept_and_the_seed_decides_the_rest() -> None:
+    scenario = load_scenario("trace-b")
+    kinds = Counter(what.kind for what in course_of(scenario, 1).happenings)
+    assert kinds == {"node_lost": 13, "hardware": 13, "process": 20, "network": 60}
+    assert course_of(scenario, 1) == course_of(scenario, 1)
+    assert course_of(scenario, 1) != course_of(scenario, 2)
+
+
+def test_rates_come_out_on_average() -> None:
+    scenario = small(
+        ('faults = { kind = "counts" }', 'faults = { kind = "rates", process = 500.0 }'),
+        ("days = 2.0", "days = 400.0"),
+    )
+    count = len(course_of(scenario, 1).happenings)
+    assert count == pytest.approx(800, rel=0.15)  # 500 in 1,000 days of each of four nodes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("nodes = 4", "nodes = -4", "nodes: -4 must be greater than or equal to 0"),
+        ("nodes = 4", "nodes = 0", "nodes: must be 1 or more"),
+        ("nodes = 4", "nodez = 4", "nodez: unknown key"),
+        ("nodes = 4", "nodes = 4\nnodes = 5", "not valid TOML"),
+        ("days = 2.0", "days = nan", "days: "),
+        ("days = 2.0", "days = inf", "days: "),
+        ("weight = 1.5", "weight = -1.5", "tasks.1.weight: -1.5 must be greater than 0"),
+        ('name = "b"', 'name = "a"', "tasks.1.name: 'a' names two tasks"),
+        ('"gpt3-1.3b", global', '"gpt9", global', "gpt9"),
+        ('base = "trace-a"', 'base = "trace-z"', "base: 'trace-z' must be a shipped scenario"),
+        ("s = 36000 }", "days = 3 }", "repair.*unknown key"),
+        ('law = "constant", s = 36000', 'law = "weird", s = 36000', "repair: .*weird"),
+        ('kind = "counts"', 'kind = "trace", trace = "no.csv"', "no.csv: no such file"),
+        ('title = "small"', "", "title: must be a text"),
+    ],
+)
+def test_mistakes_are_one_line_with_the_place(old: str, new: str, words: str) -> None:
+    from controller.simulation.setup import setup_of
+
+    with pytest.raises(RecordError, match=words) as caught:
+        scenario = small((old, new))
+        setup_of(scenario, course_of(scenario, 1))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_value_stands_in_one_section_alone() -> None:
+    text = TEXT + "\n[paper]\nnodes = 4\n"
+    with pytest.raises(RecordError, match="nodes: stands in"):
+        parse_scenario(text, "small", "small.toml", ".")
+
+
+def test_empty_file_and_unknown_name(tmp_path: Path) -> None:
+    file = tmp_path / "empty.toml"
+    file.write_text("")
+    with pytest.raises(RecordError, match="title: must be a text"):
+        load_scenario(str(file))
+    with pytest.raises(RecordError, match="no such scenario; there are"):
+        load_scenario("nothing")

@@ -1,0 +1,98 @@
+"""``unicron simulate`` from its arguments to its output."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controller.cli import main
+from tests.unit.simulation.small import TEXT
+
+FAULTS = 'faults = { kind = "counts", node_lost = 2, process = 3 }'
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    """Return a small scenario in a file."""
+    file = tmp_path / "mine.toml"
+    file.write_text(TEXT.replace('faults = { kind = "counts" }', FAULTS))
+    return file
+
+
+def simulate(*arguments: str) -> int:
+    return main(["simulate", *arguments])
+
+
+def test_json_has_policies_and_ratios_and_repeats_byte_by_byte(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (
+        str(scenario),
+        "--policy",
+        "unicron",
+        "--policy",
+        "megatron",
+        "--seeds",
+        "2",
+        "--json",
+    )
+    assert simulate(*arguments) == 0
+    first = capsys.readouterr().out
+    answer = json.loads(first)
+    assert answer["policies"].keys() == {"unicron", "megatron"}
+    ratio = answer["ratios"]["megatron"]
+    assert 1 < ratio["low"] <= ratio["mean"] <= ratio["high"]
+    wafs = [answer["policies"][name]["waf"]["mean"] for name in ("unicron", "megatron")]
+    assert wafs[0] / wafs[1] == pytest.approx(ratio["mean"], rel=0.05)
+    assert simulate(*arguments) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_table_names_every_policy(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate(str(scenario), "--seeds", "1") == 0
+    printed = capsys.readouterr().out
+    for name in ("unicron", "megatron-elastic", "oobleck", "varuna", "bamboo", "by-size"):
+        assert name in printed
+
+
+def test_report_opens_without_a_network(
+    scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    assert simulate(str(scenario), "--seeds", "1", "--report", str(folder)) == 0
+    assert "the report is" in capsys.readouterr().err
+    page = (folder / "index.html").read_text()
+    assert page.count("<svg") == 2
+    assert "http://" not in page
+    assert "https://" not in page
+    assert json.loads((folder / "simulation.json").read_text())["scenario"] == "mine"
+
+
+def test_report_never_replaces_a_file(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate(str(scenario), "--report", str(scenario)) == 2
+    assert "is a file; name a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "title: must be a text"),
+        ("title = 3", "title: must be a text"),
+        ("[", "not valid TOML"),
+    ],
+)
+def test_bad_scenario_is_one_line(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(text)
+    assert simulate(str(file)) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert str(file) in error
+    assert error.count("\n") == 1
+
+
+def test_ratios_need_unicron(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate(str(scenario), "--policy", "megatron", "--seeds", "1") == 0
+    assert "add --policy unicron" in capsys.readouterr().err

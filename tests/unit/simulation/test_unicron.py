@@ -1,0 +1,120 @@
+"""The controller's core on the modelled cluster."""
+
+import random
+
+import pytest
+
+from controller.core.invariants import check_invariants
+from controller.core.machine import Machine
+from controller.core.state import ClusterState
+from controller.simulation.happenings import Happening
+from controller.simulation.ledger import Account
+from controller.simulation.setup import setup_of
+from controller.simulation.unicron import run_unicron
+from tests.unit.simulation.small import course, happening, small
+
+SCENARIO = small()
+SETUP = setup_of(SCENARIO, course())
+KINDS = ("node_lost", "hardware", "process", "network", "slow", "manual")
+
+
+@pytest.fixture(autouse=True)
+def states(monkeypatch: pytest.MonkeyPatch) -> list[ClusterState]:
+    """Check the core's invariants after every event; the states of all machines are kept."""
+    seen: list[ClusterState] = []
+    handle = Machine.handle
+
+    def checked(machine: Machine, event: object) -> object:
+        instructions = handle(machine, event)  # type: ignore[arg-type]
+        check_invariants(machine.state)
+        if machine.state not in seen[-1:]:
+            seen.append(machine.state)
+        return instructions
+
+    monkeypatch.setattr(Machine, "handle", checked)
+    return seen
+
+
+def run(*happenings: Happening, seed: int = 1) -> Account:
+    return run_unicron(SETUP, course(*happenings), seed)
+
+
+def seconds(account: Account, activity: str) -> float:
+    return 3600 * account.gpu_hours[activity]
+
+
+def test_without_faults_all_but_the_start_is_training() -> None:
+    account = run()
+    assert seconds(account, "transition") == pytest.approx(8 * 100)
+    assert seconds(account, "training") == pytest.approx(8 * 99_900)
+    assert account.ettr == pytest.approx(0.999)
+
+
+def test_killed_process_costs_detection_park_and_restart() -> None:
+    account = run(happening("process", 50_000.0, 0))
+    held = SETUP.split["a"]
+    assert account.num_incidents == 1
+    assert seconds(account, "detection") == pytest.approx(held * 5, rel=0.25)
+    assert seconds(account, "transition") == pytest.approx(8 * 100 + held * 30.5, rel=0.02)
+    assert seconds(account, "recomputation") == 0
+
+
+def test_broken_collective_is_regrouped_in_the_same_processes() -> None:
+    account = run(happening("network", 50_000.0, 0))
+    held = SETUP.split["a"]
+    assert seconds(account, "transition") < 8 * 100 + held * 25
+    assert seconds(account, "recomputation") == 0
+
+
+@pytest.mark.parametrize("kind", ["node_lost", "hardware", "slow"])
+def test_node_that_is_out_comes_back_into_use(kind: str, states: list[ClusterState]) -> None:
+    account = run(happening(kind, 20_000.0, 0))
+    assert seconds(account, "repair") == pytest.approx(2 * 36_000, rel=0.01)
+    state = states[-1]
+    assert all(node.is_in_service for node in state.nodes.values())
+    assert sum(len(task.living_ranks) for task in state.tasks.values()) == 8
+    assert not [incident for incident in state.incidents if incident.is_open]
+
+
+def test_slow_phase_is_counted() -> None:
+    account = run(happening("slow", 50_000.0, 0))
+    assert seconds(account, "slow") == pytest.approx(SETUP.split["a"] * 0.2 * 5, rel=0.01)
+
+
+def test_change_by_hand_pauses_one_task() -> None:
+    account = run(happening("manual", 50_000.0, 0))
+    assert seconds(account, "manual") in {SETUP.split[name] * 40.0 for name in "ab"}
+
+
+def test_all_nodes_lost_and_back() -> None:
+    account = run(*(happening("node_lost", 20_000.0 + node, node) for node in range(4)))
+    # Nothing is left in memory: what was not on disk is computed again.
+    assert seconds(account, "recomputation") > 0
+    assert seconds(account, "training") > 8 * 40_000
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_all_hours_are_accounted_for(
+    seed: int, states: list[ClusterState]
+) -> None:
+    dice = random.Random(seed)
+    happenings = sorted(
+        (
+            happening(
+                dice.choice(KINDS),
+                dice.choice([dice.uniform(0, 60_000), 30_000 + dice.uniform(0, 60)]),
+                dice.randrange(4),
+                slot=dice.randrange(2),
+                away_s=dice.choice([0.0, 100.0, 5_000.0]),
+            )
+            for _ in range(14)
+        ),
+        key=lambda each: each.at_s,
+    )
+    account = run(*happenings, seed=seed)
+    assert sum(account.gpu_hours.values()) == pytest.approx(8 * 100_000 / 3600)
+    assert min(account.gpu_hours.values()) >= -1e-9
+    assert account == run(*happenings, seed=seed)
+    state = states[-1]
+    assert not [incident for incident in state.incidents if incident.is_open]
+    assert all(task.waf > 0 or task.intent == "stop" for task in state.tasks.values())
