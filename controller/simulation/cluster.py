@@ -17,6 +17,7 @@ from controller.core.events import (
     PlanRequested,
     TimerFired,
 )
+from controller.core.health import ProbeOutcome
 from controller.core.instructions import (
     Announce,
     HaltRanks,
@@ -104,7 +105,7 @@ class Cluster:
             self._site.post(TimerFired(timer))
 
     def _probe(self, node: NodeId, by: tuple[NodeId, ...]) -> None:
-        outcome = "silent" if node in self._site.down else "answered"
+        outcome: ProbeOutcome = "silent" if node in self._site.down else "answered"
         for peer in by:
             self._site.post(PeerProbed(node, peer, None if peer in self._site.down else outcome))
 

@@ -62,9 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     policies = list(dict.fromkeys(arguments.policy)) or list(POLICIES)
     try:
         scenario = load_scenario(arguments.scenario)
-        if arguments.report is not None and arguments.report.exists():
-            if not arguments.report.is_dir():
-                raise RecordError(f"--report {arguments.report}: is a file; name a directory")
+        _check_report(arguments.report)
         with _progress() as progress:
             bar = progress.add_task(scenario.name, total=len(policies) * arguments.seeds)
             campaign = run_campaign(
@@ -87,6 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
         return 130
     _print(campaign, is_json=arguments.json)
     return 0
+
+
+def _check_report(directory: Path | None) -> None:
+    """Refuse, before anything is simulated, to write where a file is."""
+    if directory is not None and directory.exists() and not directory.is_dir():
+        raise RecordError(f"--report {directory}: is a file; name a directory")
 
 
 def _print(campaign: Campaign, *, is_json: bool) -> None:

@@ -75,6 +75,10 @@ class Generation:
         """F of its size, weighted FLOP/s."""
         return self.profile.task.weight * self.profile.table.interim_flops_per_s(self.num_workers)
 
+    def is_in(self, *stages: Stage) -> bool:
+        """Return whether it is in one of these stages now; what the core wants may change it any time."""
+        return self.stage in stages
+
     def num_on(self, node: NodeId) -> int:
         """Return how many living ranks are on a node."""
         return sum(worker.node == node for worker in self.alive.values())

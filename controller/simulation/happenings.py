@@ -75,10 +75,11 @@ def course_of(scenario: Scenario, seed: int) -> Course:
         return _traced(scenario, faults, trace, dice)
     num_nodes = values.nodes + values.spare_nodes
     duration_s = values.days * _DAY_S
-    found = []
-    for kind in HAPPENINGS:
-        for at_s in _moments(faults, kind, num_nodes, duration_s, dice):
-            found.append(_happening(scenario, kind, at_s, dice.randrange(num_nodes), dice))
+    found = [
+        _happening(scenario, kind, at_s, dice.randrange(num_nodes), dice)
+        for kind in HAPPENINGS
+        for at_s in _moments(faults, kind, num_nodes, duration_s, dice)
+    ]
     return Course(num_nodes, frozenset(), tuple(sorted(found, key=_order)), (), duration_s)
 
 

@@ -113,7 +113,7 @@ class Ledger:
     def close(self, at_s: float) -> Account:
         """End the run and return its account."""
         self._settle(at_s)
-        hours = {
+        hours: dict[str, float] = {
             name: seconds * self._gpus_per_worker / 3600.0
             for name, seconds in self._worker_s.items()
         }

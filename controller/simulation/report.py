@@ -76,10 +76,8 @@ def _ratio_plot(campaign: Campaign) -> str:
         parts += [
             _label(name, y),
             _bar(0, ratio.mean / most, y, "#2a9d5c"),
-            f'<line x1="{_x(ratio.low / most)}" x2="{_x(ratio.high / most)}" y1="{y + 10}"'
-            f' y2="{y + 10}" stroke="#111827" stroke-width="2"/>',
-            f'<text x="{_x(ratio.high / most) + 6}" y="{y + 14}">{ratio.mean:.2f}'
-            f" ({ratio.low:.2f} to {ratio.high:.2f})</text>",
+            _whisker(ratio.low / most, ratio.high / most, y),
+            _note(ratio.high / most, y, f"{ratio.mean:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"),
         ]
     one, height = _x(1 / most), len(ratios) * _ROW
     parts.append(f'<line x1="{one}" x2="{one}" y1="0" y2="{height}" stroke="#9ca3af"/>')
@@ -144,6 +142,17 @@ def _bar(begin: float, end: float, y: int, colour: str, tip: str = "") -> str:
         f'<rect x="{_x(begin)}" y="{y + 2}" width="{width}" height="16" fill="{colour}">'
         f"{title}</rect>"
     )
+
+
+def _whisker(begin: float, end: float, y: int) -> str:
+    return (
+        f'<line x1="{_x(begin)}" x2="{_x(end)}" y1="{y + 10}" y2="{y + 10}"'
+        ' stroke="#111827" stroke-width="2"/>'
+    )
+
+
+def _note(share: float, y: int, text: str) -> str:
+    return f'<text x="{_x(share) + 6}" y="{y + 14}">{html.escape(text)}</text>'
 
 
 def _label(name: str, y: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from controller.core.events import Event, EventBody, Observed
 from controller.core.instructions import Instruction
 from controller.core.machine import Machine
+from controller.core.phases import TaskPhase
 from controller.simulation.clock import Clock
 from controller.simulation.generation import Generation
 from controller.simulation.laws import Law
@@ -68,6 +69,7 @@ class Site:
         event = Event(number=self.num_events, at=self.clock.now_s, body=body)
         for instruction in self.machine.handle(event):
             self.carry_out(instruction)
+        self._note_stopped()
 
     def post_if_up(self, node: NodeId, body: EventBody) -> None:
         """Tell the core what a node says, unless it can't."""
@@ -93,6 +95,12 @@ class Site:
     def part(self) -> float:
         """Return anything from 0 to 1: how far an iteration is, or how old a checkpoint."""
         return self._dice.random()
+
+    def _note_stopped(self) -> None:
+        """A plan may stop a task of which no process is left: no order tells of that."""
+        for name, task in self.machine.state.tasks.items():
+            if task.phase is TaskPhase.STOPPED and self.ledger.doing(name) != "stopped":
+                self.ledger.task(self.clock.now_s, name, "stopped", workers=0)
 
     def account(self, run: Generation, activity: Activity) -> None:
         """Write into the ledger what a generation does now."""

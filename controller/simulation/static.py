@@ -1,6 +1,5 @@
 """Runs a baseline: every task keeps the nodes that it was given, and recovers by itself."""
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,6 +7,7 @@ from functools import partial
 from controller.simulation.baselines import Baseline, Split
 from controller.simulation.clock import Clock
 from controller.simulation.happenings import Course, Happening
+from controller.simulation.laws import dice_of
 from controller.simulation.ledger import Account, Activity, Ledger
 from controller.simulation.scenario import Values
 from controller.simulation.setup import Setup
@@ -48,16 +48,23 @@ def split_of(split: Split, setup: Setup, num_workers: int) -> dict[str, int]:
     """Return the workers of every task in a static split, none more than its share."""
     if split == "planner":
         return setup.split
-    shares = {
-        "equal": lambda _: 1.0,
-        "by-weight": lambda profile: profile.task.weight,
-        "by-size": lambda profile: profile.flops_per_iteration / profile.task.global_batch,
-    }[split]
-    total = sum(shares(profile) for profile in setup.profiles)
+    shares = {each.task.name: _share(split, each) for each in setup.profiles}
+    total = sum(shares.values())
     return {
-        each.task.name: _listed(each, int(num_workers * shares(each) / total + 1e-9))
+        each.task.name: _listed(each, int(num_workers * shares[each.task.name] / total + 1e-9))
         for each in setup.profiles
     }
+
+
+def _share(split: Split, profile: Profile) -> float:
+    """Return a task's share, in whatever unit its split has."""
+    match split:
+        case "by-weight":
+            return profile.task.weight
+        case "by-size":
+            return profile.flops_per_iteration / profile.task.global_batch
+        case _:
+            return 1.0
 
 
 def _listed(profile: Profile, workers: int) -> int:
@@ -71,7 +78,7 @@ class _Static:
         self._baseline, self._course = baseline, course
         self._values: Values = setup.scenario.values
         values = self._values
-        self._dice = random.Random(f"{setup.scenario.name}:{seed}:{baseline.name}")
+        self._dice = dice_of(setup.scenario.name, seed, baseline.name)
         self._clock = Clock()
         num_workers = course.num_nodes * values.workers_per_node
         names = [each.task.name for each in setup.profiles]

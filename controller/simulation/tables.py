@@ -73,7 +73,7 @@ def _profile(scenario: Scenario, task: Task, num_workers: int, stack: Stack) -> 
         known = ", ".join(GPU_BY_NAME)
         raise RecordError(f"{scenario.name}: hardware: {values.hardware!r:.80}; known: {known}")
     place = (values.hardware, values.workers_per_node, values.gpus_per_worker)
-    table = _table(task.model, task.global_batch, stack, num_workers, *place)
+    table = _table(task.model, task.global_batch, stack, num_workers, place)
     if table is None:
         raise RecordError(
             f"{scenario.name}: task {task.name}: {task.model} fits no size up to {num_workers} workers"
@@ -88,10 +88,9 @@ def _table(
     global_batch: int,
     stack: Stack,
     num_workers: int,
-    hardware: str,
-    workers_per_node: int,
-    gpus_per_worker: int,
+    place: tuple[str, int, int],
 ) -> ThroughputTable | None:
+    hardware, workers_per_node, gpus_per_worker = place
     is_pipelined = stack is _PIPELINED
     wish = Wish(
         workers=0,

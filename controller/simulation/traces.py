@@ -16,6 +16,7 @@ from typing import Any, Final
 from profiles.records import RecordError, read_text
 
 _DAY_S: Final = 86400.0
+_MAX_DAYS: Final = 1e6
 _FILES: Final = {
     "stepfun": "infinitehbd-fault-trace.json",
     "p3-spot": "p3-trace.csv",
@@ -139,10 +140,11 @@ def parse_spot(text: str, place: str) -> Trace:
 
 
 def _fault_change(row: Any, place: str) -> tuple[float, str, bool]:  # noqa: ANN401 - of a file
-    match row:
-        case {"node_id": str(node), "event_time": int() | float() as day, "event_type": str(kind)}:
-            if kind in {"fault_start", "fault_end"} and 0 <= day < 1e6:
-                return day * _DAY_S, node, kind == "fault_start"
+    if isinstance(row, dict):
+        node, day, kind = (row.get(key) for key in ("node_id", "event_time", "event_type"))
+        known = isinstance(node, str) and kind in {"fault_start", "fault_end"}
+        if known and isinstance(day, int | float) and 0 <= day < _MAX_DAYS:
+            return day * _DAY_S, str(node), kind == "fault_start"
     raise RecordError(
         f"{place}: must have node_id, event_time in days, 0 or more, and event_type fault_start or"
         " fault_end"

@@ -10,7 +10,6 @@ from controller.core.events import HaltCarriedOut, StopCarriedOut
 from controller.core.instructions import HaltRanks, PrepareRanks, StartRanks, StopRanks
 from controller.core.placement import Worker
 from controller.simulation.generation import Generation
-from controller.simulation.ledger import Activity
 from controller.simulation.site import AGENT_S, Site, who
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import (
@@ -33,6 +32,7 @@ class Training:
         self._num_pids = 1000
 
     def start(self, start: StartRanks) -> None:
+        """Begin a generation, or give one that forms the ranks that it still lacks."""
         old = self._site.runs.get(start.task)
         if old is not None and old.start.generation == start.generation:
             self._form_after(old, self._site.draw(self._site.values.steps.restart))
@@ -102,13 +102,13 @@ class Training:
                 self._site.observe(worker.node, started)
         iteration = run.iteration
         for number, worker in list(run.alive.items()):
-            if run.stage != "forming":
+            if not run.is_in("forming"):
                 return
             joined = RankJoined(
                 **who(run, number), iteration=iteration, source=source, form_s=0.0, state_s=0.0
             )
             self._site.observe(worker.node, joined)
-        if run.stage != "forming":
+        if not run.is_in("forming"):
             return
         self.train(run)
         for number in (1, 2):
@@ -121,7 +121,7 @@ class Training:
 
     def train(self, run: Generation) -> None:
         """Iterations go on from now; those that had been committed before come first."""
-        if run.stage not in {"forming", "paused", "training"}:
+        if not run.is_in("forming", "paused", "training"):
             return
         run.settle(self._site.clock.now_s)
         run.stage = "training"
@@ -158,6 +158,7 @@ class Training:
             run.stage = "stalled"
 
     def halt(self, halt: HaltRanks) -> None:
+        """Have ranks park: at once, or at the end of the iteration."""
         run = self._of(halt.task, halt.generation)
         if run is None:
             return
@@ -186,6 +187,7 @@ class Training:
                 self._site.observe(worker.node, halted)
 
     def order_stop(self, stop: StopRanks) -> None:
+        """Have ranks end: at once, or at the end of the iteration."""
         run = self._of(stop.task, stop.generation)
         if run is None:
             self._site.clock.after(AGENT_S, partial(self._tell_stopped, stop))
@@ -210,9 +212,7 @@ class Training:
         self._end_all(run, here, 0 if stop.is_graceful else 9)
         if not run.alive and self._site.runs.get(run.start.task) is run:
             run.stage = "over"
-            is_wanted = self._site.machine.state.tasks[stop.task].intent == "run"
-            activity: Activity = "waiting" if is_wanted else "stopped"
-            self._site.ledger.task(self._site.clock.now_s, stop.task, activity, workers=0)
+            self._site.ledger.task(self._site.clock.now_s, stop.task, "waiting", workers=0)
 
     def _tell_stopped(self, stop: StopRanks) -> None:
         if not stop.is_graceful:
@@ -227,6 +227,7 @@ class Training:
             self.end_process(run, number, signal=signal, is_expected=True)
 
     def end_process(self, run: Generation, number: int, *, signal: int, is_expected: bool) -> None:
+        """A process ends, and its agent says so."""
         worker = run.alive.pop(number, None) or run.spares.pop(number, None)
         run.stateful.discard(number)
         if worker is not None:
@@ -240,6 +241,7 @@ class Training:
             self._site.observe(worker.node, exited)
 
     def raise_in(self, run: Generation, number: int, words: str, *, is_in_collective: bool) -> None:
+        """A rank raises an exception; one of a failed collective leaves it parked."""
         raised = RankRaised(
             **who(run, number),
             exception_type="RuntimeError",
@@ -252,6 +254,7 @@ class Training:
         self._site.observe(run.alive[number].node, raised)
 
     def prepare(self, prepare: PrepareRanks) -> None:
+        """New processes have built their models, and wait."""
         run = self._of(prepare.task, prepare.generation)
         if run is None or run.stage != "training":
             return

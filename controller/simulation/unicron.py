@@ -1,7 +1,5 @@
 """The policy *unicron*: the controller's core as it runs in production, on a modelled cluster."""
 
-import random
-
 from controller.core.machine import Machine
 from controller.core.policy import Policy
 from controller.core.state import NodeSpec
@@ -9,6 +7,7 @@ from controller.core.tasks import TaskSpec
 from controller.simulation.clock import Clock
 from controller.simulation.cluster import Cluster
 from controller.simulation.happenings import Course
+from controller.simulation.laws import dice_of
 from controller.simulation.ledger import Account, Ledger
 from controller.simulation.scenario import Values
 from controller.simulation.setup import Setup
@@ -30,7 +29,7 @@ def run_unicron(setup: Setup, course: Course, seed: int) -> Account:
     machine = Machine(nodes, _specs(setup), policy_of(values))
     names = [each.task.name for each in setup.profiles]
     ledger = Ledger(course.num_nodes * values.workers_per_node, values.gpus_per_worker, names)
-    dice = random.Random(f"{setup.scenario.name}:{seed}:unicron")
+    dice = dice_of(setup.scenario.name, seed, "unicron")
     site = Site(machine, values, setup.profiles, ledger, Clock(), dice)
     Cluster(site).run(course)
     return ledger.close(course.duration_s)

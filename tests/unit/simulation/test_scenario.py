@@ -7,6 +7,7 @@ import pytest
 
 from controller.simulation.happenings import course_of
 from controller.simulation.scenario import load_scenario, parse_scenario, shipped
+from controller.simulation.setup import setup_of
 from profiles.records import RecordError
 from tests.unit.simulation.small import TEXT, small
 
@@ -65,12 +66,14 @@ def test_rates_come_out_on_average() -> None:
     ],
 )
 def test_mistakes_are_one_line_with_the_place(old: str, new: str, words: str) -> None:
-    from controller.simulation.setup import setup_of
-
     with pytest.raises(RecordError, match=words) as caught:
-        scenario = small((old, new))
-        setup_of(scenario, course_of(scenario, 1))
+        _begin(old, new)
     assert "\n" not in str(caught.value)
+
+
+def _begin(old: str, new: str) -> None:
+    scenario = small((old, new))
+    setup_of(scenario, course_of(scenario, 1))
 
 
 def test_a_value_stands_in_one_section_alone() -> None:
