@@ -1,16 +1,20 @@
 """What breaks in the modelled cluster, how the controller learns of it, and how it is mended."""
 
+from collections.abc import Collection
 from functools import partial
+from typing import Final
 
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, UncordonRequested
 from controller.core.placement import Worker
 from controller.simulation.generation import Generation
 from controller.simulation.happenings import Happening
-from controller.simulation.site import AGENT_S, Site, who
+from controller.simulation.site import AGENT_S, Site
 from controller.simulation.training import Training
 from nodeagent.protocol.findings import NodeFinding
-from nodeagent.protocol.ids import AgentId, NodeId
+from nodeagent.protocol.ids import AgentId, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
+
+_BEAT_S: Final = 2.0
 
 
 class Breakage:
@@ -51,7 +55,8 @@ class Breakage:
             for number in [n for n, worker in run.alive.items() if worker.node == node]:
                 del run.alive[number]
                 run.stateful.discard(number)
-            self._site.account(run, self._site.ledger.doing(run.start.task))
+        for run in self._site.runs.values():
+            run.spares = {n: worker for n, worker in run.spares.items() if worker.node != node}
         self._site.note_service()
         self._site.clock.after(what.detected_s, partial(self._notice_loss, node, hit))
         if what.away_s is not None:
@@ -78,25 +83,46 @@ class Breakage:
         if was_down:
             agent = AgentId(f"{node}-{self._site.num_events}")
             self._site.post(NodeAttached(node, agent, 1, ()))
-            # Ranks that the core still counts on were lost unseen; heartbeats that do not list them tell.
-            vanished_s = self._site.machine.policy.vanished_after_s
-            for delay_s in (AGENT_S, vanished_s + 2 * AGENT_S):
-                self._site.clock.after(delay_s, partial(self._beat, node))
+            self._beat(node)
         if state.isolated or state.isolated_gpus:
             request = self._site.next_request()
             self._site.post(UncordonRequested(request, "repair", node, is_forced=True))
         self._site.note_service()
 
     def _beat(self, node: NodeId) -> None:
-        """Let the agent of a node say what lives there."""
-        now_s = self._site.clock.now_s
-        ranks = tuple(
-            RankStatus(**who(run, number), worker=worker.slot, pid=number + 1)
+        """Let a node say what lives there, until the core counts on nothing that does not.
+
+        Ranks that were lost unseen have no other witness.
+        """
+        living = {
+            (run.start.task, run.start.generation, number): worker
             for run in self._site.runs.values()
             for number, worker in (run.alive | run.spares).items()
             if worker.node == node
+        }
+        now_s = self._site.clock.now_s
+        ranks = tuple(
+            RankStatus(
+                task=task,
+                generation=generation,
+                global_rank=number,
+                worker=worker.slot,
+                pid=number + 1,
+            )
+            for (task, generation, number), worker in living.items()
         )
         self._site.post_if_up(node, HeartbeatReceived(node, 0, ranks, now_s, now_s))
+        if node not in self._site.down and self._is_mistaken(node, living):
+            self._site.clock.after(_BEAT_S, partial(self._beat, node))
+
+    def _is_mistaken(self, node: NodeId, living: Collection[tuple[TaskId, int, int]]) -> bool:
+        """Return whether the core counts on a process of the node that does not live."""
+        for name, task in self._site.machine.state.tasks.items():
+            own = {(task.generation, n): rank.worker for n, rank in task.living_ranks.items()}
+            for (generation, number), worker in (own | task.leaving).items():
+                if worker.node == node and (name, generation, number) not in living:
+                    return True
+        return False
 
     def _slow_node(self, node: NodeId, what: Happening) -> None:
         """A node holds its task up until that is confirmed; then it is broken hardware."""

@@ -79,8 +79,7 @@ class Cluster:
             case StopRanks():
                 self._training.order_stop(instruction)
             case PrepareRanks():
-                delay_s = self._site.draw(self._site.values.steps.prepare)
-                self._site.clock.after(delay_s, partial(self._training.prepare, instruction))
+                self._training.prepare(instruction)
             case ProbeNode(node=node, by=by):
                 self._site.clock.after(AGENT_S, partial(self._probe, node, by))
             case Announce(kind="isolated"):

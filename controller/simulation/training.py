@@ -208,7 +208,8 @@ class Training:
         run.settle(self._site.clock.now_s)
         told = set(stop.nodes)
         self._tell_stopped(stop)
-        here = [n for n, worker in run.alive.items() if worker.node in told]
+        processes = run.alive | run.spares
+        here = [n for n, worker in processes.items() if worker.node in told]
         self._end_all(run, here, 0 if stop.is_graceful else 9)
         if not run.alive and self._site.runs.get(run.start.task) is run:
             run.stage = "over"
@@ -254,14 +255,22 @@ class Training:
         self._site.observe(run.alive[number].node, raised)
 
     def prepare(self, prepare: PrepareRanks) -> None:
-        """New processes have built their models, and wait."""
+        """Start processes that build their models while training goes on."""
         run = self._of(prepare.task, prepare.generation)
-        if run is None or run.stage != "training":
+        if run is None:
             return
         for number, (worker, _) in prepare.spares.items():
-            if worker.node in self._site.down:
+            if worker.node not in self._site.down:
+                run.spares[number] = worker
+        delay_s = self._site.draw(self._site.values.steps.prepare)
+        self._site.clock.after(delay_s, partial(self._be_ready, run, tuple(prepare.spares)))
+
+    def _be_ready(self, run: Generation, numbers: tuple[int, ...]) -> None:
+        """They have built their models, and wait; those that were ended meanwhile do not."""
+        for number in numbers:
+            worker = run.spares.get(number)
+            if worker is None or run.is_in("over"):
                 continue
-            run.spares[number] = worker
             self._num_pids += 1
             started = RankStarted(**who(run, number), pid=self._num_pids, warm=True, start_s=0.1)
             self._site.observe(worker.node, started)
