@@ -1,12 +1,18 @@
 """A campaign for people, and for programs."""
 
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
 from controller.simulation.campaign import Campaign, Interval
 from controller.simulation.ledger import ACTIVITIES, Account
+
+_HEADS: Final = {
+    "training": "train", "detection": "detect", "transition": "move", "recomputation": "again",
+    "manual": "by hand", "slow": "slow", "waiting": "wait", "repair": "repair",
+}  # fmt: skip
+"""What fits into 80 columns."""
 
 
 def as_json(campaign: Campaign) -> dict[str, Any]:
@@ -60,10 +66,12 @@ def print_campaign(campaign: Campaign) -> None:
             f"{Interval.of([each.num_incidents for each in accounts]).mean:.0f}",
         )
     console.print(table)
-    hours = Table("GPU-hours", *ACTIVITIES)
-    for column in hours.columns[1:]:
+    shares = Table("% of GPU-hours", *_HEADS.values())
+    shares.columns[0].no_wrap = True
+    for column in shares.columns[1:]:
         column.justify = "right"
     for name, accounts in campaign.accounts.items():
-        mean = mean_hours(accounts)
-        hours.add_row(name, *(f"{mean[each]:,.0f}" for each in ACTIVITIES))
-    console.print(hours)
+        hours = mean_hours(accounts)
+        total = sum(hours.values())
+        shares.add_row(name, *(f"{100 * hours[each] / total:.2f}" for each in _HEADS))
+    console.print(shares)
