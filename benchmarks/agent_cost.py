@@ -1,8 +1,8 @@
 """Measures what the node agent and its detectors cost a training that has no fault.
 
-    python benchmarks/agent_cost.py [--rounds N] [--pairs N] [--block SECONDS] [--steady SECONDS] [--write-docs]
+    python benchmarks/agent_cost.py [--ranks N ...] [--rounds N] [--pairs N] [--block SECONDS] [--write-docs]
 
-One node behind an SSH server, its agent with all probes on, a session with it through SSH, and two
+One node behind an SSH server, its agent with all probes on, a session with it through SSH, and
 ranks that the agent has started and supervises: the built-in GPT's model and data in plain
 Megatron's loop, a command with the two lines of ``attach()``. Blocks of iterations take turns in
 the same processes:
@@ -15,8 +15,9 @@ What came due while the agent was stopped is done at the beginning of the next b
 there is more of it per second than usual: the ratio is an upper bound in that. The kernel log is
 the machine's own; the first line that it gets has the agent load the catalogue of faults, about a
 quarter of a second of a core, once. So nothing else should run on the machine, and nothing write to
-that log. In both blocks ranks are pinned to a core each: the worst case, where a node with a core
-to spare pays less.
+that log. In both blocks ranks are pinned to a core each. With fewer ranks than cores the agent has
+one to spare, as on nodes whose GPUs train; with as many as there are cores it takes from training all
+that it takes, and the ranks wait for each other: the worst case.
 
 What counts: agent, SSH server, the ranks' own talk to the agent, all on the node. The other end of
 the session, in this process, uses the same cores here, and in production a machine of its own. What
@@ -50,8 +51,10 @@ from typing import Any, Final
 from ending import end_on_sigterm
 from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 from paired.ratio import Ratio, ratio_of_means, ratio_of_pairs
-from paired.watched import LAYOUT, Stretch, run_round
+from paired.watched import Stretch, run_round
 from paired.workload import SIZES, add_model_arguments, training_spec
+
+from profiles.layout import Layout
 
 _NAME: Final = "agent_cost"
 _PARTS: Final = {
@@ -77,12 +80,22 @@ def main() -> None:
         )
     add_model_arguments(parser)
     parser.set_defaults(tokens=[4096])
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        nargs="+",
+        default=[1, 2],
+        metavar="N",
+        help="on the node, each with a core of its own (default 1 2)",
+    )
     parser.add_argument("--write-docs", action="store_true", help=f"update {MEASUREMENTS.name}")
     arguments = parser.parse_args()
     cases = []
     for tokens in arguments.tokens:
-        cases.append({"num_tokens": tokens, **_measure(tokens, arguments)})
-        sys.stderr.write(f"{_row(cases[-1])}\n")
+        for num_ranks in arguments.ranks:
+            figures = _measure(tokens, Layout(dp=num_ranks), arguments)
+            cases.append({"num_tokens": tokens, "num_ranks": num_ranks, **figures})
+            sys.stderr.write(f"{_row(cases[-1])}\n")
     report = {
         **machine(),
         "command": command_line(),
@@ -97,13 +110,16 @@ def main() -> None:
         write_section(MEASUREMENTS, _NAME, _section(report))
 
 
-def _measure(tokens: int, arguments: argparse.Namespace) -> dict[str, Any]:
+def _measure(tokens: int, layout: Layout, arguments: argparse.Namespace) -> dict[str, Any]:
     stretch = Stretch(arguments.steady, arguments.pairs, arguments.block)
     rounds = []
     for number in range(arguments.rounds):
-        sys.stderr.write(f"{tokens} tokens, round {number + 1} of {arguments.rounds}\n")
+        sys.stderr.write(
+            f"{tokens} tokens, {layout.num_workers} rank(s), round {number + 1} of"
+            f" {arguments.rounds}\n"
+        )
         made = run_round(
-            lambda path: training_spec(arguments, SIZES[tokens], LAYOUT, path), stretch
+            layout, lambda path: training_spec(arguments, SIZES[tokens], layout, path), stretch
         )
         rounds.append(asyncio.run(made))
     pairs = [one.pairs for one in rounds]
@@ -127,7 +143,7 @@ def _measure(tokens: int, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _row(case: dict[str, Any]) -> str:
     return (
-        f"| {case['num_tokens']} | {1000 * case['reference_iteration']:.1f}"
+        f"| {case['num_ranks']} | {case['num_tokens']} | {1000 * case['reference_iteration']:.1f}"
         f" | {1000 * case['iteration']:.1f} | {Ratio(**case['mean_ratio']).percent_to(2)}"
         f" | {Ratio(**case['ratio']).percent_to(2)}"
         f" | {100 * (case['waited'] - case['reference_waited']):+.2f} % | {case['num_iterations']} |"
@@ -141,11 +157,11 @@ def _section(report: dict[str, Any]) -> str:
 
     {report["command"]}
 
-| tokens per rank and iteration | off, ms | on, ms | ratio of means (95 %) | of neighbouring blocks, median | more waiting for a core | iterations of each |
-|---|---|---|---|---|---|---|
+| ranks | tokens per rank and iteration | off, ms | on, ms | ratio of means (95 %) | of neighbouring blocks, median | more waiting for a core | iterations of each |
+|---|---|---|---|---|---|---|---|
 {rows}
 
-At {report["cases"][-1]["num_tokens"]} tokens, over {report["steady_s"]:g} s without interruption; the agent holds
+With {report["cases"][-1]["num_ranks"]} rank(s), over {report["steady_s"]:g} s without interruption; the agent holds
 {report["cases"][-1]["agent_rss_mb"]} MB.
 
 | | processor time, s per hour | of one core |

@@ -29,7 +29,6 @@ from paired.session import Session, attached
 from profiles.command import Command
 from profiles.layout import Layout
 
-LAYOUT: Final = Layout(dp=2)
 _NUM_WARM_UP: Final = 3
 _START_LIMIT_S: Final = 60.0
 
@@ -104,10 +103,13 @@ class Ranks:
         self._writer.write(json.dumps(order).encode() + b"\n")
 
 
-async def run_round(make_spec: Callable[[str], TrainingSpec], stretch: Stretch) -> Round:
+async def run_round(
+    layout: Layout, make_spec: Callable[[str], TrainingSpec], stretch: Stretch
+) -> Round:
     """Start a node, its agent and its ranks; measure; end everything.
 
     Args:
+        layout: Of the ranks, all on the one node.
         make_spec: Returns the training, given a directory for its files.
         stretch: How long is measured.
 
@@ -117,9 +119,9 @@ async def run_round(make_spec: Callable[[str], TrainingSpec], stretch: Stretch) 
     # A short path: the name of a unix socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="ur-") as directory:
         async with (
-            LocalCluster.start(1, LAYOUT.num_workers) as cluster,
+            LocalCluster.start(1, layout.num_workers) as cluster,
             attached(cluster.nodes[0].address) as session,
-            _training(make_spec(directory), Path(directory), session) as ranks,
+            _training(layout, make_spec(directory), Path(directory), session) as ranks,
         ):
             usual_s = min((await ranks.run(_NUM_WARM_UP, is_watched=True)).times)
             processes = _Processes(cluster, session)
@@ -139,7 +141,9 @@ async def run_round(make_spec: Callable[[str], TrainingSpec], stretch: Stretch) 
 
 
 @asynccontextmanager
-async def _training(spec: TrainingSpec, directory: Path, session: Session) -> AsyncIterator[Ranks]:
+async def _training(
+    layout: Layout, spec: TrainingSpec, directory: Path, session: Session
+) -> AsyncIterator[Ranks]:
     """Have the agent start the ranks, and wait until they ask for orders."""
     spec_file, orders = directory / "spec.json", directory / "orders.sock"
     spec_file.write_text(spec.model_dump_json())
@@ -154,7 +158,8 @@ async def _training(spec: TrainingSpec, directory: Path, session: Session) -> As
             argv=(sys.executable, "-m", "paired.watched_rank", str(spec_file), str(orders)),
             env={"PYTHONPATH": os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT)])},
         )
-        await session.start_ranks([_launch(command, rank) for rank in range(LAYOUT.num_workers)])
+        launches = [_launch(command, layout, rank) for rank in range(layout.num_workers)]
+        await session.start_ranks(launches)
         async with asyncio.timeout(_START_LIMIT_S):
             ranks = await came
         yield ranks
@@ -223,11 +228,11 @@ def _name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
-def _launch(command: Command, global_rank: int) -> RankLaunch:
+def _launch(command: Command, layout: Layout, global_rank: int) -> RankLaunch:
     place = CommandPlace(
         command=command,
         local_rank=global_rank,
-        local_workers=tuple(range(LAYOUT.num_workers)),
+        local_workers=tuple(range(layout.num_workers)),
         master_address="127.0.0.1",
     )
     return RankLaunch(
@@ -235,6 +240,6 @@ def _launch(command: Command, global_rank: int) -> RankLaunch:
         generation=Generation(1),
         global_rank=global_rank,
         worker=global_rank,
-        layout=LAYOUT,
+        layout=layout,
         command=place,
     )
