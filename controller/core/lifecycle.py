@@ -51,16 +51,16 @@ def leave_behind_unreachable(turn: Turn) -> None:
 
 def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
     """Return why the task can't be at ``target`` yet, in words for operators, or None."""
+    # Nodes come about in their order: what is still missing at the start is at the end.
+    missing = next((w for w in reversed(target.placement) if not turn.state.can_use(w)), None)
+    if missing is not None:
+        is_there = turn.state.nodes[missing.node].is_in_service
+        return f"waits for {f'GPU {missing.slot} of ' if is_there else 'node '}{missing.node}"
     wanted = set(target.placement)
     for other in turn.state.tasks.values():
-        if other is not task and other.occupied_workers & wanted:
+        if other is not task and not wanted.isdisjoint(other.occupied_workers):
             return f"waits for workers of {other.spec.task}"
-    missing = min((worker for worker in wanted if not turn.state.can_use(worker)), default=None)
-    if missing is None:
-        return None
-    if not turn.state.nodes[missing.node].is_in_service:
-        return f"waits for node {missing.node}"
-    return f"waits for GPU {missing.slot} of {missing.node}"
+    return None
 
 
 def begin_generation(
