@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from profiles.estimate.setup import CORE, STACK_BY_NAME, Stack
 from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
 from profiles.estimate.shape_file import find_shape
 from profiles.records import RecordError
+from profiles.table_file import estimated_table, save_table
 
 _MAX_WORKERS: Final = 10**6
 _DEFAULT_WORKERS: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -66,6 +68,9 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         " deepspeed (2021)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE.json", help="write a table for `unicron profile show`"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -77,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         gpu = _gpu(arguments.hardware)
         sizes = _sizes(arguments.workers)
         global_batch = _global_batch(arguments.global_batch, shape)
+        _check_output(arguments.output)
     except RecordError as error:
         sys.stderr.write(f"unicron profile: {error}\n")
         return 2
@@ -93,7 +99,26 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{json.dumps(answer)}\n")
     else:
         _print(answer)
+    return 0 if arguments.output is None else _write(answer, arguments.output)
+
+
+def _write(answer: dict[str, Any], path: Path) -> int:
+    title = f"{answer['model']} on {answer['hardware']}"
+    if not answer["layouts"]:
+        sys.stderr.write(f"unicron profile: {path}: not written: no size can be used\n")
+        return 2
+    try:
+        save_table(estimated_table(title, answer["layouts"]), path)
+    except OSError as error:
+        sys.stderr.write(f"unicron profile: {path}: {error.strerror}\n")
+        return 2
     return 0
+
+
+def _check_output(path: Path | None) -> None:
+    """Refuse, before anything is searched, to replace a file."""
+    if path is not None and path.exists():
+        raise RecordError(f"--output {path}: is there already; name another, or merge the two")
 
 
 def estimate(

@@ -1,0 +1,111 @@
+"""``unicron profile show`` and ``merge``: throughput tables in files."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress_bar import ProgressBar
+from rich.table import Table as Printed
+
+from profiles.records import RecordError
+from profiles.table_file import Table, load_table, merged, save_table
+
+_BAR: Final = 30
+
+
+def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Define the options of both."""
+    show = what.add_parser(
+        "show",
+        help="plot a table",
+        description="Print a throughput table with a bar per size, or draw it into a PNG.",
+    )
+    show.add_argument("table", type=Path, metavar="TABLE", help=".json or .toml")
+    show.add_argument("--png", type=Path, metavar="FILE", help="draw it there")
+    show.add_argument("--json", action="store_true", help="print one JSON object")
+    merge = what.add_parser(
+        "merge",
+        help="make one table of several",
+        description="Merge throughput tables of one task: what was measured stays, estimates fill the"
+        " gaps, and measurements of one layout are averaged by their iterations.",
+    )
+    merge.add_argument("tables", type=Path, nargs="+", metavar="TABLE")
+    merge.add_argument("--output", type=Path, required=True, metavar="FILE.json")
+    merge.add_argument("--force", action="store_true", help="replace the file if it is there")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show or merge; return 0, or 2 where something can't be used."""
+    try:
+        if arguments.what == "merge":
+            _merge(arguments.tables, arguments.output, is_forced=arguments.force)
+        else:
+            _show(load_table(arguments.table), arguments.png, is_json=arguments.json)
+    except RecordError as error:
+        sys.stderr.write(f"unicron profile: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"unicron profile: {error.filename}: {error.strerror}\n")
+        return 2
+    return 0
+
+
+def _merge(paths: list[Path], output: Path, *, is_forced: bool) -> None:
+    table = merged([load_table(path) for path in paths])
+    if output.exists() and not is_forced:
+        raise RecordError(f"{output}: is there already; --force replaces it")
+    save_table(table, output)
+    sys.stderr.write(f"{output}: {len(table.points)} sizes of {len(paths)} tables\n")
+
+
+def _show(table: Table, png: Path | None, *, is_json: bool) -> None:
+    if png is not None:
+        _draw(table, png)
+        sys.stderr.write(f"the plot is {png}\n")
+    if is_json:
+        sys.stdout.write(f"{json.dumps(table.model_dump())}\n")
+    elif png is None:
+        _print(table)
+
+
+def _print(table: Table) -> None:
+    most = max(point.flops_per_s / point.workers for point in table.points)
+    printed = Printed("workers", "TFLOP/s", "per worker", "", "layout", "origin", title=table.title)
+    for column in printed.columns[:3]:
+        column.justify = "right"
+    for point in table.points:
+        each = point.flops_per_s / point.workers
+        count = f", {point.iterations} iterations" if point.iterations else ""
+        layout = point.layout
+        printed.add_row(
+            str(point.workers),
+            f"{point.flops_per_s / 1e12:,.1f}",
+            f"{each / 1e12:.1f}",
+            ProgressBar(total=most, completed=each, width=_BAR),
+            f"tp{layout.tp} pp{layout.pp} dp{layout.dp}",
+            f"{point.origin}{count}",
+        )
+    Console().print(printed)
+
+
+def _draw(table: Table, png: Path) -> None:
+    """Draw the aggregate rate by size, measured and estimated apart, beside a straight line."""
+    # Takes half a second to import, and is needed here alone.
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    first = table.points[0]
+    ideal = [first.flops_per_s * point.workers / first.workers / 1e15 for point in table.points]
+    axes.plot([point.workers for point in table.points], ideal, "--", color="0.7", label="linear")
+    for origin, mark in (("estimated", "o"), ("measured", "s")):
+        points = [point for point in table.points if point.origin == origin]
+        if points:
+            rates = [point.flops_per_s / 1e15 for point in points]
+            axes.plot([point.workers for point in points], rates, mark, label=origin)
+    axes.set(xlabel="workers", ylabel="PFLOP/s", title=table.title, ylim=(0, None), xlim=(0, None))
+    axes.legend()
+    figure.savefig(png, format="png", dpi=150)

@@ -1,0 +1,152 @@
+"""Throughput tables as files: JSON or TOML, with a version, each point with its origin.
+
+    {"version": 1, "title": "gpt3-7b on a800-80g",
+     "points": [{"workers": 8, "flops_per_s": 1.1e15, "layout": {"tp": 1, "pp": 1, "dp": 8},
+                 "origin": "measured", "iterations": 40}]}
+
+Tables of one task can be merged: what was measured counts more than what was estimated, and of two
+measurements each by the iterations behind it.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from profiles.layout import Layout
+from profiles.records import Record, RecordError, parse_record, read_text, validated
+from profiles.throughput import ThroughputPoint, ThroughputTable
+
+VERSION: Final = 1
+Origin = Literal["estimated", "measured"]
+
+
+class LayoutRecord(Record):
+    """A layout as a file writes it."""
+
+    tp: Annotated[int, Field(ge=1)] = 1
+    pp: Annotated[int, Field(ge=1)] = 1
+    dp: Annotated[int, Field(ge=1)] = 1
+
+
+class TablePoint(Record):
+    """One size.
+
+    Attributes:
+        workers: Number of workers, x.
+        flops_per_s: T(t, x), model FLOP/s of all of them together.
+        layout: What achieves it.
+        origin: Where the number is from.
+        iterations: How many iterations were measured; 0 for an estimate.
+    """
+
+    workers: Annotated[int, Field(ge=1)]
+    flops_per_s: Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)]
+    layout: LayoutRecord
+    origin: Origin
+    iterations: Annotated[int, Field(ge=0)] = 0
+
+
+class Table(Record):
+    """A table as a file holds it."""
+
+    version: int
+    title: str
+    points: Annotated[list[TablePoint], Field(min_length=1)]
+
+    def throughput(self) -> ThroughputTable:
+        """Return it as the planner takes it."""
+        return ThroughputTable(points=tuple(map(_throughput_point, self.points)))
+
+
+def load_table(path: Path) -> Table:
+    """Return the table in a file, points by size.
+
+    Raises:
+        RecordError: The file can't be read, or something in it is wrong.
+    """
+    text = read_text(path)
+    if path.suffix == ".toml":
+        try:
+            table = validated(Table, tomllib.loads(text), str(path))
+        except ValueError as error:
+            reason = "is empty" if not text.strip() else f"not valid TOML: {error}"
+            raise RecordError(f"{path}: {reason}") from error
+    else:
+        table = parse_record(Table, text, str(path))
+    if table.version != VERSION:
+        raise RecordError(f"{path}: version: {table.version} is not known; this is {VERSION}")
+    seen: set[int] = set()
+    for number, point in enumerate(table.points):
+        place = f"{path}: points.{number}"
+        if point.workers in seen:
+            raise RecordError(f"{place}.workers: {point.workers} is listed twice; list it once")
+        seen.add(point.workers)
+        size = point.layout.tp * point.layout.pp * point.layout.dp
+        if size != point.workers:
+            raise RecordError(
+                f"{place}.layout: makes {size} workers, not {point.workers}: tp x pp x dp"
+            )
+    points = sorted(table.points, key=lambda point: point.workers)
+    return table.model_copy(update={"points": points})
+
+
+def save_table(table: Table, path: Path) -> None:
+    """Write a table as JSON.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    path.write_text(json.dumps(table.model_dump(), indent=1) + "\n", encoding="utf-8")
+
+
+def merged(tables: Iterable[Table]) -> Table:
+    """Return one table of all, with the title of the first.
+
+    Of an estimate and a measurement the measurement stays, of two estimates the later one. Two
+    measurements in one layout are averaged, each by its iterations; in two layouts the faster stays.
+    """
+    every = list(tables)
+    found: dict[int, TablePoint] = {}
+    for point in chain.from_iterable(table.points for table in every):
+        known = found.get(point.workers)
+        found[point.workers] = point if known is None else _one_of(known, point)
+    points = [found[workers] for workers in sorted(found)]
+    return Table(version=VERSION, title=every[0].title, points=points)
+
+
+def _one_of(known: TablePoint, new: TablePoint) -> TablePoint:
+    if known.origin != new.origin:
+        return known if known.origin == "measured" else new
+    if new.origin == "estimated":
+        return new
+    if known.layout != new.layout:
+        return max(known, new, key=lambda point: point.flops_per_s)
+    # A mean over iterations is one of times, and time is work over rate.
+    count = known.iterations + new.iterations
+    time = known.iterations / known.flops_per_s + new.iterations / new.flops_per_s
+    rate = count / time if count else new.flops_per_s
+    return new.model_copy(update={"flops_per_s": rate, "iterations": count})
+
+
+def estimated_table(title: str, layouts: Iterable[dict[str, Any]]) -> Table:
+    """Return the table of what ``unicron profile estimate`` has found."""
+    points = [
+        TablePoint(
+            workers=row["workers"],
+            flops_per_s=row["flops_per_s"],
+            layout=LayoutRecord(tp=row["tp"], pp=row["pp"], dp=row["dp"]),
+            origin="estimated",
+        )
+        for row in layouts
+    ]
+    return Table(version=VERSION, title=title, points=points)
+
+
+def _throughput_point(point: TablePoint) -> ThroughputPoint:
+    layout = Layout(point.layout.tp, point.layout.pp, point.layout.dp)
+    return ThroughputPoint(workers=point.workers, flops_per_s=point.flops_per_s, layout=layout)

@@ -1,0 +1,136 @@
+"""Throughput tables in files: read, merged, shown."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.cli import main
+from profiles.records import RecordError
+from profiles.table_file import load_table, merged
+
+
+def point(workers: int, rate: float, origin: str = "estimated", **more: object) -> dict[str, Any]:
+    return {
+        "workers": workers,
+        "flops_per_s": rate,
+        "layout": {"dp": workers},
+        "origin": origin,
+        **more,
+    }
+
+
+def write(path: Path, *points: dict[str, Any], **more: object) -> Path:
+    path.write_text(json.dumps({"version": 1, "title": "a task", "points": list(points), **more}))
+    return path
+
+
+def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
+    as_json = write(tmp_path / "a.json", point(2, 3e12), point(1, 2e12))
+    as_toml = tmp_path / "a.toml"
+    as_toml.write_text(
+        'version = 1\ntitle = "a task"\n'
+        '[[points]]\nworkers = 1\nflops_per_s = 2e12\norigin = "estimated"\nlayout = { dp = 1 }\n'
+        '[[points]]\nworkers = 2\nflops_per_s = 3e12\norigin = "estimated"\nlayout = { dp = 2 }\n'
+    )
+    assert load_table(as_json) == load_table(as_toml)
+    assert load_table(as_json).throughput().sizes == (1, 2)
+    assert load_table(as_json).throughput().flops_per_s(2) == 3e12
+
+
+def test_measurements_stay_and_are_averaged_by_their_iterations(tmp_path: Path) -> None:
+    one = load_table(
+        write(tmp_path / "1.json", point(1, 9.0), point(2, 4.0, "measured", iterations=30))
+    )
+    two = load_table(
+        write(
+            tmp_path / "2.json",
+            point(1, 8.0),
+            point(2, 2.0, "measured", iterations=10),
+            point(4, 7.0),
+        )
+    )
+    table = merged([one, two])
+    found = {each.workers: each for each in table.points}
+    assert found[1].flops_per_s == 8.0  # of two estimates the later one
+    # 30 iterations at rate 4 and 10 at rate 2 take 7.5 + 5 units of time.
+    assert found[2].flops_per_s == pytest.approx(40 / 12.5)
+    assert found[2].iterations == 40
+    assert found[4].flops_per_s == 7.0
+    measured = merged([one, load_table(write(tmp_path / "3.json", point(2, 100.0)))])
+    assert measured.points[1].flops_per_s == 4.0  # an estimate changes no measurement
+
+
+def test_the_faster_of_two_layouts_stays(tmp_path: Path) -> None:
+    slow = point(2, 4.0, "measured", iterations=30)
+    fast = {**point(2, 5.0, "measured", iterations=1), "layout": {"tp": 2}}
+    tables = [
+        load_table(write(tmp_path / f"{n}.json", each)) for n, each in enumerate((fast, slow))
+    ]
+    assert merged(tables).points[0].layout.tp == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("{", "not valid JSON"),
+        ('{"version": 2, "title": "a", "points": [%s]}', "version: 2 is not known"),
+        ('{"version": 1, "title": "a", "points": []}', "points"),
+        ('{"version": 1, "title": "a", "points": [%s, %s]}', "points.1.workers: 1 is listed twice"),
+        ('{"version": 1, "title": "a", "pints": [%s]}', "pints: unknown key"),
+    ],
+)
+def test_bad_tables_are_one_clear_error(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text(text.replace("%s", json.dumps(point(1, 1.0))))
+    with pytest.raises(RecordError, match=words) as caught:
+        load_table(file)
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"flops_per_s": -1.0}, "flops_per_s"),
+        ({"workers": 3}, "makes 1 workers, not 3"),
+        ({"origin": "guessed"}, "origin"),
+        ({"layout": {"tp": 0}}, "layout.tp"),
+    ],
+)
+def test_bad_points_are_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "bad.json", {**point(1, 1.0), **change})
+    with pytest.raises(RecordError, match=words):
+        load_table(file)
+
+
+def test_estimate_merge_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, both, png = tmp_path / "e.json", tmp_path / "both.json", tmp_path / "plot.png"
+    arguments = ["profile", "estimate", "--model", "gpt3-1.3b", "--hardware", "a800-80g"]
+    assert main([*arguments, "--workers", "8,16", "--output", str(table)]) == 0
+    assert main([*arguments, "--workers", "8", "--output", str(table)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    measured = point(16, 1e15, "measured", iterations=12)
+    other = write(tmp_path / "m.json", measured)
+    assert main(["profile", "merge", str(table), str(other), "--output", str(both)]) == 0
+    assert main(["profile", "merge", str(table), "--output", str(both)]) == 2
+    assert "--force replaces it" in capsys.readouterr().err
+    assert main(["profile", "show", str(both), "--png", str(png)]) == 0
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert main(["profile", "show", str(both)]) == 0
+    printed = capsys.readouterr().out
+    assert "measured" in printed
+    assert "estimated" in printed
+    assert main(["profile", "show", str(both), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["points"][1]["flops_per_s"] == 1e15
+
+
+def test_wrong_paths_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "show", str(tmp_path / "none.json")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    table = write(tmp_path / "a.json", point(1, 1.0))
+    assert main(["profile", "show", str(table), "--png", str(tmp_path / "no" / "x.png")]) == 2
+    error = capsys.readouterr().err
+    assert "no such file" in error.lower()
+    assert error.count("\n") == 1
