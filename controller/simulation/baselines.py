@@ -6,7 +6,8 @@ megatron          A collective's timeout tells of a fault, or the loss of a node
                   submitted again and goes on from its newest checkpoint, once all of its nodes are
                   repaired: it stands still until then (arXiv 2401.00134, figure 2).
 megatron-spare    The same with a node in reserve, beyond those of the cluster where it has none.
-megatron-elastic  The same, but it is submitted with what is left, and again once a node is back.
+megatron-elastic  The same, but it is submitted with what is left, and again once there is a node for
+                  one that is away: repaired, or free.
 oobleck           Goes on with other pipeline templates, state in place (SOSP 2023, arXiv 2309.08125).
 varuna            Morphs into another configuration from its newest checkpoint (EuroSys 2022).
 bamboo            Goes on at once, for each stage computes its successor's too (NSDI 2023).
@@ -34,7 +35,8 @@ class Baseline:
     Attributes:
         name: Of the policy.
         source: Where it is described.
-        shrinks: Whether it goes on with what is left, and takes back what is repaired.
+        shrinks: Whether it goes on with what is left, and takes back what is repaired; a free node of
+            the cluster serves as well, up to the size that it had at first.
         num_spares: Nodes in reserve, where the cluster has none.
         is_pipelined: Whether it has pipelines and replicas only.
         split: What it begins with.

@@ -88,7 +88,8 @@ class _Static:
         self._jobs = self._place(setup)
         held = {node for job in self._jobs for node in job.workers_by_node}
         free = [n for n in range(course.num_nodes) if n not in held and n not in course.absent]
-        self._spares: list[int] = free if baseline.num_spares else []
+        self._free = free
+        """Nodes in service that no task holds."""
         self._num_extra = 0 if free else baseline.num_spares
         """Spare nodes beyond the cluster's; they are taken to be whole."""
 
@@ -156,6 +157,8 @@ class _Static:
 
     def _lose(self, what: Happening, hit: list[_Job], *, is_slow: bool) -> None:
         self._out[what.node] = self._out.get(what.node, 0) + 1
+        if what.node in self._free:
+            self._free.remove(what.node)
         for job in hit:
             job.slow_nodes.discard(what.node)
             if what.node in job.workers_by_node:
@@ -193,18 +196,12 @@ class _Static:
         self._note_service()
         if self._out[node]:
             return
-        if node not in {n for job in self._jobs for n in job.workers_by_node}:
-            self._spares.append(node)
-            for job in self._jobs:
-                if job.activity == "waiting":
-                    self._recover(job)
-            return
+        if not any(node in job.workers_by_node for job in self._jobs):
+            self._free.append(node)
         for job in self._jobs:
-            if node not in job.workers_by_node:
-                continue
             if job.activity == "waiting":
                 self._recover(job)
-            elif job.activity == "training" and self._possible_size(job) > job.size:
+            elif job.activity == "training" and self._can_grow(job):
                 self._recover(job)  # it saves a checkpoint first, so nothing is computed again
 
     def _change_by_hand(self, what: Happening) -> None:
@@ -229,13 +226,25 @@ class _Static:
         job.size = size
         self._begin(job, self._baseline.recovery_s(self._values, self._dice))
 
+    @property
+    def _replaces(self) -> bool:
+        """Whether it takes nodes that are free for those that are away."""
+        return self._baseline.shrinks or self._baseline.num_spares > 0
+
+    def _can_grow(self, job: _Job) -> bool:
+        """Whether a task that trains with less could have more."""
+        if not self._baseline.shrinks:
+            return False
+        is_short = any(self._out.get(node) for node in job.workers_by_node)
+        return (is_short and bool(self._free)) or self._possible_size(job) > job.size
+
     def _replace(self, job: _Job) -> None:
-        """Take spare nodes for those that are away."""
-        if not self._baseline.num_spares:
+        """Take free nodes for those that are away."""
+        if not self._replaces:
             return
         for node in [n for n in job.workers_by_node if self._out.get(n)]:
-            if self._spares:
-                spare = self._spares.pop()
+            if self._free:
+                spare = self._free.pop()
             elif self._num_extra:
                 self._num_extra -= 1
                 spare = -1 - self._num_extra
@@ -258,7 +267,7 @@ class _Static:
     def _train(self, job: _Job) -> None:
         job.recompute_s = 0.0
         self._tell(job, "training")
-        if self._baseline.shrinks and self._possible_size(job) > job.size:
+        if self._can_grow(job):
             self._recover(job)  # a node came back meanwhile
 
     def _if_now(self, job: _Job, stamp: int, action: Callable[[_Job], None]) -> None:

@@ -98,3 +98,25 @@ def test_static_splits_divide_by_their_law() -> None:
     assert split_of("by-weight", SETUP, 8) == {"a": 2, "b": 4}  # 3.2 and 4.8, in whole nodes
     assert split_of("by-size", SETUP, 8) == {"a": 4, "b": 4}
     assert split_of("planner", SETUP, 8) == SETUP.split
+
+
+def test_free_node_takes_the_place_of_one_that_is_away() -> None:
+    scenario = small(("nodes = 4", "nodes = 3\nspare_nodes = 1"))
+    setup = setup_of(scenario, course())
+    lost = happening("node_lost", 50_000.0, 1, away_s=None)
+    elastic = run_baseline(BASELINES["megatron-elastic"], setup, course(lost), 1)
+    standing = run_baseline(BASELINES["megatron"], setup, course(lost), 1)
+    assert elastic.waf > standing.waf
+    # Three nodes are held again after the recovery; the fourth is the one that is away.
+    assert elastic.gpu_hours["waiting"] == pytest.approx(2 * 50_000 / 3600, rel=0.01)
+
+
+def test_spare_that_is_away_itself_is_no_spare() -> None:
+    scenario = small(("nodes = 4", "nodes = 3\nspare_nodes = 1"))
+    setup = setup_of(scenario, course())
+    both = [happening("node_lost", 40_000.0, 3), happening("node_lost", 50_000.0, 1)]
+    account = run_baseline(BASELINES["megatron-spare"], setup, course(*both), 1)
+    # The spare is back at 76,000 s and the task's own node at 86,000 s: from the spare on it trains.
+    held = setup.split["b"]
+    assert account.gpu_hours["waiting"] >= (held - 2) * 25_000 / 3600
+    assert account.gpu_hours["training"] < 6 * 100_000 / 3600
