@@ -6,7 +6,6 @@ follows from all this is decided in ``controller.core.health``.
 """
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import Final
 
 from controller.core.health import NodeEvidence
@@ -16,8 +15,8 @@ from controller.core.tasks import Progress, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
 
-_NUM_PEERS: Final = 8
-"""Enough to tell a node that is gone from one that some can't reach; more would only be more to wait for."""
+_NUM_ASKED: Final = 8
+"""Enough to tell a node that is gone from one that some can't reach; more is only more to wait for."""
 
 
 def gather(turn: Turn, node: NodeState) -> NodeEvidence:
@@ -54,14 +53,19 @@ def _waits_since(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> float:
 
 
 def peers_of(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
-    """Return the nodes in contact that look at this one: the next ones in the order of the cluster."""
-    nodes = turn.state.nodes
-    names = list(nodes)
-    place = names.index(node.spec.node)
-    others = (*names[place + 1 :], *names[:place])
+    """Return the other nodes in contact: those that can look at this one."""
     return tuple(
-        islice((n for n in others if nodes[n].condition is NodeCondition.HEALTHY), _NUM_PEERS)
+        other.spec.node
+        for other in turn.state.nodes.values()
+        if other is not node and other.condition is NodeCondition.HEALTHY
     )
+
+
+def chosen_of(peers: Sequence[NodeId]) -> tuple[NodeId, ...]:
+    """Return the peers that are asked: some of them, far from each other in the cluster's order."""
+    if len(peers) <= _NUM_ASKED:
+        return tuple(peers)
+    return tuple(peers[number * len(peers) // _NUM_ASKED] for number in range(_NUM_ASKED))
 
 
 def tasks_on(turn: Turn, node: NodeState) -> list[TaskState]:

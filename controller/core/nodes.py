@@ -18,7 +18,7 @@ from controller.core.instructions import ProbeNode
 from controller.core.isolation import Outage, strand, withdraw
 from controller.core.lifecycle import compare_inventory, lose_rank
 from controller.core.monitor import note_contact
-from controller.core.node_evidence import gather, peers_of, tasks_on
+from controller.core.node_evidence import chosen_of, gather, peers_of, tasks_on
 from controller.core.parking import note_heard
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.planning import reconsider
@@ -167,8 +167,8 @@ def judge_nodes_of(turn: Turn, task: TaskState) -> None:
 
 
 def _ask_peers(turn: Turn, node: NodeState) -> None:
-    peers = peers_of(turn, node)
-    node.open_probes = set(peers)
+    peers = chosen_of(peers_of(turn, node))
+    node.asked, node.open_probes = frozenset(peers), set(peers)
     if peers:
         turn.emit(ProbeNode(turn.cause, node.spec.node, peers))
     turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
@@ -177,6 +177,9 @@ def _ask_peers(turn: Turn, node: NodeState) -> None:
 def _conclude(turn: Turn, node: NodeState) -> None:
     if turn.at < node.judged_from:
         return
+    peers = peers_of(turn, node)
+    if peers and node.asked.isdisjoint(peers):
+        _ask_peers(turn, node)  # whoever was asked is out of contact by now, and others are not
     evidence = gather(turn, node)
     judgement = judge(evidence, turn.policy)
     if judgement.is_lost:

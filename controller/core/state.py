@@ -71,8 +71,10 @@ class NodeState:
     """Not lost before this, whatever is said: the controller has just begun to look for it."""
     answers: dict[NodeId, ProbeOutcome] = field(default_factory=dict)
     """What peers found at its SSH port since contact was lost, the newest of each."""
+    asked: frozenset[NodeId] = frozenset()
+    """Peers that were last asked to look at its SSH port."""
     open_probes: set[NodeId] = field(default_factory=set)
-    """Peers that were asked and have not answered yet."""
+    """Those of them that have not answered yet."""
     asked_at: float | None = None
     """Since when operators are asked whether it is lost; the note says why. None: they are not."""
     waits_since: float = 0.0

@@ -195,3 +195,18 @@ def test_operator_need_not_wait_for_the_question() -> None:
     world.run(world.now + 1.0)
     assert say(world, "n1", is_lost=True).is_ok
     assert node(world, "n1").condition is NodeCondition.LOST
+
+
+def test_a_node_lives_while_those_asked_about_it_are_out_of_contact_too_and_others_see_it() -> None:
+    world = World(demo_machine(num_nodes=24, policy=Policy()), num_iterations=10**6)
+    world.run_until(lambda: task(world).iteration >= 7)
+    hide(world, "n2")
+    world.run(world.now + 0.011)
+    asked = node(world, "n2").asked
+    assert 0 < len(asked) < 20
+    hide(world, *(name for name in asked if name != "n1"))  # a switch took them with it
+    world.fail_collective("gpt-a", 0)
+    world.run(world.now + 5.0)
+    assert node(world, "n2").condition is NodeCondition.UNREACHABLE
+    assert node(world, "n2").asked - asked
+    assert "answers" in node(world, "n2").note
