@@ -6,6 +6,8 @@ SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed
 the operator is asked, until an answer comes or the evidence changes.
 """
 
+from collections.abc import Sequence
+
 from controller.core.clocks import note_clock
 from controller.core.cures import name_fault
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
@@ -167,19 +169,33 @@ def judge_nodes_of(turn: Turn, task: TaskState) -> None:
 
 
 def _ask_peers(turn: Turn, node: NodeState) -> None:
-    peers = chosen_of(peers_of(turn, node))
-    node.asked, node.open_probes = frozenset(peers), set(peers)
-    if peers:
-        turn.emit(ProbeNode(turn.cause, node.spec.node, peers))
+    node.asked = frozenset()
+    node.open_probes.clear()
+    _ask(turn, node, peers_of(turn, node))
     turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
+
+
+def _ask_others(turn: Turn, node: NodeState) -> None:
+    """Whoever was asked could not look, or is out of contact by now too: ask those who were not."""
+    peers = peers_of(turn, node)
+    has_answer = any(peer in node.answers for peer in peers)
+    if not has_answer and node.open_probes.isdisjoint(peers):
+        _ask(turn, node, [peer for peer in peers if peer not in node.asked])
+
+
+def _ask(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> None:
+    """Have some of ``peers`` look at the node's SSH port."""
+    chosen = chosen_of(peers)
+    if chosen:
+        node.asked |= set(chosen)
+        node.open_probes |= set(chosen)
+        turn.emit(ProbeNode(turn.cause, node.spec.node, chosen))
 
 
 def _conclude(turn: Turn, node: NodeState) -> None:
     if turn.at < node.judged_from:
         return
-    peers = peers_of(turn, node)
-    if peers and node.asked.isdisjoint(peers):
-        _ask_peers(turn, node)  # whoever was asked is out of contact by now, and others are not
+    _ask_others(turn, node)
     evidence = gather(turn, node)
     judgement = judge(evidence, turn.policy)
     if judgement.is_lost:

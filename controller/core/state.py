@@ -72,7 +72,7 @@ class NodeState:
     answers: dict[NodeId, ProbeOutcome] = field(default_factory=dict)
     """What peers found at its SSH port since contact was lost, the newest of each."""
     asked: frozenset[NodeId] = frozenset()
-    """Peers that were last asked to look at its SSH port."""
+    """Peers that were asked to look at its SSH port since it was last judged."""
     open_probes: set[NodeId] = field(default_factory=set)
     """Those of them that have not answered yet."""
     asked_at: float | None = None
