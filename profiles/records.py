@@ -42,8 +42,20 @@ def parse_record(kind: type[_R], text: str, place: str) -> _R:
     Raises:
         RecordError: The text is no JSON object, or something in it is wrong.
     """
+    document = parse_json(text, place)
+    if not isinstance(document, dict):
+        raise RecordError(f"{place}: must be a JSON object")
+    return validated(kind, document, place)
+
+
+def parse_json(text: str, place: str) -> Any:  # noqa: ANN401 - whatever the text says
+    """Return what a JSON text stands for; no key twice in one object, and finite numbers only.
+
+    Raises:
+        RecordError: It is not such a text.
+    """
     try:
-        document = json.loads(
+        return json.loads(
             text, object_pairs_hook=_without_repetition, parse_constant=_refuse_constant
         )
     except json.JSONDecodeError as error:
@@ -51,9 +63,6 @@ def parse_record(kind: type[_R], text: str, place: str) -> _R:
         raise RecordError(f"{place}: {reason}") from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{place}: {error}") from error
-    if not isinstance(document, dict):
-        raise RecordError(f"{place}: must be a JSON object")
-    return validated(kind, document, place)
 
 
 def validated(kind: type[_R], document: dict[str, Any], place: str) -> _R:

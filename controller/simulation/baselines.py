@@ -10,7 +10,7 @@ megatron-elastic  The same, but it is submitted with what is left, and again onc
                   one that is away: repaired, or free.
 oobleck           Goes on with other pipeline templates, state in place (SOSP 2023, arXiv 2309.08125).
 varuna            Morphs into another configuration from its newest checkpoint (EuroSys 2022).
-bamboo            Goes on at once, for each stage computes its successor's too (NSDI 2023).
+bamboo            Goes on in place, since each stage computes its successor's too (NSDI 2023).
 equal, by-weight, by-size   Unicron's own recovery with a split that is never changed.
 
 Oobleck, Varuna and Bamboo have no tensor parallelism, no distributed optimizer and recompute all
@@ -42,6 +42,7 @@ class Baseline:
         split: What it begins with.
         notices_s: From a fault until it knows, seconds.
         recovery_s: From there until it trains, seconds, recomputation left out.
+        change_s: What a change by hand takes.
         recomputes: Whether it goes on from its newest checkpoint after a fault.
         speed: Of training, as a part of what its layout allows.
     """
@@ -54,6 +55,7 @@ class Baseline:
     split: Split
     notices_s: Callable[[Happening], float]
     recovery_s: Callable[[Values, random.Random], float]
+    change_s: Callable[[Values, random.Random], float]
     recomputes: bool
     speed: Callable[[Values], float]
 
@@ -83,12 +85,16 @@ def _unicron_s(values: Values, dice: random.Random) -> float:
     return values.steps.park.draw(dice) + values.steps.restart.draw(dice)
 
 
+def _manual_s(values: Values, dice: random.Random) -> float:
+    return values.steps.manual.draw(dice)
+
+
 def _full(_values: Values) -> float:
     return 1.0
 
 
 def _redundant(values: Values) -> float:
-    return 1.0 - values.others.redundant
+    return 1.0 / (1.0 + values.others.redundant)
 
 
 def _megatron(name: str, *, shrinks: bool = False, num_spares: int = 0) -> Baseline:
@@ -101,6 +107,7 @@ def _megatron(name: str, *, shrinks: bool = False, num_spares: int = 0) -> Basel
         split="planner",
         notices_s=_by_timeout,
         recovery_s=_resubmit_s,
+        change_s=_resubmit_s,
         recomputes=True,
         speed=_full,
     )
@@ -123,6 +130,7 @@ def _pipelined(
         split="planner",
         notices_s=_own,
         recovery_s=recovery_s,
+        change_s=recovery_s,
         recomputes=recomputes,
         speed=speed,
     )
@@ -138,6 +146,7 @@ def _static(split: Split) -> Baseline:
         split=split,
         notices_s=_own,
         recovery_s=_unicron_s,
+        change_s=_manual_s,
         recomputes=False,
         speed=_full,
     )

@@ -148,7 +148,9 @@ class Breakage:
 
     def _notice_rank(self, run: Generation, number: int, what: Happening) -> None:
         worker = run.alive.get(number)
-        if worker is None:
+        if worker is None or self._site.runs.get(run.start.task) is not run:
+            if what.kind == "hardware":  # no process tells of it any more, but its node does
+                self._find_hardware(self._site.names[what.node], what)
             return
         match what.kind:
             case "process":

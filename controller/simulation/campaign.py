@@ -2,8 +2,10 @@
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +18,7 @@ from controller.simulation.scenario import Scenario
 from controller.simulation.setup import Setup, setup_of
 from controller.simulation.static import run_baseline
 from controller.simulation.unicron import run_unicron
+from profiles.records import RecordError
 
 UNICRON: Final = "unicron"
 POLICIES: Final = (UNICRON, *BASELINES)
@@ -24,7 +27,7 @@ _NUM_RESAMPLES: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over seeds, with its 95 % confidence interval (bootstrap); one seed has none."""
+    """A mean over seeds, with its 95 % confidence interval (bootstrap); of one seed all three are it."""
 
     mean: float
     low: float
@@ -75,7 +78,7 @@ def run_campaign(
     scenario: Scenario,
     policies: Sequence[str],
     num_seeds: int,
-    tell: Callable[[int, int], None] = lambda _done, _all: None,
+    tell: Callable[[int], None] = lambda _done: None,
 ) -> Campaign:
     """Run every policy with the seeds 1 to ``num_seeds``.
 
@@ -83,7 +86,7 @@ def run_campaign(
         scenario: The scenario.
         policies: Of ``POLICIES``.
         num_seeds: How many runs of each, 1 or more.
-        tell: Is called with the runs that are done, and all there are.
+        tell: Is called with the number of runs that are done.
 
     Raises:
         RecordError: Something in the scenario can't be used.
@@ -93,7 +96,7 @@ def run_campaign(
     found: dict[tuple[str, int], Account] = {}
     for job, account in _all_runs(setup, jobs):
         found[job] = account
-        tell(len(found), len(jobs))
+        tell(len(found))
     accounts = {name: [found[name, seed] for seed in range(1, num_seeds + 1)] for name in policies}
     return Campaign(setup, num_seeds, accounts)
 
@@ -107,14 +110,23 @@ def _all_runs(
             yield job, run_policy(setup, *job)
         return
     context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
+    pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=_ignore_interrupts)
+    try:
         futures = {pool.submit(run_policy, setup, *job): job for job in jobs}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenProcessPool as error:
+        raise RecordError(f"{setup.scenario.name}: a process was killed: {error}") from error
+    finally:
+        # After an interruption nobody waits for runs that have begun.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches all processes of the terminal; the one that has started the others ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_policy(setup: Setup, name: str, seed: int) -> Account:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -47,7 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--report", type=Path, metavar="DIR", help="write a page with plots, and the JSON, there"
+        "--report",
+        type=_directory,
+        metavar="DIR",
+        help="write a page with plots, and the JSON, there",
     )
 
 
@@ -55,6 +59,12 @@ def _seeds(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 10000")
     return int(text)
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("name a directory")
+    return Path(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,28 +79,40 @@ def run(arguments: argparse.Namespace) -> int:
                 scenario,
                 policies,
                 arguments.seeds,
-                lambda done, _all: progress.update(bar, completed=done),
+                lambda done: progress.update(bar, completed=done),
             )
-        if arguments.report is not None:
-            page = write_report(campaign, arguments.report)
-            sys.stderr.write(f"the report is {page}\n")
     except RecordError as error:
-        sys.stderr.write(f"unicron simulate: {error}\n")
-        return 2
-    except OSError as error:
         sys.stderr.write(f"unicron simulate: {error}\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("unicron simulate: interrupted; nothing was written\n")
         return 130
     _print(campaign, is_json=arguments.json)
+    return 0 if arguments.report is None else _report(campaign, arguments.report)
+
+
+def _report(campaign: Campaign, directory: Path) -> int:
+    try:
+        page = write_report(campaign, directory)
+    except OSError as error:
+        sys.stderr.write(f"unicron simulate: {error.filename}: {error.strerror}\n")
+        return 2
+    sys.stderr.write(f"the report is {page}\n")
     return 0
 
 
 def _check_report(directory: Path | None) -> None:
-    """Refuse, before anything is simulated, to write where a file is."""
-    if directory is not None and directory.exists() and not directory.is_dir():
+    """Refuse, before anything is simulated, a place that can't be written to."""
+    if directory is None:
+        return
+    if directory.exists() and not directory.is_dir():
         raise RecordError(f"--report {directory}: is a file; name a directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"--report {directory}: {error.strerror}") from error
+    if not os.access(directory, os.W_OK):
+        raise RecordError(f"--report {directory}: may not be written to")
 
 
 def _print(campaign: Campaign, *, is_json: bool) -> None:
@@ -104,7 +126,7 @@ def _print(campaign: Campaign, *, is_json: bool) -> None:
 
 def _progress() -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

@@ -3,13 +3,15 @@
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from controller.simulation.laws import dice_of
 from controller.simulation.scenario import HAPPENINGS, Counts, Rates, Scenario, Traced
 from controller.simulation.traces import Trace, load_trace
 from profiles.records import RecordError
 
-_DAY_S = 86400.0
+_DAY_S: Final = 86400.0
+_MAX_FAULTS: Final = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +70,19 @@ def course_of(scenario: Scenario, seed: int) -> Course:
     Raises:
         RecordError: The trace can't be read, or has no node.
     """
-    values, dice = scenario.values, dice_of(scenario.name, seed)
+    values = scenario.values
     faults = values.faults
     if isinstance(faults, Traced):
         trace = load_trace(faults.trace, Path(scenario.directory))
-        return _traced(scenario, faults, trace, dice)
+        return _traced(scenario, faults, trace, seed)
     num_nodes = values.nodes + values.spare_nodes
     duration_s = values.days * _DAY_S
     found = [
-        _happening(scenario, kind, at_s, dice.randrange(num_nodes), dice)
+        _happening(scenario, kind, at_s, node, f"{seed}:{kind}:{number}")
         for kind in HAPPENINGS
-        for at_s in _moments(faults, kind, num_nodes, duration_s, dice)
+        for number, (at_s, node) in enumerate(
+            _moments(faults, kind, num_nodes, duration_s, dice_of("moments", seed, kind))
+        )
     ]
     return Course(num_nodes, frozenset(), tuple(sorted(found, key=_order)), (), duration_s)
 
@@ -89,42 +93,46 @@ def _order(happening: Happening) -> tuple[float, int, str]:
 
 def _moments(
     faults: Counts | Rates, kind: str, num_nodes: int, duration_s: float, dice: random.Random
-) -> list[float]:
+) -> list[tuple[float, int]]:
+    """Return when, and on which node, each of a kind happens."""
     amount = getattr(faults, kind)
     if isinstance(faults, Counts):
-        return [dice.uniform(0.0, duration_s) for _ in range(amount)]
+        return [(dice.uniform(0.0, duration_s), dice.randrange(num_nodes)) for _ in range(amount)]
     rate_s = amount * num_nodes / 1000.0 / _DAY_S
-    moments, at_s = [], 0.0
+    if rate_s * duration_s > _MAX_FAULTS:
+        raise RecordError(f"faults.{kind}: {amount:g} are more than {_MAX_FAULTS} over the time")
+    moments, at_s = list[tuple[float, int]](), 0.0
     while rate_s > 0 and (at_s := at_s + dice.expovariate(rate_s)) < duration_s:
-        moments.append(at_s)
+        moments.append((at_s, dice.randrange(num_nodes)))
     return moments
 
 
-def _happening(
-    scenario: Scenario, kind: str, at_s: float, node: int, dice: random.Random
-) -> Happening:
+def _happening(scenario: Scenario, kind: str, at_s: float, node: int, name: str) -> Happening:
+    """Draw the rest; each part from dice of its own, so that another law changes nothing else."""
     values = scenario.values
     detected_s = 0.0
     if kind != "manual":
-        detected_s = getattr(values.detection, kind).draw(dice)
+        detected_s = getattr(values.detection, kind).draw(dice_of("detection", name))
+    dice = dice_of("place", name)
     return Happening(
         at_s=at_s,
         kind=kind,
         node=node,
-        slot=dice.randrange(values.workers_per_node),
-        away_s=values.repair.draw(dice),
+        slot=int(dice.random() * values.workers_per_node),
+        away_s=values.repair.draw(dice_of("repair", name)),
         detected_s=detected_s,
-        timeout_s=values.others.timeout.draw(dice),
+        timeout_s=values.others.timeout.draw(dice_of("timeout", name)),
         since_checkpoint=dice.random(),
     )
 
 
-def _traced(scenario: Scenario, faults: Traced, trace: Trace, dice: random.Random) -> Course:
+def _traced(scenario: Scenario, faults: Traced, trace: Trace, seed: int) -> Course:
     values = scenario.values
     num_nodes = (values.nodes or len(trace.nodes)) + values.spare_nodes
     if num_nodes < len(trace.nodes):
         raise RecordError(
-            f"{scenario.name}: nodes: {values.nodes} are fewer than the {len(trace.nodes)} of the trace"
+            f"{scenario.name}: nodes, spare_nodes: {num_nodes} are fewer than the {len(trace.nodes)}"
+            " of the trace"
         )
     numbers = {node: number for number, node in enumerate(trace.nodes)}
     begin_s = faults.begin_s
@@ -134,7 +142,7 @@ def _traced(scenario: Scenario, faults: Traced, trace: Trace, dice: random.Rando
     happenings: list[Happening] = []
     returns: list[tuple[float, int]] = []
     absent: set[int] = set()
-    for absence in trace.absences:
+    for number, absence in enumerate(trace.absences):
         node, end_s = numbers[absence.node], absence.end_s
         if end_s is not None and end_s <= begin_s and absence.begin_s < begin_s:
             continue
@@ -145,8 +153,10 @@ def _traced(scenario: Scenario, faults: Traced, trace: Trace, dice: random.Rando
             continue
         if absence.begin_s >= begin_s + duration_s:
             continue
-        kind = "hardware" if dice.random() < faults.hardware_share else "node_lost"
-        drawn = _happening(scenario, kind, absence.begin_s - begin_s, node, dice)
+        name = f"{seed}:trace:{number}"
+        is_hardware = dice_of("kind", name).random() < faults.hardware_share
+        kind = "hardware" if is_hardware else "node_lost"
+        drawn = _happening(scenario, kind, absence.begin_s - begin_s, node, name)
         away_s = None if end_s is None else end_s - absence.begin_s
         happenings.append(replace(drawn, away_s=away_s))
     return Course(

@@ -11,7 +11,7 @@ import math
 import random
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from controller.simulation.traces import repair_times_s
 from profiles.records import Record
@@ -42,6 +42,12 @@ class Uniform(Record):
     law: Literal["uniform"]
     low_s: _Seconds
     high_s: _Seconds
+
+    @model_validator(mode="after")
+    def _is_in_order(self) -> "Uniform":
+        if self.low_s > self.high_s:
+            raise ValueError(f"low_s {self.low_s:g} is above high_s {self.high_s:g}")
+        return self
 
     def draw(self, dice: random.Random) -> float:
         """Return a duration, seconds."""

@@ -51,7 +51,9 @@ def print_campaign(campaign: Campaign) -> None:
     scenario = campaign.setup.scenario
     split = ", ".join(f"{name} {size}" for name, size in campaign.setup.split.items())
     console.print(f"{scenario.name}: {scenario.title}", highlight=False, markup=False)
-    console.print(f"initial split: {split}; {campaign.num_seeds} seed(s)", highlight=False)
+    console.print(
+        f"initial split: {split}; {campaign.num_seeds} seed(s)", highlight=False, markup=False
+    )
     table = Table("policy", "weighted EFLOP", "unicron, times", "ETTR", "incidents")
     for column in table.columns[1:]:
         column.justify = "right"

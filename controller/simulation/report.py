@@ -4,7 +4,7 @@ import html
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from controller.simulation.campaign import UNICRON, Campaign
 from controller.simulation.ledger import ACTIVITIES
@@ -123,12 +123,17 @@ def _legend() -> str:
 
 def _inputs(campaign: Campaign) -> str:
     scenario = campaign.setup.scenario
-    values: Mapping[str, object] = scenario.values.model_dump()
+    values: Mapping[str, Any] = scenario.values.model_dump()
     return "".join(
         f'<tr><td>{html.escape(key)}</td><td class="{origin}">{origin}</td>'
-        f'<td style="text-align:left">{html.escape(str(values[key]))}</td></tr>'
+        f'<td style="text-align:left">{html.escape(str(_value(values, key)))}</td></tr>'
         for key, origin in sorted(scenario.origins.items())
     )
+
+
+def _value(values: Mapping[str, Any], key: str) -> object:
+    group, _, name = key.partition(".")
+    return values[group][name] if name else values[group]
 
 
 def _x(share: float) -> float:

@@ -21,6 +21,9 @@ from pydantic import Field
 from controller.simulation.laws import Law
 from profiles.records import Record, RecordError, read_text, validated
 
+_GROUPS: Final = frozenset({"detection", "steps", "others"})
+"""Sections of a section: each value in them has an origin, and a base, of its own."""
+
 _Count = Annotated[int, Field(ge=0, le=10**6)]
 _Positive = Annotated[int, Field(ge=1, le=10**6)]
 _Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
@@ -175,7 +178,7 @@ class Values(Record):
     repair: Law
     worker_mtbf_hours: Annotated[float, Field(gt=0, le=1e9)]
     checkpoint_interval_s: Annotated[float, Field(gt=0, le=1e9)]
-    slow_speed: Annotated[float, Field(gt=0, le=1)] = 0.8
+    slow_speed: Annotated[float, Field(gt=0, le=1)]
     detection: Detection
     steps: Steps
     others: Others
@@ -254,7 +257,7 @@ def _merged(text: str, place: str) -> tuple[str, dict[str, Any], dict[str, str]]
     """Return title, values and origins; what is not given is that of the base, if there is one."""
     try:
         document = tomllib.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reason = "is empty" if not text.strip() else f"not valid TOML: {error}"
         raise RecordError(f"{place}: {reason}") from error
     if unknown := sorted(document.keys() - {"title", "base", "paper", "ours"}):
@@ -269,6 +272,8 @@ def _merged(text: str, place: str) -> tuple[str, dict[str, Any], dict[str, str]]
         known = ", ".join(shipped())
         raise RecordError(f"{place}: base: {base!r:.80} must be a shipped scenario; known: {known}")
     _, values, inherited = _merged(*_text_of(base)[:2])
+    for key in _GROUPS & own.keys() & values.keys():
+        own[key] = values[key] | own[key]
     return title, values | own, inherited | origins
 
 
@@ -280,9 +285,16 @@ def _sections(document: dict[str, Any], place: str) -> tuple[dict[str, Any], dic
         if not isinstance(section, dict):
             raise RecordError(f"{place}: {origin}: must be a section, [{origin}]")
         for key, value in section.items():
-            if key in merged:
-                raise RecordError(f"{place}: {key}: stands in [paper] and in [ours]; keep one")
-            merged[key], origins[key] = value, origin
+            is_group = key in _GROUPS and isinstance(value, dict)
+            for name, one in value.items() if is_group else [("", value)]:
+                full = f"{key}.{name}" if name else key
+                if full in origins:
+                    raise RecordError(f"{place}: {full}: stands in [paper] and in [ours]; keep one")
+                origins[full] = origin
+                if name:
+                    merged.setdefault(key, {})[name] = one
+                else:
+                    merged[key] = one
     return merged, origins
 
 

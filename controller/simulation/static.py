@@ -26,6 +26,7 @@ class _Job:
         activity: What it does.
         stamp: Changes with every fault: what was under way before is void.
         recompute_s: What it has to compute again once it trains.
+        began_s: When it trained for the first time.
         slow_nodes: Nodes that hold it up.
     """
 
@@ -36,6 +37,7 @@ class _Job:
     activity: Activity = "waiting"
     stamp: int = 0
     recompute_s: float = 0.0
+    began_s: float | None = None
     slow_nodes: set[int] = field(default_factory=set)
 
 
@@ -48,12 +50,22 @@ def split_of(split: Split, setup: Setup, num_workers: int) -> dict[str, int]:
     """Return the workers of every task in a static split, none more than its share."""
     if split == "planner":
         return setup.split
-    shares = {each.task.name: _share(split, each) for each in setup.profiles}
-    total = sum(shares.values())
-    return {
-        each.task.name: _listed(each, int(num_workers * shares[each.task.name] / total + 1e-9))
-        for each in setup.profiles
-    }
+    total = sum(_share(split, each) for each in setup.profiles)
+    wanted = {each.task.name: num_workers * _share(split, each) / total for each in setup.profiles}
+    sizes = {each.task.name: _listed_from(each, 1) for each in setup.profiles}
+    # Everybody begins with the least that is of use; then whoever is farthest from its share gets more.
+    while True:
+        free = num_workers - sum(sizes.values())
+        growing = [
+            (wanted[each.task.name] - sizes[each.task.name], each.task.name, larger)
+            for each in setup.profiles
+            if (larger := _listed_from(each, sizes[each.task.name] + 1))
+            and larger - sizes[each.task.name] <= free
+        ]
+        if not growing:
+            return sizes
+        _, name, larger = max(growing)
+        sizes[name] = larger
 
 
 def _share(split: Split, profile: Profile) -> float:
@@ -65,6 +77,12 @@ def _share(split: Split, profile: Profile) -> float:
             return profile.flops_per_iteration / profile.task.global_batch
         case _:
             return 1.0
+
+
+def _listed_from(profile: Profile, workers: int) -> int:
+    """Return the smallest size of at least so many workers; 0 if there is none."""
+    least = max(workers, profile.task.min_workers)
+    return min((x for x in profile.table.sizes if x >= least), default=0)
 
 
 def _listed(profile: Profile, workers: int) -> int:
@@ -97,7 +115,7 @@ class _Static:
         for job in self._jobs:
             job.size = self._possible_size(job)
             if job.size:
-                self._begin(job, self._baseline.recovery_s(self._values, self._dice))
+                self._begin(job, self._values.steps.start.draw(self._dice))
             else:
                 self._tell(job, "waiting")
         for what in self._course.happenings:
@@ -156,6 +174,8 @@ class _Static:
             self._lose(what, hit, is_slow=False)
 
     def _lose(self, what: Happening, hit: list[_Job], *, is_slow: bool) -> None:
+        if self._out.get(what.node):
+            return  # a slow one that was lost before anybody noticed
         self._out[what.node] = self._out.get(what.node, 0) + 1
         if what.node in self._free:
             self._free.remove(what.node)
@@ -178,14 +198,21 @@ class _Static:
 
     def _break(self, job: _Job, what: Happening, notices_s: float | None = None) -> None:
         """A fault has hit the task; a fault on top of another begins the recovery anew."""
-        if job.profile is None or job.activity == "waiting":
-            self._tell(job, job.activity)
+        is_of_process = what.kind in {"process", "network"}
+        has_no_process = job.activity in {"detection", "waiting"} or (
+            job.activity == "transition" and is_of_process
+        )
+        if job.profile is None or has_no_process:
+            self._tell(job, job.activity)  # what runs out, or is awaited, already does
             return
         self._ledger.num_incidents += 1
         if self._baseline.recomputes:
-            interval_s = self._values.checkpoint_interval_s
-            # What is being recomputed was not saved again yet.
-            job.recompute_s = max(job.recompute_s, what.since_checkpoint * interval_s)
+            # What is being recomputed was not saved again yet; what never was, is not recomputed.
+            age_s = what.since_checkpoint * self._values.checkpoint_interval_s
+            trained_s = self._clock.now_s - job.began_s if job.began_s is not None else 0.0
+            job.recompute_s = max(job.recompute_s, min(age_s, trained_s))
+        elif job.activity == "training":  # the iteration that is broken off
+            job.recompute_s += what.since_checkpoint * job.profile.iteration_s(job.size)
         job.stamp += 1
         self._tell(job, "detection")
         seconds = self._baseline.notices_s(what) if notices_s is None else notices_s
@@ -210,7 +237,7 @@ class _Static:
             job = training[int(what.since_checkpoint * len(training))]
             job.stamp += 1
             self._tell(job, "manual")
-            seconds = self._baseline.recovery_s(self._values, self._dice)
+            seconds = self._baseline.change_s(self._values, self._dice)
             self._clock.after(seconds, partial(self._if_now, job, job.stamp, self._train))
 
     # --- recovery ----------------------------------------------------------------------------
@@ -266,6 +293,7 @@ class _Static:
 
     def _train(self, job: _Job) -> None:
         job.recompute_s = 0.0
+        job.began_s = self._clock.now_s if job.began_s is None else job.began_s
         self._tell(job, "training")
         if self._can_grow(job):
             self._recover(job)  # a node came back meanwhile
@@ -284,29 +312,20 @@ class _Static:
 
     def _tell(self, job: _Job, activity: Activity) -> None:
         job.activity = activity
-        there = sum(n for node, n in job.workers_by_node.items() if not self._out.get(node))
+        # A spare beyond the cluster's own nodes is not in the account.
+        there = sum(
+            n for node, n in job.workers_by_node.items() if node >= 0 and not self._out.get(node)
+        )
         waf = 0.0
         if job.profile is not None and job.size:
             waf = job.profile.task.weight * job.profile.table.flops_per_s(job.size)
-        speed = self._values.slow_speed if job.slow_nodes else 1.0
         self._ledger.task(
             self._clock.now_s,
             job.name,
             activity,
-            # A spare beyond the cluster's own nodes is not in the account.
-            workers=min(there, job.size or there)
-            if not self._has_extra(job)
-            else self._inside(job),
+            workers=min(there, job.size or there),
             waf=waf * self._baseline.speed(self._values),
-            speed=speed,
-        )
-
-    def _has_extra(self, job: _Job) -> bool:
-        return any(node < 0 for node in job.workers_by_node)
-
-    def _inside(self, job: _Job) -> int:
-        return sum(
-            n for node, n in job.workers_by_node.items() if node >= 0 and not self._out.get(node)
+            speed=self._values.slow_speed if job.slow_nodes else 1.0,
         )
 
     def _note_service(self) -> None:

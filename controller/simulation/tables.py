@@ -6,6 +6,7 @@ tensor and pipeline sizes are searched once, with all workers, and sizes are mul
 
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from controller.simulation.scenario import Scenario, Task
@@ -73,12 +74,14 @@ def _profile(scenario: Scenario, task: Task, num_workers: int, stack: Stack) -> 
         known = ", ".join(GPU_BY_NAME)
         raise RecordError(f"{scenario.name}: hardware: {values.hardware!r:.80}; known: {known}")
     place = (values.hardware, values.workers_per_node, values.gpus_per_worker)
-    table = _table(task.model, task.global_batch, stack, num_workers, place)
+    is_file = task.model.endswith(".json")
+    model = str(Path(scenario.directory, task.model)) if is_file else task.model
+    table = _table(model, task.global_batch, stack, num_workers, place)
     if table is None:
         raise RecordError(
             f"{scenario.name}: task {task.name}: {task.model} fits no size up to {num_workers} workers"
         )
-    flops = find_shape(task.model).flops_per_sample * task.global_batch
+    flops = find_shape(model).flops_per_sample * task.global_batch
     return Profile(task, table, flops)
 
 
@@ -97,6 +100,7 @@ def _table(
         global_batch=global_batch,
         tp=1 if is_pipelined else None,
         recompute=Recompute.FULL if is_pipelined else None,
+        sharded=False,  # recovery is modelled for replicas that have all of the state
     )
     machine = Machine(GPU_BY_NAME[hardware], fitted_constants())
     search = _Search(find_shape(model), wish, stack, machine, workers_per_node, gpus_per_worker)

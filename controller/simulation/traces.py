@@ -6,17 +6,18 @@ The shipped ones are data of others, with their licences beside them (``data/``)
 
 import csv
 import io
-import json
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from profiles.records import RecordError, read_text
+from profiles.records import RecordError, parse_json, read_text
 
 _DAY_S: Final = 86400.0
 _MAX_DAYS: Final = 1e6
+_MAX_DIGITS: Final = 14
+_KEYS: Final = {"node_id", "event_time", "event_type", "fault_type"}
 _FILES: Final = {
     "stepfun": "infinitehbd-fault-trace.json",
     "p3-spot": "p3-trace.csv",
@@ -102,11 +103,7 @@ def parse_faults(text: str, place: str) -> Trace:
     Raises:
         RecordError: It is not such a list.
     """
-    try:
-        rows = json.loads(text)
-    except ValueError as error:
-        reason = "is empty" if not text.strip() else f"not valid JSON: {error}"
-        raise RecordError(f"{place}: {reason}") from error
+    rows = parse_json(text, place)
     if not isinstance(rows, list) or not rows:
         raise RecordError(f"{place}: must be a JSON list of faults, one or more")
     changes = [_fault_change(row, f"{place}: {number}") for number, row in enumerate(rows)]
@@ -121,30 +118,42 @@ def parse_spot(text: str, place: str) -> Trace:
         RecordError: Some line is not like that.
     """
     changes: list[tuple[float, str, bool]] = []
-    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+    for number, row in enumerate(_rows(text, place), 1):
         if not row:
             continue
-        if len(row) != 3 or row[1] not in {"add", "remove"} or not row[0].strip().isdecimal():
+        is_time = len(row) == 3 and row[0].isdecimal() and len(row[0]) <= _MAX_DIGITS
+        if not is_time or row[1] not in {"add", "remove"}:
             raise RecordError(
                 f"{place}:{number}: {','.join(row)!r:.80} must be milliseconds, add or remove, a node"
             )
-        changes.append((int(row[0]) / 1000.0, row[2].strip(), row[1] == "remove"))
+        changes.append((int(row[0]) / 1000.0, row[2], row[1] == "remove"))
     if not changes:
         raise RecordError(f"{place}: is empty")
     first = {node: at for at, node, is_away in reversed(changes) if not is_away}
-    nodes = sorted({node for _, node, _ in changes}, key=lambda node: first.get(node, -1.0))
+    named = dict.fromkeys(node for _, node, _ in changes)
+    nodes = sorted(named, key=lambda node: first.get(node, -1.0))
     # Whatever is added later was away from the beginning on.
     absent = [(-1.0, node, True) for node in nodes if first.get(node, 0.0) > 0.0]
     end_s = max(at for at, _, _ in changes)
     return Trace(tuple(nodes), _absences([*absent, *changes], place), end_s)
 
 
+def _rows(text: str, place: str) -> list[list[str]]:
+    try:
+        return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text))]
+    except csv.Error as error:
+        raise RecordError(f"{place}: {error}") from error
+
+
 def _fault_change(row: Any, place: str) -> tuple[float, str, bool]:  # noqa: ANN401 - of a file
     if isinstance(row, dict):
+        if unknown := sorted(row.keys() - _KEYS):
+            raise RecordError(f"{place}: {unknown[0]!r:.80}: unknown key; known: {sorted(_KEYS)}")
         node, day, kind = (row.get(key) for key in ("node_id", "event_time", "event_type"))
-        known = isinstance(node, str) and kind in {"fault_start", "fault_end"}
-        if known and isinstance(day, int | float) and 0 <= day < _MAX_DAYS:
-            return day * _DAY_S, str(node), kind == "fault_start"
+        at_day = float(day) if isinstance(day, int | float) and not isinstance(day, bool) else -1.0
+        is_kind = isinstance(kind, str) and kind in {"fault_start", "fault_end"}
+        if isinstance(node, str) and is_kind and 0 <= at_day < _MAX_DAYS:
+            return at_day * _DAY_S, node, kind == "fault_start"
     raise RecordError(
         f"{place}: must have node_id, event_time in days, 0 or more, and event_type fault_start or"
         " fault_end"

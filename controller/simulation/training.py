@@ -110,10 +110,8 @@ class Training:
             self._site.observe(worker.node, joined)
         if not run.is_in("forming"):
             return
+        run.unreported = [iteration + 1, iteration + 2]
         self.train(run)
-        for number in (1, 2):
-            commit = partial(self._commit, run, iteration + number)
-            self._site.clock.after(number * run.iteration_s, commit)
 
     def _age_s(self) -> float:
         """Return how old the newest checkpoint on disk is."""
@@ -128,6 +126,9 @@ class Training:
         self._site.account(run, "recomputation" if run.debt_s else "training")
         if run.debt_s:
             self._site.clock.after(run.debt_s, partial(self._end_debt, run))
+        for number, iteration in enumerate(run.unreported, 1):
+            commit = partial(self._commit, run, iteration)
+            self._site.clock.after(number * run.iteration_s, commit)
 
     def _end_debt(self, run: Generation) -> None:
         if run.stage == "training":
@@ -137,8 +138,9 @@ class Training:
 
     def _commit(self, run: Generation, iteration: int) -> None:
         """Tell of one of the first iterations, which show that the task trains again."""
-        if run.stage != "training" or 0 not in run.alive:
+        if run.stage != "training" or 0 not in run.alive or iteration not in run.unreported:
             return
+        run.unreported.remove(iteration)
         committed = IterationCommitted(
             **who(run, 0),
             iteration=iteration,
@@ -153,6 +155,8 @@ class Training:
         """A fault has hit: collectives hang from now on."""
         if run.stage in {"training", "paused"}:
             run.settle(self._site.clock.now_s)
+            if run.stage == "training":
+                run.debt_s += self._site.part() * run.iteration_s  # the one that is broken off
             self._site.account(run, "detection")
         if run.stage in {"training", "paused", "forming"}:
             run.stage = "stalled"

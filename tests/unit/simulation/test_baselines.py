@@ -33,7 +33,7 @@ def test_megatron_waits_for_the_repair_of_its_node() -> None:
     assert lost_hours(account, "detection") == pytest.approx((size - 2) * 5 / 3600)
     assert lost_hours(account, "waiting") == pytest.approx((size - 2) * 35_995 / 3600)
     assert lost_hours(account, "repair") == pytest.approx(2 * 36_000 / 3600)
-    begins = 8 * 1500 / 3600
+    begins = 8 * 100 / 3600
     assert lost_hours(account, "transition") == pytest.approx(begins + size * 1500 / 3600)
     assert lost_hours(account, "recomputation") == pytest.approx(size * 900 / 3600)
 
@@ -58,18 +58,31 @@ def test_elastic_goes_on_with_less_and_takes_back() -> None:
     elastic, standing = run("megatron-elastic", lost), run("megatron", lost)
     assert elastic.waf > standing.waf
     held = SETUP.split["b"]
-    begins = 8 * 1500 + (held - 2) * 1500 + held * 1500
+    begins = 8 * 100 + (held - 2) * 1500 + held * 1500
     assert lost_hours(elastic, "transition") == pytest.approx(begins / 3600)
 
 
 def test_a_fault_during_a_recovery_begins_it_anew() -> None:
-    first, second = happening("process", 50_000.0, 0), happening("process", 52_500.0, 0)
+    # 200 s into what is computed again.
+    first, second = happening("process", 50_000.0, 0), happening("process", 53_500.0, 0)
     account = run("megatron", first, second)
     held = SETUP.split["a"]
     assert account.num_incidents == 2
     assert lost_hours(account, "detection") == pytest.approx(held * 3600 / 3600)
-    # 700 s of the first attempt are spent in vain.
-    assert lost_hours(account, "transition") == pytest.approx((8 * 1500 + held * 2200) / 3600)
+    assert lost_hours(account, "transition") == pytest.approx((8 * 100 + held * 3000) / 3600)
+    assert lost_hours(account, "recomputation") == pytest.approx(held * 1100 / 3600)
+
+
+@pytest.mark.parametrize("at_s", [50_900.0, 52_500.0])
+def test_a_fault_of_a_process_that_is_not_there_changes_nothing(at_s: float) -> None:
+    first = happening("process", 50_000.0, 0)
+    # In the first case the collective hangs already, in the second the new processes are on their way.
+    assert run("megatron", first, happening("process", at_s, 0)) == run("megatron", first)
+
+
+def test_what_was_never_computed_is_not_computed_again() -> None:
+    account = run("megatron", happening("process", 400.0, 0))
+    assert lost_hours(account, "recomputation") == pytest.approx(SETUP.split["a"] * 300 / 3600)
 
 
 def test_slow_node_costs_its_part_of_the_speed() -> None:
@@ -95,7 +108,8 @@ def test_all_hours_are_accounted_for_and_seeds_repeat(name: str) -> None:
 
 def test_static_splits_divide_by_their_law() -> None:
     assert split_of("equal", SETUP, 8) == {"a": 4, "b": 4}
-    assert split_of("by-weight", SETUP, 8) == {"a": 2, "b": 4}  # 3.2 and 4.8, in whole nodes
+    assert split_of("by-weight", SETUP, 8) == {"a": 4, "b": 4}  # of 3.2 and 4.8, in whole nodes
+    assert split_of("by-weight", SETUP, 6) == {"a": 2, "b": 4}
     assert split_of("by-size", SETUP, 8) == {"a": 4, "b": 4}
     assert split_of("planner", SETUP, 8) == SETUP.split
 

@@ -16,7 +16,14 @@ from tests.unit.simulation.small import TEXT, small
 def test_shipped_scenarios_can_be_read_and_every_value_has_an_origin(name: str) -> None:
     scenario = load_scenario(name)
     assert set(scenario.origins.values()) == {"paper", "ours"}
-    assert scenario.origins.keys() <= scenario.values.model_dump().keys()
+    values = scenario.values.model_dump()
+    for key in scenario.origins:
+        group, _, name = key.partition(".")
+        assert not name or name in values[group]
+    for group in ("detection", "steps", "others"):
+        assert {key for key in scenario.origins if key.startswith(f"{group}.")} == {
+            f"{group}.{name}" for name in values[group]
+        }
     course = course_of(scenario, 1)
     assert course.happenings
     assert all(0 <= what.node < course.num_nodes for what in course.happenings)
@@ -27,6 +34,24 @@ def test_what_is_not_given_is_that_of_the_base() -> None:
     assert scenario.values.hardware == base.values.hardware
     assert scenario.origins["hardware"] == "paper"
     assert scenario.origins["nodes"] == "ours"
+    assert scenario.values.detection == base.values.detection
+
+
+def test_one_value_of_a_group_can_be_changed_alone() -> None:
+    text = 'title = "t"\nbase = "trace-a"\n[ours.steps]\npark = { law = "constant", s = 9.0 }\n'
+    scenario, base = parse_scenario(text, "t", "t.toml", "."), load_scenario("trace-a")
+    assert scenario.values.steps.park.mean_s == 9.0
+    assert scenario.values.steps.regroup == base.values.steps.regroup
+
+
+def test_another_law_changes_nothing_but_what_it_is_of() -> None:
+    usual = course_of(small(('counts" }', 'counts", node_lost = 5, process = 5 }')), 1)
+    law = '{ law = "uniform", low_s = 5.0, high_s = 9.0 }'
+    text = ('repair = { law = "constant", s = 36000 }', f"repair = {law}")
+    other = course_of(small(('counts" }', 'counts", node_lost = 5, process = 5 }'), text), 1)
+    assert [(one.at_s, one.node, one.slot) for one in usual.happenings] == [
+        (one.at_s, one.node, one.slot) for one in other.happenings
+    ]
 
 
 def test_counts_are_kept_and_the_seed_decides_the_rest() -> None:
@@ -63,6 +88,12 @@ def test_rates_come_out_on_average() -> None:
         ('law = "constant", s = 36000', 'law = "weird", s = 36000', "repair: .*weird"),
         ('kind = "counts"', 'kind = "trace", trace = "no.csv"', "no.csv: no such file"),
         ('title = "small"', "", "title: must be a text"),
+        (
+            'law = "constant", s = 36000',
+            'law = "uniform", low_s = 9, high_s = 3',
+            "is above high_s",
+        ),
+        ('kind = "counts"', 'kind = "rates", network = 1e12', "are more than"),
     ],
 )
 def test_mistakes_are_one_line_with_the_place(old: str, new: str, words: str) -> None:

@@ -1,6 +1,9 @@
 """``unicron simulate`` from its arguments to its output."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +94,24 @@ def test_bad_scenario_is_one_line(
     assert words in error
     assert str(file) in error
     assert error.count("\n") == 1
+
+
+def test_hash_seeds_change_nothing() -> None:
+    code = (
+        "from controller.simulation.scenario import load_scenario;"
+        "from controller.simulation.happenings import course_of;"
+        "print(course_of(load_scenario('spot-p3'), 1).happenings)"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
 
 
 def test_ratios_need_unicron(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
