@@ -28,6 +28,7 @@ class Generation:
         alive: Ranks that have a process.
         stateful: Ranks whose processes hold the state.
         spares: Processes that prepare to join, by number.
+        is_saved: Whether it was saved on disk as it is, at the end of its last iteration.
         unreported: Iterations that are still to be told, by which its recovery is verified.
         committed: Newest iteration that was ever committed, as of ``since_s``.
         debt_s: How long it has to run iterations again that had been committed before, as of then.
@@ -41,6 +42,7 @@ class Generation:
     alive: dict[int, Worker] = field(default_factory=dict)
     stateful: set[int] = field(default_factory=set)
     spares: dict[int, Worker] = field(default_factory=dict)
+    is_saved: bool = False
     unreported: list[int] = field(default_factory=list)
     committed: int = 0
     debt_s: float = 0.0

@@ -44,7 +44,7 @@ class Training:
         self._site.runs[start.task] = run
         if old is not None:
             old.settle(self._site.clock.now_s)
-            run.committed, run.debt_s = old.committed, old.debt_s
+            run.committed, run.debt_s, run.is_saved = old.committed, old.debt_s, old.is_saved
             self._hand_over(old, run)
         self._site.account(run, "transition")
         self._form_after(run, self._duration_s(run, old))
@@ -90,7 +90,7 @@ class Training:
         if any(worker.node in self._site.down for worker in run.start.placement):
             return  # the core will learn of that
         source: StateSource = run.start.resume.source
-        if source == "disk":
+        if source == "disk" and not run.is_saved:
             run.debt_s = min(run.committed * run.iteration_s, run.debt_s + self._age_s())
         run.stateful = set(run.alive)
         for number, worker in list(run.alive.items()):
@@ -122,7 +122,7 @@ class Training:
         if not run.is_in("forming", "paused", "training"):
             return
         run.settle(self._site.clock.now_s)
-        run.stage = "training"
+        run.stage, run.is_saved = "training", False
         self._site.account(run, "recomputation" if run.debt_s else "training")
         if run.debt_s:
             self._site.clock.after(run.debt_s, partial(self._end_debt, run))
@@ -210,6 +210,7 @@ class Training:
 
     def _stop(self, run: Generation, stop: StopRanks) -> None:
         run.settle(self._site.clock.now_s)
+        run.is_saved = stop.is_graceful and run.is_in("training")
         told = set(stop.nodes)
         self._tell_stopped(stop)
         processes = run.alive | run.spares
