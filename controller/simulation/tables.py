@@ -1,7 +1,7 @@
 """T(t, x) of a scenario's tasks, estimated: for Megatron as it is, and for systems without tensor parallelism.
 
 Every multiple of a node is a size. On large clusters that would be thousands of searches; there the best
-tensor and pipeline sizes are searched once, with all workers, and sizes are multiples of a replica.
+tensor and pipeline sizes are searched once, for the initial split, and sizes are multiples of a replica.
 """
 
 from dataclasses import dataclass, replace
@@ -74,9 +74,10 @@ def _profile(scenario: Scenario, task: Task, num_workers: int, stack: Stack) -> 
         known = ", ".join(GPU_BY_NAME)
         raise RecordError(f"{scenario.name}: hardware: {values.hardware!r:.80}; known: {known}")
     place = (values.hardware, values.workers_per_node, values.gpus_per_worker)
+    first = min(num_workers, values.nodes * values.workers_per_node) or num_workers
     is_file = task.model.endswith(".json")
     model = str(Path(scenario.directory, task.model)) if is_file else task.model
-    table = _table(model, task.global_batch, stack, num_workers, place)
+    table = _table(model, task.global_batch, stack, (first, num_workers), place)
     if table is None:
         raise RecordError(
             f"{scenario.name}: task {task.name}: {task.model} fits no size up to {num_workers} workers"
@@ -90,7 +91,7 @@ def _table(
     model: str,
     global_batch: int,
     stack: Stack,
-    num_workers: int,
+    num_workers: tuple[int, int],
     place: tuple[str, int, int],
 ) -> ThroughputTable | None:
     hardware, workers_per_node, gpus_per_worker = place
@@ -104,7 +105,7 @@ def _table(
     )
     machine = Machine(GPU_BY_NAME[hardware], fitted_constants())
     search = _Search(find_shape(model), wish, stack, machine, workers_per_node, gpus_per_worker)
-    points = search.points(num_workers)
+    points = search.points(*num_workers)
     return ThroughputTable(points=tuple(points)) if points else None
 
 
@@ -117,15 +118,15 @@ class _Search:
     workers_per_node: int
     gpus_per_worker: int
 
-    def points(self, num_workers: int) -> list[ThroughputPoint]:
-        """Return all sizes that can be used."""
+    def points(self, first: int, num_workers: int) -> list[ThroughputPoint]:
+        """Return all sizes that can be used; on large clusters those of ``first`` workers' replica."""
         unit = self.workers_per_node
         sizes = range(unit, num_workers + 1, unit)
         if len(sizes) <= _MAX_SEARCHES:
             found = [self._point(size, self.wish) for size in sizes]
             return [point for point in found if point]
-        for most in reversed(sizes):  # the largest size that a layout divides
-            top = self._point(most, self.wish)
+        for size in range(first, 0, -unit):  # the largest size that a layout divides
+            top = self._point(size, self.wish)
             if top is not None:
                 break
         else:
@@ -133,7 +134,7 @@ class _Search:
         replica = top.layout.tp * top.layout.pp
         wish = replace(self.wish, pp=top.layout.pp)
         step = replica if replica % unit == 0 else replica * unit
-        found = [self._point(size, wish) for size in range(step, most + 1, step)]
+        found = [self._point(size, wish) for size in range(step, num_workers + 1, step)]
         return [point for point in found if point]
 
     def _point(self, workers: int, wish: Wish) -> ThroughputPoint | None:
