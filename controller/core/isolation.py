@@ -59,8 +59,20 @@ def withdraw(turn: Turn, outage: Outage) -> list[TaskState]:
                 spare.is_broken = True
         is_elsewhere = task.can_regroup and task.place and not outage.takes_from(task.place)
         if is_elsewhere and outage.takes_from(task.target):
-            task.target = task.place
+            # It stays where it is, unless it has lost workers there too: then a plan has to say.
+            task.target = task.place if _may_stay(turn, task) else None
     return [task for task in turn.state.tasks.values() if _has_a_part_in(task, outage)]
+
+
+def _may_stay(turn: Turn, task: TaskState) -> bool:
+    """Whether nothing of the task's place is lost or isolated."""
+    state = turn.state
+    return not any(
+        state.nodes[worker.node].condition is NodeCondition.LOST
+        or state.nodes[worker.node].isolated
+        or worker.slot in state.nodes[worker.node].isolated_gpus
+        for worker in task.placement
+    )
 
 
 def _has_a_part_in(task: TaskState, outage: Outage) -> bool:

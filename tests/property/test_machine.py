@@ -124,6 +124,11 @@ pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
     seed=0,
     faults=[*[(0.0, ("kill", "gpt-a", 0))] * 4, (1.0, ("hang", "gpt-a", 0))],
 )
+# The node that a plan has for a task breaks, and the task can't stay where it is either.
+@example(
+    seed=0,
+    faults=[(1.5, ("lose", "n2", True)), (2.5, ("lose", "n1", False)), (1.0, ("xid", "n4", 0))],
+)
 # A task parks while all its nodes go out of sight; it is stopped, and they come back with its ranks.
 @example(
     seed=1258,
