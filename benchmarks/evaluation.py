@@ -21,7 +21,8 @@ from controller.simulation.baselines import BASELINES
 from controller.simulation.campaign import POLICIES, UNICRON, Campaign, run_campaign
 from controller.simulation.laws import Constant, Exponential, Law, Uniform
 from controller.simulation.printed import as_json, mean_hours
-from controller.simulation.scenario import Scenario, Task, load_scenario, shipped
+from controller.simulation.scenario import Scenario, Task
+from controller.simulation.scenario_file import load_scenario, shipped
 
 _NAME = "evaluation"
 _PAGE = ROOT / "docs" / "evaluation.md"

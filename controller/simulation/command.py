@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from controller.simulation.campaign import POLICIES, UNICRON, Campaign, run_campaign
 from controller.simulation.printed import as_json, print_campaign
 from controller.simulation.report import write_report
-from controller.simulation.scenario import load_scenario, shipped
+from controller.simulation.scenario_file import load_scenario, shipped
 from profiles.records import RecordError
 
 _EPILOG = f"""\

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from controller.simulation.happenings import Course, Happening
-from controller.simulation.scenario import Scenario, parse_scenario
+from controller.simulation.scenario import Scenario
+from controller.simulation.scenario_file import parse_scenario
 
 TEXT = """
 title = "small"

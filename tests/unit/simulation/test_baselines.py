@@ -6,7 +6,8 @@ from controller.simulation.baselines import BASELINES
 from controller.simulation.happenings import Happening
 from controller.simulation.ledger import Account
 from controller.simulation.setup import setup_of
-from controller.simulation.static import run_baseline, split_of
+from controller.simulation.splits import split_of
+from controller.simulation.static import run_baseline
 from tests.unit.simulation.small import course, happening, small
 
 SCENARIO = small()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.simulation.happenings import course_of
-from controller.simulation.scenario import load_scenario, parse_scenario, shipped
+from controller.simulation.scenario_file import load_scenario, parse_scenario, shipped
 from controller.simulation.setup import setup_of
 from profiles.records import RecordError
 from tests.unit.simulation.small import TEXT, small
