@@ -17,9 +17,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from profiles.layout import Layout
 from profiles.records import Record, RecordError, parse_record, read_text, validated
-from profiles.throughput import ThroughputPoint, ThroughputTable
 
 VERSION: Final = 1
 Origin = Literal["estimated", "measured"]
@@ -57,10 +55,6 @@ class Table(Record):
     version: int
     title: str
     points: Annotated[list[TablePoint], Field(min_length=1)]
-
-    def throughput(self) -> ThroughputTable:
-        """Return it as the planner takes it."""
-        return ThroughputTable(points=tuple(map(_throughput_point, self.points)))
 
 
 def load_table(path: Path) -> Table:
@@ -145,8 +139,3 @@ def estimated_table(title: str, layouts: Iterable[dict[str, Any]]) -> Table:
         for row in layouts
     ]
     return Table(version=VERSION, title=title, points=points)
-
-
-def _throughput_point(point: TablePoint) -> ThroughputPoint:
-    layout = Layout(point.layout.tp, point.layout.pp, point.layout.dp)
-    return ThroughputPoint(workers=point.workers, flops_per_s=point.flops_per_s, layout=layout)

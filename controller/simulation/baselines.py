@@ -26,38 +26,8 @@ from controller.simulation.happenings import Happening
 from controller.simulation.scenario import Values
 
 Split = Literal["planner", "equal", "by-weight", "by-size"]
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """How a baseline handles failures.
-
-    Attributes:
-        name: Of the policy.
-        source: Where it is described.
-        shrinks: Whether it goes on with what is left, and takes back what is repaired; a free node of
-            the cluster serves as well, up to the size that it had at first.
-        num_spares: Nodes in reserve, where the cluster has none.
-        is_pipelined: Whether it has pipelines and replicas only.
-        split: What it begins with.
-        notices_s: From a fault until it knows, seconds.
-        recovery_s: From there until it trains, seconds, recomputation left out.
-        change_s: What a change by hand takes.
-        recomputes: Whether it goes on from its newest checkpoint after a fault.
-        speed: Of training, as a part of what its layout allows.
-    """
-
-    name: str
-    source: str
-    shrinks: bool
-    num_spares: int
-    is_pipelined: bool
-    split: Split
-    notices_s: Callable[[Happening], float]
-    recovery_s: Callable[[Values, random.Random], float]
-    change_s: Callable[[Values, random.Random], float]
-    recomputes: bool
-    speed: Callable[[Values], float]
+Duration = Callable[[Values, random.Random], float]
+"""Draws how long something takes, seconds."""
 
 
 def _by_timeout(what: Happening) -> float:
@@ -97,59 +67,53 @@ def _redundant(values: Values) -> float:
     return 1.0 / (1.0 + values.others.redundant)
 
 
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """How a baseline handles failures.
+
+    Attributes:
+        name: Of the policy.
+        source: Where it is described.
+        shrinks: Whether it goes on with what is left, and takes back what is repaired; a free node of
+            the cluster serves as well, up to the size that it had at first.
+        num_spares: Nodes in reserve, where the cluster has none.
+        is_pipelined: Whether it has pipelines and replicas only.
+        split: What it begins with.
+        notices_s: From a fault until it knows, seconds.
+        recovery_s: From there until it trains, seconds, recomputation left out.
+        change_s: What a change by hand takes.
+        recomputes: Whether it goes on from its newest checkpoint after a fault.
+        speed: Of training, as a part of what its layout allows.
+    """
+
+    name: str
+    source: str
+    recovery_s: Duration
+    change_s: Duration
+    shrinks: bool = True
+    num_spares: int = 0
+    is_pipelined: bool = False
+    split: Split = "planner"
+    notices_s: Callable[[Happening], float] = _own
+    recomputes: bool = False
+    speed: Callable[[Values], float] = _full
+
+
 def _megatron(name: str, *, shrinks: bool = False, num_spares: int = 0) -> Baseline:
     return Baseline(
-        name=name,
-        source="arXiv 2401.00134, figure 2",
+        name,
+        "arXiv 2401.00134, figure 2",
+        _resubmit_s,
+        _resubmit_s,
         shrinks=shrinks,
         num_spares=num_spares,
-        is_pipelined=False,
-        split="planner",
         notices_s=_by_timeout,
-        recovery_s=_resubmit_s,
-        change_s=_resubmit_s,
         recomputes=True,
-        speed=_full,
-    )
-
-
-def _pipelined(
-    name: str,
-    source: str,
-    recovery_s: Callable[[Values, random.Random], float],
-    *,
-    recomputes: bool = False,
-    speed: Callable[[Values], float] = _full,
-) -> Baseline:
-    return Baseline(
-        name=name,
-        source=source,
-        shrinks=True,
-        num_spares=0,
-        is_pipelined=True,
-        split="planner",
-        notices_s=_own,
-        recovery_s=recovery_s,
-        change_s=recovery_s,
-        recomputes=recomputes,
-        speed=speed,
     )
 
 
 def _static(split: Split) -> Baseline:
-    return Baseline(
-        name=split,
-        source="arXiv 2401.00134, section 7",
-        shrinks=True,
-        num_spares=0,
-        is_pipelined=False,
-        split=split,
-        notices_s=_own,
-        recovery_s=_unicron_s,
-        change_s=_manual_s,
-        recomputes=False,
-        speed=_full,
-    )
+    return Baseline(split, "arXiv 2401.00134, section 7", _unicron_s, _manual_s, split=split)
 
 
 BASELINES: Final[Mapping[str, Baseline]] = {
@@ -158,9 +122,16 @@ BASELINES: Final[Mapping[str, Baseline]] = {
         _megatron("megatron"),
         _megatron("megatron-spare", num_spares=1),
         _megatron("megatron-elastic", shrinks=True),
-        _pipelined("oobleck", "arXiv 2309.08125", _reconfigure_s),
-        _pipelined("varuna", "EuroSys 2022", _morph_s, recomputes=True),
-        _pipelined("bamboo", "NSDI 2023", _reconfigure_s, speed=_redundant),
+        Baseline("oobleck", "arXiv 2309.08125", _reconfigure_s, _reconfigure_s, is_pipelined=True),
+        Baseline("varuna", "EuroSys 2022", _morph_s, _morph_s, is_pipelined=True, recomputes=True),
+        Baseline(
+            "bamboo",
+            "NSDI 2023",
+            _reconfigure_s,
+            _reconfigure_s,
+            is_pipelined=True,
+            speed=_redundant,
+        ),
         _static("equal"),
         _static("by-weight"),
         _static("by-size"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from controller.simulation.baselines import Baseline
 from controller.simulation.clock import Clock
@@ -89,29 +90,21 @@ class _Static:
         return self._ledger.close(self._course.duration_s)
 
     def _place(self, setup: Setup) -> list[_Job]:
-        """Give tasks whole nodes one after the other, and what is left of a node to the next."""
+        """Give tasks their nodes, one after the other; all sizes are whole nodes."""
         values, course = self._values, self._course
-        profiles: list[Profile | None] = list(setup.profiles)
+        profiles: dict[str, Profile] = {each.task.name: each for each in setup.profiles}
         num_workers = course.num_nodes * values.workers_per_node
         if self._baseline.is_pipelined:
-            order = {each.task.name: number for number, each in enumerate(setup.profiles)}
-            found = pipelined_profiles_of(setup.scenario, num_workers)
-            profiles = [None] * len(found)
-            for each in found:
-                if each is not None:
-                    profiles[order[each.task.name]] = each
+            profiles = pipelined_profiles_of(setup.scenario, num_workers)
         num_held = num_workers - (values.spare_nodes + len(course.absent)) * values.workers_per_node
         split = split_of(self._baseline.split, setup, num_held)
-        nodes = [n for n in range(course.num_nodes) if n not in course.absent]
-        free = dict.fromkeys(nodes, values.workers_per_node)
+        nodes = iter(n for n in range(course.num_nodes) if n not in course.absent)
         jobs = []
-        for each, profile in zip(setup.profiles, profiles, strict=True):
-            wanted, given = split[each.task.name], dict[int, int]()
-            for node in nodes:
-                taken = min(wanted, free[node])
-                if taken:
-                    given[node], free[node], wanted = taken, free[node] - taken, wanted - taken
-            jobs.append(_Job(each.task.name, profile, given))
+        for each in setup.profiles:
+            name = each.task.name
+            given = list(islice(nodes, split[name] // values.workers_per_node))
+            by_node = dict.fromkeys(given, values.workers_per_node)
+            jobs.append(_Job(name, profiles.get(name), by_node))
         return jobs
 
     # --- what happens ------------------------------------------------------------------------
@@ -122,41 +115,31 @@ class _Static:
             return
         if self._out.get(what.node):
             return
-        hit = [job for job in self._jobs if what.node in job.workers_by_node]
+        job = next((each for each in self._jobs if what.node in each.workers_by_node), None)
         if what.kind in {"process", "network"}:
-            job = self._job_at(what.node, what.slot)
             if job is not None:
                 self._break(job, what)
         elif what.kind == "slow":
-            for job in hit:
+            if job is not None:
                 job.slow_nodes.add(what.node)
                 self._tell(job, job.activity)
-            self._clock.after(what.detected_s, partial(self._lose, what, hit, is_slow=True))
+            self._clock.after(what.detected_s, partial(self._lose, what, job, is_slow=True))
         else:
-            self._lose(what, hit, is_slow=False)
+            self._lose(what, job, is_slow=False)
 
-    def _lose(self, what: Happening, hit: list[_Job], *, is_slow: bool) -> None:
+    def _lose(self, what: Happening, job: _Job | None, *, is_slow: bool) -> None:
         if self._out.get(what.node):
             return  # a slow one that was lost before anybody noticed
         self._out[what.node] = self._out.get(what.node, 0) + 1
         if what.node in self._free:
             self._free.remove(what.node)
-        for job in hit:
+        if job is not None:
             job.slow_nodes.discard(what.node)
             if what.node in job.workers_by_node:
                 self._break(job, what, notices_s=0.0 if is_slow else None)
         self._note_service()
         if what.away_s is not None:
             self._clock.after(what.away_s, partial(self._return, what.node))
-
-    def _job_at(self, node: int, slot: int) -> _Job | None:
-        """Return the task that has a worker of a node; slots are given away in the order of tasks."""
-        first = 0
-        for job in self._jobs:
-            first += job.workers_by_node.get(node, 0)
-            if slot < first:
-                return job
-        return None
 
     def _break(self, job: _Job, what: Happening, notices_s: float | None = None) -> None:
         """A fault has hit the task; a fault on top of another begins the recovery anew."""

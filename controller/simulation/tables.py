@@ -57,14 +57,14 @@ def profiles_of(scenario: Scenario, num_workers: int) -> list[Profile]:
     return [_profile(scenario, task, num_workers, CORE) for task in scenario.values.tasks]
 
 
-def pipelined_profiles_of(scenario: Scenario, num_workers: int) -> list[Profile | None]:
-    """Return the profiles without tensor parallelism, everything recomputed; None where nothing fits."""
-    found: list[Profile | None] = []
+def pipelined_profiles_of(scenario: Scenario, num_workers: int) -> dict[str, Profile]:
+    """Return, by task, the profiles without tensor parallelism, everything recomputed; where one fits."""
+    found: dict[str, Profile] = {}
     for task in scenario.values.tasks:
         try:
-            found.append(_profile(scenario, task, num_workers, _PIPELINED))
+            found[task.name] = _profile(scenario, task, num_workers, _PIPELINED)
         except RecordError:
-            found.append(None)
+            continue
     return found
 
 

@@ -23,7 +23,6 @@ _FILES: Final = {
     "p3-spot": "p3-trace.csv",
     "g4dn-spot": "g4dn-trace.csv",
 }
-SHIPPED: Final = tuple(_FILES)
 
 
 @dataclass(frozen=True, slots=True)

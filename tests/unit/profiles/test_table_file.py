@@ -35,8 +35,8 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
         '[[points]]\nworkers = 2\nflops_per_s = 3e12\norigin = "estimated"\nlayout = { dp = 2 }\n'
     )
     assert load_table(as_json) == load_table(as_toml)
-    assert load_table(as_json).throughput().sizes == (1, 2)
-    assert load_table(as_json).throughput().flops_per_s(2) == 3e12
+    assert [each.workers for each in load_table(as_json).points] == [1, 2]
+    assert load_table(as_json).points[1].flops_per_s == 3e12
 
 
 def test_measurements_stay_and_are_averaged_by_their_iterations(tmp_path: Path) -> None:
