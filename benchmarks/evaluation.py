@@ -20,7 +20,7 @@ from pages import ROOT, command_line, machine, machine_line, write_results, writ
 from controller.simulation.baselines import BASELINES
 from controller.simulation.campaign import POLICIES, UNICRON, Campaign, run_campaign
 from controller.simulation.laws import Constant, Exponential, Law, Uniform
-from controller.simulation.printed import as_json, mean_hours
+from controller.simulation.printed import as_json
 from controller.simulation.scenario import Scenario, Task
 from controller.simulation.scenario_file import load_scenario, shipped
 
@@ -109,12 +109,15 @@ def _measure(
     campaign: Campaign = run_campaign(scenario, policies, num_seeds)
     took_s = time.perf_counter() - begin_s
     sys.stderr.write(f"{scenario.name}, {change}: {took_s:.1f} s\n")
-    ours = campaign.accounts[UNICRON]
+    answer = as_json(campaign)
+    ours = answer["policies"][UNICRON]
+    kept = {key: answer[key] for key in ("scenario", "seeds", "ratios")}
     return {
+        **kept,
         "change": change,
         "took_s": round(took_s, 1),
-        **as_json(campaign),
-        "hours": mean_hours(ours),
+        "ettr": ours["ettr"]["mean"],
+        "gpu_hours": ours["gpu_hours"],
     }
 
 
@@ -158,14 +161,14 @@ def _scenario_row(each: dict[str, Any], names: list[str], *, change: bool = Fals
     for name in names:
         ratio = each["ratios"].get(name)
         if ratio is None:
-            cells.append("trains nothing")
+            cells.append("no training")
         elif each["seeds"] == 1 or ratio["high"] - ratio["low"] < 0.005:
             cells.append(f"{ratio['mean']:.2f}")
         else:
             cells.append(f"{ratio['mean']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})")
     if change:
         return f"| {each['scenario']} | {each['change']} | {' | '.join(cells)} |"
-    ettr = 100 * each["policies"][UNICRON]["ettr"]["mean"]
+    ettr = 100 * each["ettr"]
     return (
         f"| {each['scenario']} | {each['seeds']} | {' | '.join(cells)} | {ettr:.2f} % |"
         f" {each['took_s']} |"
@@ -173,7 +176,7 @@ def _scenario_row(each: dict[str, Any], names: list[str], *, change: bool = Fals
 
 
 def _hours_row(each: dict[str, Any]) -> str:
-    hours = each["hours"]
+    hours = each["gpu_hours"]
     total = sum(hours.values())
     shares = " | ".join(f"{100 * hours[name] / total:.3f}" for name in hours)
     return f"| {each['scenario']} | {shares} |"

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.simulation.baselines import BASELINES
-from controller.simulation.happenings import Happening
+from controller.simulation.happenings import Course, Happening
 from controller.simulation.ledger import Account
 from controller.simulation.setup import setup_of
 from controller.simulation.splits import split_of
@@ -126,12 +126,18 @@ def test_free_node_takes_the_place_of_one_that_is_away() -> None:
     assert elastic.gpu_hours["waiting"] == pytest.approx(2 * 50_000 / 3600, rel=0.01)
 
 
-def test_spare_that_is_away_itself_is_no_spare() -> None:
-    scenario = small(("nodes = 4", "nodes = 3\nspare_nodes = 1"))
-    setup = setup_of(scenario, course())
-    both = [happening("node_lost", 40_000.0, 3), happening("node_lost", 50_000.0, 1)]
-    account = run_baseline(BASELINES["megatron-spare"], setup, course(*both), 1)
-    # The spare is back at 76,000 s and the task's own node at 86,000 s: from the spare on it trains.
-    held = setup.split["b"]
-    assert account.gpu_hours["waiting"] >= (held - 2) * 25_000 / 3600
-    assert account.gpu_hours["training"] < 6 * 100_000 / 3600
+@pytest.mark.parametrize("broken", [3, 4])
+def test_spare_that_is_away_itself_is_no_spare(broken: int) -> None:
+    both = (happening("node_lost", 40_000.0, broken), happening("node_lost", 50_000.0, 1))
+    five = Course(5, frozenset(), both, (), END_S)
+    setup = setup_of(small(("nodes = 4", "nodes = 3\nspare_nodes = 2")), five)
+    account = run_baseline(BASELINES["megatron-spare"], setup, five, 1)
+    # The other spare takes the place at once: b loses what it takes to begin anew, and no more.
+    lost_s = 5 + 1500 + 900
+    trained_s = 6 * (END_S - 100) - setup.split["b"] * lost_s
+    assert account.gpu_hours["training"] == pytest.approx(trained_s / 3600)
+
+
+def test_slow_node_that_is_lost_before_anybody_notices_is_away_once() -> None:
+    account = run("megatron", happening("slow", 50_000.0, 0), happening("node_lost", 50_002.0, 0))
+    assert lost_hours(account, "repair") == pytest.approx(2 * 36_000 / 3600, abs=1e-6)

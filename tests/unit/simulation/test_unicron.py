@@ -98,6 +98,24 @@ def test_a_recovery_is_verified_although_a_change_by_hand_interrupts_it(
     assert not [incident for incident in states[-1].incidents if incident.is_open]
 
 
+def test_task_that_a_plan_stopped_and_saved_computes_nothing_again() -> None:
+    account = run(happening("node_lost", 20_000.0, 1))
+    assert account.ettr > 0.98  # what a plan has stopped is not waiting
+    # Of b, which lost the node, the iteration that was broken off; of a, nothing.
+    assert seconds(account, "recomputation") <= SETUP.split["b"] * iteration_s("b")
+
+
+def test_task_whose_only_node_is_lost_for_good_is_stopped() -> None:
+    assert run(happening("node_lost", 30_000.0, 0, away_s=None)).ettr > 0.98
+
+
+def test_ranks_that_were_lost_unseen_are_missed() -> None:
+    # The node is back before anybody noticed; all of a was on it, and nobody else can tell.
+    account = run(happening("node_lost", 50_000.0, 0, away_s=0.0))
+    assert seconds(account, "detection") <= SETUP.split["a"] * 30
+    assert account.ettr > 0.98
+
+
 def test_all_nodes_lost_and_back() -> None:
     account = run(*(happening("node_lost", 20_000.0 + node, node) for node in range(4)))
     # Nothing is left in memory: what was not on disk is computed again.
