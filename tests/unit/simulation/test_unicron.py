@@ -99,10 +99,10 @@ def test_a_recovery_is_verified_although_a_change_by_hand_interrupts_it(
 
 
 def test_task_that_a_plan_stopped_and_saved_computes_nothing_again() -> None:
-    account = run(happening("node_lost", 20_000.0, 1))
+    account = run(happening("node_lost", 20_000.0, 1), happening("node_lost", 21_000.0, 2))
     assert account.ettr > 0.98  # what a plan has stopped is not waiting
-    # Of b, which lost the node, the iteration that was broken off; of a, nothing.
-    assert seconds(account, "recomputation") <= SETUP.split["b"] * iteration_s("b")
+    # Of b, which lost both nodes, the iterations that were broken off; of a, nothing.
+    assert seconds(account, "recomputation") <= 4 * SETUP.split["b"] * iteration_s("b")
 
 
 def test_task_whose_only_node_is_lost_for_good_is_stopped() -> None:
