@@ -1,0 +1,206 @@
+"""The placement against brute force: fewest ranks moved, then the least spread, or none where there is none."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import permutations, product
+
+from hypothesis import example, given, settings, strategies as st
+
+from controller.core.placement import Placement, Unplaceable, Worker, place
+from nodeagent.protocol.ids import NodeId, TaskId
+from profiles.layout import Layout
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is to be placed, and where the tasks are."""
+
+    layouts: dict[TaskId, Layout]
+    before: dict[TaskId, Layout]
+    current: dict[TaskId, Placement]
+    nodes: dict[NodeId, int]
+    blocked: set[Worker] = field(default_factory=set)
+    domains: dict[NodeId, str] = field(default_factory=dict)
+
+    def place(self) -> dict[TaskId, Placement] | Unplaceable:
+        return place(
+            self.layouts, self.current, self.nodes,
+            layouts_before=self.before, blocked=self.blocked, domains=self.domains,
+        )  # fmt: skip
+
+    def can_use(self, worker: Worker) -> bool:
+        return worker not in self.blocked and worker.slot < self.nodes.get(worker.node, 0)
+
+    def old_place(self, task: TaskId, worker: Worker) -> tuple[int, int] | None:
+        """The place (tp, pp) of the rank that sits there, if it does."""
+        if worker not in self.current.get(task, ()) or not self.can_use(worker):
+            return None
+        rank = self.current[task].index(worker)
+        return self.before[task].tp_rank(rank), self.before[task].pp_rank(rank)
+
+    def keeps_model(self, task: TaskId) -> bool:
+        old, new = self.before.get(task), self.layouts[task]
+        return old is not None and (old.tp, old.pp) == (new.tp, new.pp)
+
+    def domain(self, node: NodeId) -> str:
+        return self.domains.get(node, f"node {node}")
+
+    def score(self, placements: Mapping[TaskId, Placement]) -> tuple[int, int]:
+        """Ranks that stay and, negated, pairs of peers that share a domain; by the definition."""
+        num_staying, sharing = 0, Counter[tuple[TaskId, int, str]]()
+        for task, placement in placements.items():
+            layout = self.layouts[task]
+            for rank, worker in enumerate(placement):
+                old, new = self.old_place(task, worker), (layout.tp_rank(rank), layout.pp_rank(rank))
+                num_staying += old is not None and (old == new or not self.keeps_model(task))
+                if layout.tp_rank(rank) == 0:
+                    sharing[task, layout.pp_rank(rank), self.domain(worker.node)] += 1
+        return num_staying, -sum(num**2 for num in sharing.values())
+
+
+def compositions(total: int, limits: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All ways to write a sum, each term within its limit."""
+    if not limits:
+        if not total:
+            yield ()
+        return
+    for first in range(min(total, limits[0]) + 1):
+        for rest in compositions(total - first, limits[1:]):
+            yield first, *rest
+
+
+def by_brute_force(case: Case) -> tuple[int, int] | None:
+    """The best score, over all numbers of groups of every stage on every node; None where none fits."""
+    names, tasks = list(case.nodes), sorted(case.layouts)
+    rooms = tuple(
+        sum(case.can_use(Worker(node, slot)) for slot in range(case.nodes[node])) for node in names
+    )
+
+    def staying(task: TaskId, stages: tuple[tuple[int, ...], ...]) -> int:
+        layout, total = case.layouts[task], 0
+        for v, node in enumerate(names):
+            held = [
+                old
+                for slot in range(case.nodes[node])
+                if (old := case.old_place(task, Worker(node, slot))) is not None
+            ]
+            if not case.keeps_model(task):
+                total += min(len(held), layout.tp * sum(nums[v] for nums in stages))
+                continue
+            total += sum(
+                min(nums[v], held.count((tp_rank, stage)))
+                for stage, nums in enumerate(stages)
+                for tp_rank in range(layout.tp)
+            )
+        return total
+
+    def spread(stages: tuple[tuple[int, ...], ...]) -> int:
+        total = 0
+        for nums in stages:
+            by_domain = Counter[str]()
+            for v, num in enumerate(nums):
+                by_domain[case.domain(names[v])] += num
+            total += sum(num**2 for num in by_domain.values())
+        return total
+
+    @cache
+    def best(index: int, rooms: tuple[int, ...]) -> tuple[int, int] | None:
+        if index == len(tasks):
+            return 0, 0
+        task, found = tasks[index], None
+        layout = case.layouts[task]
+        limits = tuple(room // layout.tp for room in rooms)
+        for stages in product(*[list(compositions(layout.dp, limits))] * layout.pp):
+            used = [layout.tp * sum(nums[v] for nums in stages) for v in range(len(rooms))]
+            left = tuple(room - num for room, num in zip(rooms, used, strict=True))
+            rest = best(index + 1, left) if min(left) >= 0 else None
+            if rest is not None:
+                score = staying(task, stages) + rest[0], rest[1] - spread(stages)
+                found = max(found or score, score)
+        return found
+
+    return best(0, rooms)
+
+
+TASKS = [TaskId(name) for name in "abc"]
+
+
+@st.composite
+def cases(draw: st.DrawFn, sizes: st.SearchStrategy[int], max_ranks: int = 8) -> Case:
+    counts = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+    nodes = {NodeId(f"n{i}"): count for i, count in enumerate(counts)}
+    # One node is lost, so that tasks hold what they can't keep.
+    workers = [Worker(NodeId(f"n{i}"), slot) for i in range(len(counts) + 1) for slot in range(4)]
+    layout = st.builds(Layout, tp=sizes, pp=st.integers(1, 2), dp=st.integers(1, 4)).filter(
+        lambda layout: layout.num_workers <= max_ranks
+    )
+    layouts = draw(st.dictionaries(st.sampled_from(TASKS), layout, min_size=1, max_size=3))
+    queue = draw(st.permutations(workers))
+    before: dict[TaskId, Layout] = {}
+    current: dict[TaskId, Placement] = {}
+    for task, new in layouts.items():
+        same_model = st.builds(Layout, tp=st.just(new.tp), pp=st.just(new.pp), dp=st.integers(1, 3))
+        old = draw(st.none() | same_model | layout)
+        if old is not None and old.num_workers <= len(queue):
+            before[task] = old
+            current[task], queue = tuple(queue[: old.num_workers]), queue[old.num_workers :]
+    blocked = draw(st.sets(st.sampled_from(workers), max_size=3))
+    domains = draw(st.dictionaries(st.sampled_from(list(nodes)), st.sampled_from("xy"), max_size=4))
+    return Case(layouts, before, current, nodes, blocked, domains)
+
+
+A, B, C = TASKS
+N = [NodeId(f"n{i}") for i in range(4)]
+
+
+@settings(max_examples=400, deadline=None)
+@given(case=cases(st.sampled_from([1, 2, 4])) | cases(st.integers(1, 4)))
+# Sizes that do not divide each other: largest first finds no placement, and there is one.
+@example(
+    Case(
+        {A: Layout(tp=3), B: Layout(tp=2, dp=2), C: Layout(tp=3)},
+        {B: Layout(tp=2, dp=2)},
+        {B: (Worker(N[0], 0), Worker(N[0], 1), Worker(N[1], 0), Worker(N[1], 1))},
+        {N[0]: 4, N[1]: 3, N[2]: 3},
+    )
+)
+def test_the_placement_is_as_good_as_the_best_that_brute_force_finds(case: Case) -> None:
+    best, placements = by_brute_force(case), case.place()
+    if isinstance(placements, Unplaceable):
+        assert best is None
+    else:
+        assert case.score(placements) == best
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(st.integers(1, 2), max_ranks=3))
+def test_no_way_to_give_out_single_workers_is_better(case: Case) -> None:
+    """Here brute force knows nothing of groups by node: it gives every rank every worker."""
+    workers = [
+        worker
+        for node, count in case.nodes.items()
+        for slot in range(min(count, 2))
+        if case.can_use(worker := Worker(node, slot))
+    ][:6]
+    nodes = {node: min(count, 2) for node, count in case.nodes.items()}
+    everywhere = [Worker(node, slot) for node, count in nodes.items() for slot in range(count)]
+    small = Case(
+        {task: layout for task, layout in list(case.layouts.items())[:2]},
+        case.before, case.current, nodes, set(everywhere) - set(workers), case.domains,
+    )  # fmt: skip
+    layouts = sorted(small.layouts.items())
+    best = None
+    for order in permutations(workers, sum(layout.num_workers for _, layout in layouts)):
+        rest, placements = order, {}
+        for task, layout in layouts:
+            placements[task], rest = rest[: layout.num_workers], rest[layout.num_workers :]
+        if all(
+            len({worker.node for worker in placements[task][i : i + layout.tp]}) == 1
+            for task, layout in layouts
+            for i in range(0, layout.num_workers, layout.tp)
+        ):
+            best = max(best or small.score(placements), small.score(placements))
+    outcome = small.place()
+    assert (None if isinstance(outcome, Unplaceable) else small.score(outcome)) == best
