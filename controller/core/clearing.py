@@ -184,7 +184,9 @@ class _Offers:
             options.append(found)
             need = [n - min(o.gains[i] for o in found) for i, n in enumerate(need)]
         missing = tuple(max(0, n) for n in need)
-        useful = [_useful(found, missing) for found in options]
+        # Where sizes do not divide each other, more counts than the gains.
+        prune = divides_all(sizes)
+        useful = [_over_least(found, missing, prune=prune) for found in options]
         tables = _tables(useful, missing)
         return cls(kinds, held, missing, useful, tables) if tables else None
 
@@ -257,8 +259,10 @@ def _options_of(
     return options
 
 
-def _useful(options: Sequence[_Option], missing: tuple[int, ...]) -> list[_Option]:
-    """Return the options that nothing else beats, with what they gain over the least of them."""
+def _over_least(
+    options: Sequence[_Option], missing: tuple[int, ...], *, prune: bool
+) -> list[_Option]:
+    """Return the options by loss, with what they gain over the least; perhaps only those that nothing beats."""
     base = [min(option.gains[i] for option in options) for i in range(len(missing))]
     useful: list[_Option] = []
     for option in sorted(options, key=lambda option: option.loss):
@@ -266,9 +270,10 @@ def _useful(options: Sequence[_Option], missing: tuple[int, ...]) -> list[_Optio
             min(gain - least, most)
             for gain, least, most in zip(option.gains, base, missing, strict=True)
         )
-        if not any(
+        is_beaten = prune and any(
             all(g <= h for g, h in zip(gains, other.gains, strict=True)) for other in useful
-        ):
+        )
+        if not is_beaten:
             useful.append(_Option(option.loss, gains, option.keeps))
     return useful
 

@@ -107,7 +107,8 @@ class Machine:
             for name, task in self.state.tasks.items()
         }
         available = {name: node.spec.num_workers for name, node in self.state.nodes.items()}
-        placements = place(layouts, {}, available)
+        domains = {name: node.spec.failure_domain for name, node in self.state.nodes.items()}
+        placements = place(layouts, {}, available, domains=domains)
         if isinstance(placements, Unplaceable):
             raise ValueError(placements.reason)  # noqa: TRY004 - a value is wrong, not a type
         for name, task in self.state.tasks.items():

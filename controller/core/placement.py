@@ -68,8 +68,8 @@ def place(
             sorts first holds it.
         num_workers_by_node: Workers of each node that may be used. The order of the nodes decides
             between equally good ones.
-        layouts_before: Layouts of ``current``. For a task without one, the same tp and pp are taken
-            for granted where they divide what it holds.
+        layouts_before: Layouts of ``current``. For a task without one of that size, the same tp and pp
+            are taken for granted where they divide what it holds.
         blocked: Workers of these nodes that are not to be given to anybody.
         domains: Failure domains by node, where they are named.
     """
@@ -80,7 +80,10 @@ def place(
     held = house.hold({task: current.get(task, ()) for task in tasks})
     crews: list[Crew] = []
     for task in tasks:
-        before = (layouts_before or {}).get(task) or _layout_of(current.get(task, ()), layouts[task])
+        placement = current.get(task, ())
+        before = (layouts_before or {}).get(task)
+        if before is None or before.num_workers != len(placement):
+            before = _layout_of(placement, layouts[task])
         crews.append(Crew(layouts[task], before, held[task]))
     kinds = [crew.kinds() for crew in crews]
     packing = pack([kind for each in kinds for kind in each], Site(house.rooms, house.domains))

@@ -95,7 +95,7 @@ def _divide(
         running_s = horizon_s(turn.policy.worker_mtbf_s, num_workers)
         decision = solve(problem, num_workers=num_workers, running_s=running_s)
         targets = place_targets(tasks, decision, available)
-        if not (isinstance(targets, Unplaceable) and available.has_gaps and num_workers):
+        if not (isinstance(targets, Unplaceable) and num_workers):
             return decision, targets
         num_workers -= 1
 

@@ -6,17 +6,15 @@ on workers. Which sizes are best is decided in ``controller.core.planner``.
 
 from collections.abc import Sequence
 
-from controller.core.arrangement import wish
 from controller.core.cost import PlanTask
 from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.placement import Placement, Unplaceable, Worker, place
+from controller.core.placement import Unplaceable, Worker, place
 from controller.core.planner import Decision
 from controller.core.policy import Policy
 from controller.core.tasks import Target, TaskState
 from controller.core.transitions import TransitionKind
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import TaskId
-from profiles.layout import Layout
 
 
 class Available:
@@ -39,18 +37,11 @@ class Available:
             for name in self.workers_by_node
             for slot in turn.state.nodes[name].isolated_gpus
         }
-        self.has_gaps = any(turn.state.nodes[name].isolated_gpus for name in self.workers_by_node)
-        """Whether single GPUs are missing from nodes in service."""
+        self.domains = {
+            name: turn.state.nodes[name].spec.failure_domain for name in self.workers_by_node
+        }
+        """The failure domain of each node; empty where none is named."""
         self.num_workers = sum(self.workers_by_node.values()) - len(self.blocked)
-
-    @property
-    def workers(self) -> set[Worker]:
-        """All of them."""
-        return {
-            Worker(node, slot)
-            for node, count in self.workers_by_node.items()
-            for slot in range(count)
-        } - self.blocked
 
 
 def planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
@@ -122,21 +113,20 @@ def place_targets(
         if (size := decision.assignments[task.spec.task])
     }
     current = {
-        task.spec.task: _wish(task, layouts.get(task.spec.task), available)
+        task.spec.task: held
         for task in tasks
-        if task.phase is not TaskPhase.STOPPED
+        if task.phase is not TaskPhase.STOPPED and (held := task.target or task.place)
     }
-    placements = place(layouts, current, available.workers_by_node, blocked=available.blocked)
+    placements = place(
+        layouts,
+        {name: each.placement for name, each in current.items()},
+        available.workers_by_node,
+        layouts_before={name: each.layout for name, each in current.items()},
+        blocked=available.blocked,
+        domains=available.domains,
+    )
     if isinstance(placements, Unplaceable):
         return placements
     return {
         name: Target(layout=layout, placement=placements[name]) for name, layout in layouts.items()
     }
-
-
-def _wish(task: TaskState, layout: Layout | None, available: Available) -> Placement:
-    """Return where the task would like to be: where it is to be, or else where it is."""
-    place = task.target or task.place
-    if place is None or layout is None:
-        return place.placement if place else ()
-    return wish(place.layout, place.placement, layout, available.workers)

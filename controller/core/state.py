@@ -27,11 +27,20 @@ from nodeagent.protocol.regroup import StateSource
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A node as the cluster names it."""
+    """A node as the cluster names it.
+
+    Attributes:
+        node: Its name.
+        address: Where it is, for operators.
+        num_workers: Its worker slots.
+        failure_domain: What it shares with the nodes that fail together with it, a rack or a switch;
+            empty where nothing is known of that.
+    """
 
     node: NodeId
     address: str
     num_workers: int
+    failure_domain: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

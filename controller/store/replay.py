@@ -44,7 +44,10 @@ def fingerprint(machine: Machine) -> str:
     state = machine.state
     nodes = [node.spec for node in state.nodes.values()]
     tasks = [task.spec for task in state.tasks.values()]
-    return hashlib.sha256(repr((nodes, tasks, machine.policy)).encode()).hexdigest()[:16]
+    domains = {spec.node: spec.failure_domain for spec in nodes if spec.failure_domain}
+    # Domains are left out where there are none: journals from before there were any stay of use.
+    parts = (nodes, tasks, machine.policy, *([domains] if domains else []))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def replay(machine: Machine, events: Iterable[Event]) -> Legacy:

@@ -1,12 +1,6 @@
-"""Which replicas are kept, and that ranks that stay keep their stage."""
+"""Which replicas a task still has, and what they are without the others."""
 
-from controller.core.arrangement import (
-    NO_WORKER,
-    keep_replicas,
-    ranks_of_replica,
-    whole_replicas,
-    wish,
-)
+from controller.core.arrangement import keep_replicas, ranks_of_replica, whole_replicas
 from controller.core.placement import Placement, Worker
 from nodeagent.protocol.ids import NodeId
 from profiles.layout import Layout
@@ -31,25 +25,3 @@ def test_kept_replicas_close_ranks() -> None:
     assert keep_replicas(PP2, PLACES, [0, 2]) == workers("a0", "c0", "a1", "c1")
     tensor_pairs = workers("a0", "a1", "b0", "b1")
     assert keep_replicas(Layout(tp=2, dp=2), tensor_pairs, [1]) == workers("b0", "b1")
-
-
-def test_a_task_that_shrinks_wishes_to_keep_whole_replicas() -> None:
-    usable = set(PLACES) - {PLACES[0]}
-    assert wish(PP2, PLACES, Layout(pp=2, dp=2), usable) == workers("b0", "c0", "b1", "c1")
-
-
-def test_what_is_left_of_two_replicas_makes_one_where_the_stages_differ() -> None:
-    usable = set(workers("a0", "b1", "c0"))
-    assert wish(PP2, PLACES, Layout(pp=2, dp=1), usable) == workers("a0", "b1")
-
-
-def test_a_task_that_grows_leaves_holes_for_what_is_to_come() -> None:
-    old, places = Layout(pp=2, dp=1), workers("a0", "a1")
-    wished = wish(old, places, Layout(pp=2, dp=2), set(places))
-    assert wished == (places[0], NO_WORKER, places[1], NO_WORKER)
-
-
-def test_with_one_stage_or_another_model_layout_the_placement_decides() -> None:
-    places = workers("a", "b")
-    assert wish(Layout(dp=2), places, Layout(dp=1), set()) == places
-    assert wish(Layout(pp=2), places, Layout(tp=2), set()) == places

@@ -409,7 +409,7 @@ def test_with_two_stages_whole_replicas_go_on_and_keep_their_stage() -> None:
     world = World(machine_of(layouts, num_nodes=6, workers=6), num_iterations=10**6)
     trained(world, 3)
     before = pids(world)
-    world.lose_node("n2")  # stage 0 of replica 1
+    world.lose_node("n3")  # stage 0 of replica 1
     trained(world, 8)
     assert task(world).layout == Layout(pp=2, dp=2)
     assert pids(world) == [before[0], before[2], before[3], before[5]]

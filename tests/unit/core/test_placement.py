@@ -79,9 +79,38 @@ def test_a_task_on_the_lost_node_alone_does_not_disturb_the_other() -> None:
     }
 
 
-def test_a_shrinking_task_gives_up_the_nodes_where_it_holds_the_least() -> None:
+def test_a_shrinking_task_stays_spread_over_nodes() -> None:
     current = {A: at("n1.0", "n2.0", "n2.1")}
-    assert placed({A: Layout(dp=2)}, current, nodes(2, 2)) == {A: at("n2.0", "n2.1")}
+    assert placed({A: Layout(dp=2)}, current, nodes(2, 2)) == {A: at("n1.0", "n2.0")}
+
+
+def test_in_one_domain_a_shrinking_task_gives_up_the_nodes_where_it_holds_the_least() -> None:
+    current = {A: at("n1.0", "n2.0", "n2.1")}
+    rack = {NodeId("n1"): "rack", NodeId("n2"): "rack"}
+    placements = place({A: Layout(dp=2)}, current, nodes(2, 2), domains=rack)
+    assert placements == {A: at("n2.0", "n2.1")}
+
+
+def test_replicas_of_a_task_are_spread_over_domains_and_each_stays_inside_one() -> None:
+    # The domains take turns, so that neighbours do not share one.
+    domains = {NodeId(f"n{i}"): "even" if i % 2 == 0 else "odd" for i in range(1, 5)}
+    placements = place({A: Layout(pp=2, dp=2)}, {}, nodes(1, 1, 1, 1), domains=domains)
+    assert not isinstance(placements, Unplaceable)
+    replicas = [{placements[A][rank].node for rank in ranks} for ranks in ((0, 2), (1, 3))]
+    assert replicas == [{"n1", "n3"}, {"n2", "n4"}]
+
+
+def test_replicas_are_spread_only_where_no_rank_moves_for_it() -> None:
+    current = {A: at("n1.0", "n1.1")}
+    assert placed({A: Layout(dp=2)}, current, nodes(2, 2)) == current
+    assert placed({A: Layout(dp=3)}, current, nodes(3, 2))[A][2].node == "n2"
+
+
+def test_a_group_that_lost_a_worker_keeps_the_others_where_its_node_has_room() -> None:
+    current = {A: at("n1.0", "n1.1", "n1.2")}
+    layouts, blocked = {A: Layout(tp=3)}, at("n1.1")
+    assert place(layouts, current, nodes(4, 4), blocked=blocked) == {A: at("n1.0", "n1.3", "n1.2")}
+    assert place(layouts, current, nodes(3, 4), blocked=blocked) == {A: at("n2.0", "n2.1", "n2.2")}
 
 
 def test_a_shrinking_task_stays_where_others_are_so_that_whole_nodes_get_free() -> None:
@@ -153,3 +182,43 @@ def test_groups_that_do_not_pack_are_named() -> None:
 
 def test_a_cluster_without_nodes_has_no_room() -> None:
     assert reason({A: Layout()}, {}) == "the tasks want 1 workers, 0 are available"
+
+
+PP2 = Layout(pp=2, dp=3)
+PLACES = at("a.0", "b.0", "c.0", "a.1", "b.1", "c.1")
+"""Replicas a, b and c, each on a node of its own with a stage on every worker."""
+
+
+def replaced(new: Layout, *lost: str) -> Placement:
+    house = {NodeId(name): 2 for name in "abc"}
+    placements = place(
+        {A: new}, {A: PLACES}, house, layouts_before={A: PP2}, blocked=set(at(*lost))
+    )
+    assert not isinstance(placements, Unplaceable), placements.reason
+    return placements[A]
+
+
+def test_a_task_that_shrinks_keeps_whole_replicas() -> None:
+    assert replaced(Layout(pp=2, dp=2), "a.0") == at("b.0", "c.0", "b.1", "c.1")
+
+
+def test_what_is_left_of_two_replicas_makes_one_where_the_stages_differ() -> None:
+    placement = replaced(Layout(pp=2, dp=2), "a.0", "b.1")
+    assert set(placement) == set(at("b.0", "c.0", "a.1", "c.1"))
+    assert placement == at("b.0", "c.0", "a.1", "c.1")
+
+
+def test_ranks_that_go_on_keep_their_stage_although_another_worker_is_nearer() -> None:
+    placements = place(
+        {A: Layout(pp=2, dp=2)}, {A: at("a.0", "a.1")}, {NodeId("a"): 2, NodeId("b"): 2},
+        layouts_before={A: Layout(pp=2, dp=1)},
+    )  # fmt: skip
+    assert placements == {A: at("a.0", "b.0", "a.1", "b.1")}
+
+
+def test_with_another_model_layout_every_worker_that_is_held_stays() -> None:
+    placements = place(
+        {A: Layout(tp=2)}, {A: at("b.0", "b.1")}, nodes(2) | {NodeId("b"): 2},
+        layouts_before={A: Layout(pp=2)},
+    )  # fmt: skip
+    assert placements == {A: at("b.0", "b.1")}
