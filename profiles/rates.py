@@ -33,7 +33,7 @@ class Rates:
 
     def at(self, workers: int) -> float:
         """Return T(t, workers); 0.0 for 0 and for sizes that are not listed."""
-        place = int(np.searchsorted(self.sizes, workers))
+        place = int(self.sizes.searchsorted(workers))
         if place == len(self.sizes) or self.sizes[place] != workers:
             return 0.0
         return float(self.flops_per_s[place])

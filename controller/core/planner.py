@@ -21,10 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from controller.core.cost import PlanTask, Quantum, gain
-from controller.core.search import Options, best_division
+from controller.core.options import Options, score
+from controller.core.search import best_division
 from nodeagent.protocol.ids import TaskId
 
 _Sizes = tuple[int, ...]
@@ -129,17 +128,8 @@ def _runner_up(options: Sequence[Options], best: _Sizes, num_workers: int) -> _S
         without = options[index].without(size)
         sizes = best_division([*options[:index], without, *options[index + 1 :]], num_workers)
         if sizes is not None:
-            others.append((*_score(options, sizes), sizes))
+            others.append((*score(options, sizes), sizes))
     return max(others)[-1] if others else None
-
-
-def _score(options: Sequence[Options], sizes: _Sizes) -> tuple[int, int]:
-    """Return gain and, negated, change of a division."""
-    gain, change = 0, 0
-    for task, size in zip(options, sizes, strict=True):
-        place = int(np.searchsorted(task.sizes, size))
-        gain, change = gain + int(task.gains[place]), change + int(task.changes[place])
-    return gain, -change
 
 
 def _division(tasks: Sequence[PlanTask], sizes: _Sizes, running_s: float) -> Division:
