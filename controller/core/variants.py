@@ -46,6 +46,8 @@ def best_divisions(
         cases: Every index is in ``others``.
         capacity: Workers that all have together.
     """
+    if not tasks:
+        return dict.fromkeys(cases, ())
     usable = {index: task for index, task in others.items() if len(task.sizes)}
     possible = [case for case in cases if case <= usable.keys()]
     found: dict[Case, tuple[int, ...] | None] = dict.fromkeys(cases)
