@@ -23,6 +23,18 @@ class Rates:
     sizes: NDArray[np.int64]
     flops_per_s: NDArray[np.float64]
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether sizes and rates are the same."""
+        if self is other or not isinstance(other, Rates):
+            return self is other
+        return np.array_equal(self.sizes, other.sizes) and np.array_equal(
+            self.flops_per_s, other.flops_per_s
+        )
+
+    def __hash__(self) -> int:
+        """Return a number that equal rates share."""
+        return hash((self.sizes.tobytes(), self.flops_per_s.tobytes()))
+
     @classmethod
     def of(cls, rate_by_size: Mapping[int, float]) -> "Rates":
         """Return the rates of a mapping from workers to FLOP/s."""

@@ -81,6 +81,21 @@ class PlanTask:
         return workers != self.workers or self.is_faulted
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a division is decided for.
+
+    Attributes:
+        tasks: Tasks with distinct names.
+        num_workers: n', workers available after the event.
+        running_s: D_running, seconds until the next expected fault.
+    """
+
+    tasks: tuple[PlanTask, ...]
+    num_workers: int
+    running_s: float
+
+
 def horizon_s(worker_mtbf_s: float, num_workers: int) -> float:
     """Return D_running(n'): the expected time to the next fault among ``num_workers``, seconds.
 

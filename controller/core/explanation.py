@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from controller.core.cost import PlanTask, Quantum, earned, forgone, gain
+from controller.core.cost import PlanTask, Problem, Quantum, earned, forgone, gain
 from controller.core.options import score
 from controller.core.planner import Decision, in_flops, solve
 from controller.core.variants import best_divisions
@@ -17,15 +17,6 @@ from nodeagent.protocol.ids import TaskId
 _NEAREST: Final = 3
 _FACTORS: Final = (0.01, 0.1, 0.5, 2.0, 10.0, 100.0)
 Estimate = Literal["MTBF", "transition time"]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What a division was decided for; see ``planner.solve``."""
-
-    tasks: tuple[PlanTask, ...]
-    num_workers: int
-    running_s: float
 
 
 @dataclass(frozen=True, slots=True)

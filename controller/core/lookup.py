@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from controller.core.cost import PlanTask, Quantum, horizon_s
+from controller.core.cost import PlanTask, Problem, Quantum, horizon_s
 from controller.core.options import Options
 from controller.core.planner import Decision, decide, solve
 from controller.core.variants import Case, best_divisions
@@ -93,24 +93,27 @@ class LookupTable:
     num_found: int = 0
     num_missed: int = 0
 
-    def decide(self, tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> Decision:
+    def decide(self, problem: Problem) -> Decision:
         """Return what ``planner.solve`` returns, from the table where it is there."""
-        sizes = self._find(tasks, num_workers, running_s)
+        sizes = self._find(problem)
         if sizes is None:
             self.num_missed += 1
-            return solve(tasks, num_workers=num_workers, running_s=running_s)
+            return solve(
+                problem.tasks, num_workers=problem.num_workers, running_s=problem.running_s
+            )
         self.num_found += 1
-        return decide(sorted(tasks, key=lambda task: task.name), sizes, running_s)
+        ordered = tuple(sorted(problem.tasks, key=lambda task: task.name))
+        return decide(replace(problem, tasks=ordered), sizes)
 
-    def _find(
-        self, tasks: Sequence[PlanTask], num_workers: int, running_s: float
-    ) -> tuple[int, ...] | None:
-        if running_s != horizon_s(self.worker_mtbf_s, num_workers):
+    def _find(self, problem: Problem) -> tuple[int, ...] | None:
+        tasks, num_workers = problem.tasks, problem.num_workers
+        if problem.running_s != horizon_s(self.worker_mtbf_s, num_workers):
             return None
         if any(self.version.get(task.name) != _terms(task) for task in tasks):
             return None
         faulted = frozenset(task.name for task in tasks if task.is_faulted)
-        return self.divisions.get(Key(num_workers, faulted, frozenset(task.name for task in tasks)))
+        names = frozenset(task.name for task in tasks)
+        return self.divisions.get(Key(num_workers, faulted, names))
 
 
 def look_ahead(outlook: Outlook) -> LookupTable:

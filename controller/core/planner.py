@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.core.cost import PlanTask, Quantum, gain
+from controller.core.cost import PlanTask, Problem, Quantum, gain
 from controller.core.search import best_division
 from nodeagent.protocol.ids import TaskId
 
@@ -28,6 +28,7 @@ class Decision:
     """A division of the workers, and what it yields.
 
     Attributes:
+        problem: What it was decided for.
         assignments: Workers by task, every task included, sorted by name.
         objective: Sum of G, weighted FLOP until the next expected fault, computed in float.
         waf_before: Sum of F at the sizes before the event, weighted FLOP/s.
@@ -35,6 +36,7 @@ class Decision:
         why: What changes, in one sentence, for operators.
     """
 
+    problem: Problem
     assignments: Mapping[TaskId, int]
     objective: float
     waf_before: float
@@ -63,15 +65,17 @@ def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> D
     options = [quantum.options(task, num_workers, running_s) for task in ordered]
     sizes = best_division(options, num_workers)
     assert sizes is not None, "size 0 is always allowed, so there is always a solution"
-    return decide(ordered, sizes, running_s)
+    return decide(Problem(tuple(ordered), num_workers, running_s), sizes)
 
 
-def decide(tasks: Sequence[PlanTask], sizes: Sequence[int], running_s: float) -> Decision:
+def decide(problem: Problem, sizes: Sequence[int]) -> Decision:
     """Return the decision for these sizes, of tasks in the order of their names."""
+    tasks, running_s = problem.tasks, problem.running_s
     pairs = list(zip(tasks, sizes, strict=True))
     waf_before = math.fsum(task.waf(task.workers) for task in tasks)
     waf_after = math.fsum(task.waf(size) for task, size in pairs)
     return Decision(
+        problem=problem,
         assignments={task.name: size for task, size in pairs},
         objective=math.fsum(gain(task, size, running_s) for task, size in pairs),
         waf_before=waf_before,

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from controller.core.explanation import Problem as Asked, explain, terms
+from controller.core.cost import Problem as Asked
+from controller.core.explanation import explain, terms
 from controller.core.planner import Decision, solve
 from controller.plan.change import Change, changed
 from controller.plan.printed import print_answer

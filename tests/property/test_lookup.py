@@ -6,7 +6,7 @@ from itertools import combinations
 
 from hypothesis import given, settings, strategies as st
 
-from controller.core.cost import PlanTask, horizon_s
+from controller.core.cost import PlanTask, Problem, horizon_s
 from controller.core.lookup import LookupTable, Loss, Outlook, look_ahead
 from controller.core.planner import solve
 from nodeagent.protocol.ids import TaskId
@@ -75,7 +75,7 @@ def test_the_table_holds_what_solving_afresh_finds_for_every_next_event(outlook:
     for num_workers, tasks in next_problems(outlook):
         running_s = horizon_s(outlook.worker_mtbf_s, num_workers)
         afresh = solve(tasks, num_workers=num_workers, running_s=running_s)
-        found = table.decide(tasks[::-1], num_workers=num_workers, running_s=running_s)
+        found = table.decide(Problem(tuple(tasks[::-1]), num_workers, running_s))
         assert found == afresh
         count += 1
     assert (table.num_found, table.num_missed) == (count, 0)
@@ -104,7 +104,7 @@ def test_a_table_of_another_version_is_not_used(outlook: Outlook, data: st.DataO
         )
     else:
         running_s += 1.0
-    found = table.decide(tasks, num_workers=outlook.num_workers, running_s=running_s)
+    found = table.decide(Problem(tuple(tasks), outlook.num_workers, running_s))
     assert (table.num_found, table.num_missed) == (0, 1)
     assert found == solve(tasks, num_workers=outlook.num_workers, running_s=running_s)
 
@@ -112,6 +112,6 @@ def test_a_table_of_another_version_is_not_used(outlook: Outlook, data: st.DataO
 def test_an_empty_table_solves_at_once() -> None:
     table = LookupTable()
     task = PlanTask(TaskId("a"), 1.0, Rates.of({1: 1.0}), 1, 1, False, 1.0)
-    decision = table.decide([task], num_workers=1, running_s=10.0)
+    decision = table.decide(Problem((task,), 1, 10.0))
     assert decision == solve([task], num_workers=1, running_s=10.0)
     assert table.num_missed == 1

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from hypothesis import given, settings, strategies as st
 
-from controller.core.cost import PlanTask, Quantum, earned, forgone
-from controller.core.explanation import Problem, explain
+from controller.core.cost import PlanTask, Problem, Quantum, earned, forgone
+from controller.core.explanation import explain
 from controller.core.planner import solve
 from nodeagent.protocol.ids import TaskId
 from profiles.throughput import ThroughputTable

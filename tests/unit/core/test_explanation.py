@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.core.cost import PlanTask
-from controller.core.explanation import Explanation, Problem, explain
+from controller.core.cost import PlanTask, Problem
+from controller.core.explanation import Explanation, explain
 from controller.core.planner import solve
 from tests.unit.core.test_planner import LONG_S, A, B, plan_task
 
