@@ -112,10 +112,11 @@ def gain(task: PlanTask, workers: int, running_s: float) -> float:
 
 def earned(task: PlanTask, workers: int, running_s: float) -> float:
     """Return the first term of G: weighted FLOP until the next fault, or until the task's end."""
-    return task.waf(workers) * _horizon_of(task, running_s)
+    return task.waf(workers) * horizon_of(task, running_s)
 
 
-def _horizon_of(task: PlanTask, running_s: float) -> float:
+def horizon_of(task: PlanTask, running_s: float) -> float:
+    """Return how long a task can earn, seconds: until the next fault, or its end if that is sooner."""
     return running_s if task.remaining_s is None else min(running_s, task.remaining_s)
 
 
@@ -158,7 +159,7 @@ class Quantum:
     def options(self, task: PlanTask, num_workers: int, running_s: float) -> Options:
         """Return what the task may take of ``num_workers``, with G of every size in units: its two terms are rounded separately."""
         sizes, wafs = task.choices(num_workers)
-        earned = np.rint(np.ldexp(wafs * _horizon_of(task, running_s), -self.exponent))
+        earned = np.rint(np.ldexp(wafs * horizon_of(task, running_s), -self.exponent))
         paid = self.count(task.waf(task.workers) * task.transition_s)
         gains = earned.astype(np.int64) - paid
         if not task.is_faulted:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from controller.core.cost import PlanTask, Problem, Quantum, horizon_s
+from controller.core.cost import PlanTask, Problem, Quantum, horizon_of, horizon_s
 from controller.core.options import Options
 from controller.core.planner import Decision, decide, solve
 from controller.core.variants import Case, best_divisions
@@ -60,18 +60,15 @@ class Key(NamedTuple):
     tasks: frozenset[TaskId]
 
 
-_Terms = tuple[object, ...]
-
-
-def _terms(task: PlanTask) -> _Terms:
-    """Return all that the planner knows of a task, but whether it is faulted."""
+def _terms(task: PlanTask, running_s: float) -> tuple[object, ...]:
+    """Return all that counts of a task, but whether it is faulted; an end after the horizon does not."""
     return (
         task.rates,
         task.weight,
         task.workers,
         task.min_workers,
         task.transition_s,
-        task.remaining_s,
+        horizon_of(task, running_s),
     )
 
 
@@ -80,14 +77,14 @@ class LookupTable:
     """Divisions by what the planner is asked.
 
     Attributes:
-        version: Terms of every task.
+        version: The tasks that they hold for.
         worker_mtbf_s: The MTBF that they hold for.
         divisions: Sizes of the tasks in the order of their names.
         num_found: Decisions that were found here.
         num_missed: Those that had to be solved at once.
     """
 
-    version: Mapping[TaskId, _Terms] = field(default_factory=dict)
+    version: Mapping[TaskId, PlanTask] = field(default_factory=dict)
     worker_mtbf_s: float = 0.0
     divisions: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
     num_found: int = 0
@@ -107,10 +104,13 @@ class LookupTable:
 
     def _find(self, problem: Problem) -> tuple[int, ...] | None:
         tasks, num_workers = problem.tasks, problem.num_workers
-        if problem.running_s != horizon_s(self.worker_mtbf_s, num_workers):
+        running_s = horizon_s(self.worker_mtbf_s, num_workers)
+        if problem.running_s != running_s:
             return None
-        if any(self.version.get(task.name) != _terms(task) for task in tasks):
-            return None
+        for task in tasks:
+            known = self.version.get(task.name)
+            if known is None or _terms(known, running_s) != _terms(task, running_s):
+                return None
         faulted = frozenset(task.name for task in tasks if task.is_faulted)
         names = frozenset(task.name for task in tasks)
         return self.divisions.get(Key(num_workers, faulted, names))
@@ -125,7 +125,7 @@ def look_ahead(outlook: Outlook) -> LookupTable:
     for keys in by_workers.values():
         divisions |= _solve_together(outlook, keys)
     every = (*outlook.tasks, *outlook.queued)
-    version = {task.name: _terms(task) for task in every}
+    version = {task.name: task for task in every}
     return LookupTable(version, outlook.worker_mtbf_s, divisions)
 
 
@@ -140,9 +140,12 @@ def _keys(outlook: Outlook) -> set[Key]:
     }
     keys |= {Key(num_workers + joined, faulted, names) for joined in outlook.joins}
     keys |= {Key(num_workers, faulted - {name}, names - {name}) for name in names}
-    queued = frozenset(task.name for task in outlook.queued)
-    launched = [queued, *({name} for name in queued)] if queued else []
-    keys |= {Key(num_workers, faulted, names | more) for more in launched}
+    launched: list[tuple[PlanTask, ...]] = [(task,) for task in outlook.queued]
+    if len(launched) > 1:
+        launched.append(outlook.queued)
+    for tasks in launched:
+        hit = {task.name for task in tasks if task.is_faulted}
+        keys.add(Key(num_workers, faulted | hit, names | {task.name for task in tasks}))
     return keys
 
 

@@ -39,7 +39,7 @@ def outlooks(draw: st.DrawFn) -> Outlook:
     nodes = draw(st.lists(st.builds(Loss, st.integers(0, 4), faulted), max_size=5))
     return Outlook(
         tasks=tuple(tasks[num_queued:]),
-        queued=tuple(replace(task, is_faulted=False) for task in tasks[:num_queued]),
+        queued=tuple(tasks[:num_queued]),
         num_workers=sum(loss.num_workers for loss in nodes),
         worker_mtbf_s=draw(st.sampled_from([1.0, 100.0, 7.2e6])),
         losses=tuple(nodes),
