@@ -77,7 +77,6 @@ def _measure(
             instance.tasks,
             num_workers=instance.num_workers,
             running_s=instance.running_s,
-            has_runner_up=False,
         )
         durations_s.append(time.perf_counter() - begin_s)
         found = decision.objective

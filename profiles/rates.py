@@ -23,6 +23,18 @@ class Rates:
     sizes: NDArray[np.int64]
     flops_per_s: NDArray[np.float64]
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether sizes and rates are the same."""
+        if self is other or not isinstance(other, Rates):
+            return self is other
+        return np.array_equal(self.sizes, other.sizes) and np.array_equal(
+            self.flops_per_s, other.flops_per_s
+        )
+
+    def __hash__(self) -> int:
+        """Return a number that equal rates share."""
+        return hash((self.sizes.tobytes(), self.flops_per_s.tobytes()))
+
     @classmethod
     def of(cls, rate_by_size: Mapping[int, float]) -> "Rates":
         """Return the rates of a mapping from workers to FLOP/s."""
@@ -33,7 +45,7 @@ class Rates:
 
     def at(self, workers: int) -> float:
         """Return T(t, workers); 0.0 for 0 and for sizes that are not listed."""
-        place = int(np.searchsorted(self.sizes, workers))
+        place = int(self.sizes.searchsorted(workers))
         if place == len(self.sizes) or self.sizes[place] != workers:
             return 0.0
         return float(self.flops_per_s[place])

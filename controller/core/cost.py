@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.search import Options
+from controller.core.options import Options
 from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
 
@@ -60,7 +60,7 @@ class PlanTask:
 
     def choices(self, num_workers: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the sizes that may be used with ``num_workers`` available, ascending from 0, and F of each."""
-        first, end = np.searchsorted(self.rates.sizes, (self.min_workers, num_workers + 1))
+        first, end = self.rates.sizes.searchsorted((self.min_workers, num_workers + 1))
         sizes = np.concatenate([[0], self.rates.sizes[first:end]])
         return sizes, np.concatenate([[0.0], self.weight * self.rates.flops_per_s[first:end]])
 
@@ -73,12 +73,27 @@ class PlanTask:
     @property
     def most_waf(self) -> float:
         """The largest F of any size that can be used at all, in weighted FLOP/s."""
-        first = np.searchsorted(self.rates.sizes, self.min_workers)
+        first = self.rates.sizes.searchsorted(self.min_workers)
         return self.weight * float(self.rates.flops_per_s[first:].max(initial=0.0))
 
     def pays(self, workers: int) -> bool:
         """Return the indicator: whether going to ``workers`` interrupts the task."""
         return workers != self.workers or self.is_faulted
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a division is decided for.
+
+    Attributes:
+        tasks: Tasks with distinct names.
+        num_workers: n', workers available after the event.
+        running_s: D_running, seconds until the next expected fault.
+    """
+
+    tasks: tuple[PlanTask, ...]
+    num_workers: int
+    running_s: float
 
 
 def horizon_s(worker_mtbf_s: float, num_workers: int) -> float:
@@ -97,10 +112,11 @@ def gain(task: PlanTask, workers: int, running_s: float) -> float:
 
 def earned(task: PlanTask, workers: int, running_s: float) -> float:
     """Return the first term of G: weighted FLOP until the next fault, or until the task's end."""
-    return task.waf(workers) * _horizon_of(task, running_s)
+    return task.waf(workers) * horizon_of(task, running_s)
 
 
-def _horizon_of(task: PlanTask, running_s: float) -> float:
+def horizon_of(task: PlanTask, running_s: float) -> float:
+    """Return how long a task can earn, seconds: until the next fault, or its end if that is sooner."""
     return running_s if task.remaining_s is None else min(running_s, task.remaining_s)
 
 
@@ -143,7 +159,9 @@ class Quantum:
     def options(self, task: PlanTask, num_workers: int, running_s: float) -> Options:
         """Return what the task may take of ``num_workers``, with G of every size in units: its two terms are rounded separately."""
         sizes, wafs = task.choices(num_workers)
-        gains = np.rint(np.ldexp(wafs * _horizon_of(task, running_s), -self.exponent))
+        earned = np.rint(np.ldexp(wafs * horizon_of(task, running_s), -self.exponent))
         paid = self.count(task.waf(task.workers) * task.transition_s)
-        pays = (sizes != task.workers) | task.is_faulted
-        return Options(sizes, gains.astype(np.int64) - paid * pays, abs(sizes - task.workers))
+        gains = earned.astype(np.int64) - paid
+        if not task.is_faulted:
+            gains[sizes == task.workers] += paid
+        return Options(sizes, gains, abs(sizes - task.workers))

@@ -35,6 +35,7 @@ from controller.core.generations import continue_parked, park_what_moves
 from controller.core.incidents import take_evidence
 from controller.core.instructions import Instruction
 from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
+from controller.core.lookup import LookupTable, Outlook
 from controller.core.monitor import take_timer
 from controller.core.nodes import (
     attach_node,
@@ -51,6 +52,7 @@ from controller.core.placement import Unplaceable, place
 from controller.core.planning import advance_plan, make_requested_plans, reconsider
 from controller.core.policy import Policy
 from controller.core.preparation import drop_useless_spares, end_preparation
+from controller.core.problem import outlook
 from controller.core.resolution import close_cured_incidents
 from controller.core.state import ClusterState, NodeSpec, NodeState
 from controller.core.succession import form_anew, take_over
@@ -80,6 +82,8 @@ class Machine:
     Attributes:
         state: What is known. Read it; only ``handle`` changes it.
         policy: What operators decided in advance.
+        table: Divisions that were found before they are wanted. It saves time and is of no other
+            consequence, so it is not part of the state: replace it at will between events.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class Machine:
             ValueError: The initial sizes do not fit the cluster; the text says why.
         """
         self.policy = policy
+        self.table = LookupTable()
         self.state = ClusterState(
             nodes={node.node: NodeState(spec=node) for node in nodes},
             tasks={task.task: _new_task(task) for task in tasks},
@@ -121,7 +126,7 @@ class Machine:
                 f"event {event.number} follows event {self._num_events}: the journal has a gap"
             )
         self._num_events = event.number
-        turn = Turn(self.state, self.policy, cause=event.number, at=event.at)
+        turn = Turn(self.state, self.policy, cause=event.number, at=event.at, table=self.table)
         num_finished = self._num_finished()
         self._dispatch(turn, event)
         make_requested_plans(turn)
@@ -139,6 +144,10 @@ class Machine:
         advance_plan(turn)
         close_cured_incidents(turn)
         return turn.instructions
+
+    def outlook(self) -> Outlook:
+        """Return what the planner may be asked next; see ``controller.core.lookup``."""
+        return outlook(Turn(self.state, self.policy, cause=self._num_events, at=0.0))
 
     def _num_finished(self) -> int:
         return sum(task.phase is TaskPhase.FINISHED for task in self.state.tasks.values())

@@ -9,12 +9,12 @@ own (``controller.core.generations``), so a fault in the middle is handled like 
 
 from collections.abc import Collection, Sequence
 
-from controller.core.cost import horizon_s
+from controller.core.cost import Problem, horizon_s
 from controller.core.generations import keeps_every_stage
 from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from controller.core.placement import Unplaceable
-from controller.core.planner import Decision, solve
+from controller.core.planner import Decision
 from controller.core.policy import Policy
 from controller.core.problem import (
     Available,
@@ -90,10 +90,10 @@ def _divide(
     group: then the best division of one worker less is tried, and so on.
     """
     num_workers = available.num_workers
-    problem = [plan_task(turn, task) for task in tasks]
+    asked = tuple(plan_task(turn, task) for task in tasks)
     while True:
         running_s = horizon_s(turn.policy.worker_mtbf_s, num_workers)
-        decision = solve(problem, num_workers=num_workers, running_s=running_s)
+        decision = turn.table.decide(Problem(asked, num_workers, running_s))
         targets = place_targets(tasks, decision, available)
         if not (isinstance(targets, Unplaceable) and num_workers):
             return decision, targets
@@ -230,6 +230,7 @@ def _new_plan(
         changes=changes,
         isolated_nodes=isolated,
         steps=_steps(turn, changes, isolated),
+        problem=decision.problem,
         incidents=set(incidents),
     )
     if executing:

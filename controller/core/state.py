@@ -6,6 +6,7 @@ are properties, so that nothing has to be kept in step.
 
 from dataclasses import dataclass, field
 
+from controller.core.cost import Problem
 from controller.core.evidence import Evidence
 from controller.core.handling import Occurrence
 from controller.core.health import ProbeOutcome
@@ -196,6 +197,8 @@ class Plan:
     changes: dict[TaskId, TaskChange]
     isolated_nodes: tuple[NodeId, ...]
     steps: tuple[str, ...]
+    problem: Problem
+    """What the planner was asked."""
     incidents: set[str] = field(default_factory=set)
     state: PlanState = PlanState.PENDING
     approved_by: str | None = None

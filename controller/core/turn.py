@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from controller.core.instructions import Announce, Fact, Instruction, Level, SetTimer
+from controller.core.lookup import LookupTable
 from controller.core.policy import Policy
 from controller.core.state import ClusterState
 from controller.core.timers import Timer
@@ -26,6 +27,7 @@ class Turn:
         policy: What operators decided in advance.
         cause: Number of the event.
         at: Its time, seconds since the controller's start.
+        table: Divisions that were found before the event; it is never of consequence what is in it.
         instructions: What has been caused so far, in order.
         plan_requests: Plans that are wanted and not made yet.
     """
@@ -34,6 +36,7 @@ class Turn:
     policy: Policy
     cause: int
     at: float
+    table: LookupTable = field(default_factory=LookupTable)
     instructions: list[Instruction] = field(default_factory=list)
     plan_requests: list[PlanRequest] = field(default_factory=list)
 

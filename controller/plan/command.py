@@ -4,15 +4,16 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from controller.core.cost import PlanTask, earned, forgone
+from controller.core.cost import Problem as Asked
+from controller.core.explanation import explain, terms
 from controller.core.planner import Decision, solve
 from controller.plan.change import Change, changed
-from controller.plan.explain import sensitivity, waiting
 from controller.plan.printed import print_answer
-from controller.plan.problem_file import MAX_NUMBER, Problem, load_problem
+from controller.plan.problem_file import MAX_NUMBER, load_problem
 from profiles.records import RecordError
 
 _EPILOG = """\
@@ -94,7 +95,7 @@ def _add_command(
     command.add_argument(
         "--explain",
         action="store_true",
-        help="add the second best plan, what other estimates would change, and what waiting costs",
+        help="add the nearest other plans, what other estimates would change, and what waiting costs",
     )
     return command
 
@@ -125,17 +126,14 @@ def run(arguments: argparse.Namespace) -> int:
     except RecordError as error:
         sys.stderr.write(f"unicron plan: {error}\n")
         return 2
-    tasks, size = problem.plan_tasks, problem.workers
+    asked = Asked(tuple(problem.plan_tasks), problem.workers, problem.horizon_s)
     begin_s = time.perf_counter()
-    decision = solve(
-        tasks, num_workers=size, running_s=problem.horizon_s, has_runner_up=arguments.explain
-    )
-    answer = as_json(problem, tasks, decision, time.perf_counter() - begin_s)
+    decision = solve(asked.tasks, num_workers=asked.num_workers, running_s=asked.running_s)
+    answer = as_json(asked, decision, time.perf_counter() - begin_s)
     if arguments.explain:
-        answer["waiting"] = waiting(tasks, decision, size)
-        answer["sensitivity"] = sensitivity(
-            tasks, decision, num_workers=size, running_s=problem.horizon_s
-        )
+        explanation = asdict(explain(asked, decision.assignments))
+        del explanation["terms"]
+        answer |= explanation
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
     else:
@@ -153,42 +151,16 @@ def _change(arguments: argparse.Namespace) -> Change:
     )
 
 
-def as_json(
-    problem: Problem, tasks: list[PlanTask], decision: Decision, solve_s: float
-) -> dict[str, Any]:
+def as_json(asked: Asked, decision: Decision, solve_s: float) -> dict[str, Any]:
     """Return the answer for programs; FLOP/s, FLOP and seconds."""
-    running_s = problem.horizon_s
-    answer: dict[str, Any] = {
+    return {
         "objective": decision.objective,
         "waf_before": decision.waf_before,
         "waf_after": decision.waf_after,
-        "workers": problem.workers,
-        "running_s": running_s,
+        "workers": asked.num_workers,
+        "running_s": asked.running_s,
         "assignments": dict(decision.assignments),
-        "tasks": [
-            _terms(task, decision.assignments[task.name], running_s)
-            for task in sorted(tasks, key=lambda task: task.name)
-        ],
+        "tasks": [asdict(each) for each in terms(asked, decision.assignments)],
         "why": decision.why,
         "solve_s": solve_s,
-    }
-    if second := decision.runner_up:
-        answer["runner_up"] = {
-            "objective": second.objective,
-            "waf_after": second.waf,
-            "assignments": dict(second.assignments),
-        }
-    return answer
-
-
-def _terms(task: PlanTask, workers: int, running_s: float) -> dict[str, Any]:
-    return {
-        "name": task.name,
-        "workers_before": task.workers,
-        "workers": workers,
-        "faulted": task.is_faulted,
-        "waf_before": task.waf(task.workers),
-        "waf_after": task.waf(workers),
-        "earned": earned(task, workers, running_s),
-        "forgone": forgone(task, workers),
     }

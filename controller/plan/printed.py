@@ -41,9 +41,15 @@ def _explained(answer: dict[str, Any]) -> list[str]:
     flop, hours = cost["weighted_flop_per_min"], cost["gpu_hours_per_min"]
     costs = f"every minute of waiting costs {flop:.3g} weighted FLOP and {hours:.2f} GPU-hours"
     lines = [f"{costs}, if faulted tasks stand still"]
-    for other in answer["sensitivity"]:
-        sizes = ", ".join(f"{name} {workers}" for name, workers in other["differs"].items())
-        lines.append(f"with {other['factor']:g} x the {other['what']}: {sizes}")
+    lines += [f"instead {_sizes(each)} {each['verdict']}" for each in answer["alternatives"]]
+    lines += [
+        f"with {each['factor']:g} x the {each['estimate']}: {_sizes(each)}"
+        for each in answer["sensitivity"]
+    ]
     if not answer["sensitivity"]:
         lines.append("a hundredth and a hundred times the MTBF or transition time change nothing")
     return lines
+
+
+def _sizes(other: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {workers}" for name, workers in other["differs"].items())

@@ -65,7 +65,7 @@ def plan_tasks_of(profiles: tuple[Profile, ...]) -> list[PlanTask]:
 def _split(scenario: Scenario, profiles: tuple[Profile, ...], num_workers: int) -> dict[str, int]:
     tasks = plan_tasks_of(profiles)
     running_s = horizon_s(3600.0 * scenario.values.worker_mtbf_hours, num_workers)
-    decision = solve(tasks, num_workers=num_workers, running_s=running_s, has_runner_up=False)
+    decision = solve(tasks, num_workers=num_workers, running_s=running_s)
     if all(decision.assignments.values()):
         return {str(name): size for name, size in decision.assignments.items()}
     quantum = Quantum.for_tasks(tasks, running_s)

@@ -22,8 +22,10 @@ def test_the_example_of_the_guide_is_solved(capsys: pytest.CaptureFixture[str]) 
     assert by_name["gpt3-7b"]["forgone"] == 0
     terms = sum(task["earned"] - task["forgone"] for task in answer["tasks"])
     assert answer["objective"] == pytest.approx(terms)
-    assert answer["runner_up"]["assignments"]["gpt3-1.3b"] == 0
-    assert answer["runner_up"]["objective"] < answer["objective"]
+    assert answer["alternatives"][0]["differs"] == {"gpt3-1.3b": 0}
+    worths = [each["objective"] for each in answer["alternatives"]]
+    assert worths == sorted(worths, reverse=True)
+    assert worths[0] < answer["objective"]
     assert answer["solve_s"] > 0
 
 
@@ -68,7 +70,7 @@ def test_what_other_estimates_would_change_is_told(
     path.write_text(json.dumps({"workers": 16, "running_s": 50, "tasks": [task]}))
     answer = solved(capsys, "solve", str(path), "--explain")
     assert answer["assignments"] == {"a": 16}
-    differing = {(each["what"], each["factor"]) for each in answer["sensitivity"]}
+    differing = {(each["estimate"], each["factor"]) for each in answer["sensitivity"]}
     assert differing == {
         ("MTBF", 0.01), ("MTBF", 0.1), ("transition time", 10.0), ("transition time", 100.0),
     }  # fmt: skip
