@@ -82,6 +82,15 @@ def clear(kinds: Sequence[Kind], rooms: Sequence[int], known_staying: int | None
     return found or Cleared(None, None, False)
 
 
+def has_places(kinds: Sequence[Kind], rooms: Sequence[int]) -> bool:
+    """Return whether there are enough places of every size: without, there is no packing."""
+    return all(
+        sum(kind.count * (kind.size // size) for kind in kinds)
+        <= sum(room // size for room in rooms)
+        for size in {kind.size for kind in kinds}
+    )
+
+
 def divides_all(sizes: Sequence[int]) -> bool:
     """Return whether of any two sizes, ascending, one divides the other."""
     return all(large % small == 0 for small, large in itertools.pairwise(sizes))
@@ -352,9 +361,7 @@ def pack_sizes(
     return packed, True
 
 
-def _fillings(
-    room: int, sizes: Sequence[int], left: tuple[int, ...]
-) -> Iterator[tuple[int, ...]]:
+def _fillings(room: int, sizes: Sequence[int], left: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Yield the ways to fill a node that leave no room for what is still missing, large groups first."""
     stack: list[tuple[tuple[int, ...], int]] = [((), room)]
     while stack:

@@ -25,11 +25,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from controller.core.clearing import Cleared, clear
+from controller.core.clearing import Cleared, clear, has_places
 from controller.core.packing_search import Kind, Site, search
 
 _MAX_STEPS: Final = 60_000
-"""Partial packings that are looked at before the search is given up: some tenths of a second."""
+"""Some tenths of a second."""
 
 Groups = tuple[Mapping[int, int], ...]
 """Groups by node, for every kind."""
@@ -61,9 +61,15 @@ class NoPacking:
     is_proven: bool
 
 
-def pack(kinds: Sequence[Kind], site: Site) -> Packing | NoPacking:
-    """Return the best packing of all groups of ``kinds``; ties go by the order of kinds and nodes."""
-    if sum(kind.size * kind.count for kind in kinds) > sum(site.rooms):
+def pack(kinds: Sequence[Kind], site: Site, max_steps: int = _MAX_STEPS) -> Packing | NoPacking:
+    """Return the best packing of all groups of ``kinds``; ties go by the order of kinds and nodes.
+
+    Args:
+        kinds: What is to be placed.
+        site: Where.
+        max_steps: Partial packings that are looked at before the search for the least spread is given up.
+    """
+    if not has_places(kinds, site.rooms):
         return NoPacking(is_proven=True)
     most = sum(kind.most_staying(site.rooms) for kind in kinds)
     least_spread: int | None = None
@@ -80,8 +86,8 @@ def pack(kinds: Sequence[Kind], site: Site) -> Packing | NoPacking:
             if fill.spread == least_spread:
                 return fill.packing(has_fewest_moves=True, is_best=True)
     if best is not None and best.num_staying == most:
-        return _spread_what_is_missing(kinds, site, best)
-    return _make_room(kinds, site, best)
+        return _spread_what_is_missing(kinds, site, best, max_steps)
+    return _make_room(kinds, site, best, max_steps)
 
 
 def _orders(kinds: Sequence[Kind]) -> list[list[int]]:
@@ -91,7 +97,9 @@ def _orders(kinds: Sequence[Kind]) -> list[list[int]]:
     return [given] if given == largest_first else [given, largest_first]
 
 
-def _spread_what_is_missing(kinds: Sequence[Kind], site: Site, best: "_Fill") -> Packing:
+def _spread_what_is_missing(
+    kinds: Sequence[Kind], site: Site, best: "_Fill", max_steps: int
+) -> Packing:
     """Return the best packing in which all that can stay does."""
     kept = _Fill(kinds, site)
     kept.keep(_needy(kinds, site))
@@ -102,7 +110,7 @@ def _spread_what_is_missing(kinds: Sequence[Kind], site: Site, best: "_Fill") ->
         for k, kind in enumerate(kinds)
     ]
     rest = Site(kept.rooms, site.domains)
-    outcome = search(missing, rest, kept.by_domain, best.score_over(kept), _MAX_STEPS)
+    outcome = search(missing, rest, kept.by_domain, best.score_over(kept), max_steps)
     if outcome.groups is None:
         return best.packing(has_fewest_moves=True, is_best=outcome.is_complete)
     for k, groups in enumerate(outcome.groups):
@@ -110,10 +118,12 @@ def _spread_what_is_missing(kinds: Sequence[Kind], site: Site, best: "_Fill") ->
     return kept.packing(has_fewest_moves=True, is_best=True)
 
 
-def _make_room(kinds: Sequence[Kind], site: Site, best: "_Fill | None") -> Packing | NoPacking:
+def _make_room(
+    kinds: Sequence[Kind], site: Site, best: "_Fill | None", max_steps: int
+) -> Packing | NoPacking:
     """Return the best packing where not everything can stay, or the order of service was of no use."""
     nothing: tuple[Counter[int], ...] = tuple(Counter() for _ in kinds)
-    outcome = search(kinds, site, nothing, best.score if best else None, _MAX_STEPS)
+    outcome = search(kinds, site, nothing, best.score if best else None, max_steps)
     if outcome.groups is not None:
         fill = _Fill(kinds, site)
         for k, groups in enumerate(outcome.groups):
@@ -243,8 +253,8 @@ class _Fill:
             return
         kind, left = self.kinds[k], dict(room)
         nodes: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
-        for v in left:
-            if left[v]:
+        for v, num in room.items():
+            if num:
                 nodes[self.site.domains[v]].append(self._rank(kind, v, stay))
         heads = []
         for domain, queue in nodes.items():

@@ -134,10 +134,10 @@ class _Search:
                 most = _most(bound, left)
                 if most is None or (floor is not None and value + most <= floor):
                     del layer[left]
-        value, trail = layer.get((0,) * len(counts), (None, None))
-        if value is None or (floor is not None and value <= floor):
+        found = layer.get((0,) * len(counts))
+        if found is None or (floor is not None and found[0] <= floor):
             return Outcome(None, is_complete=True)
-        return Outcome(self._read(trail), is_complete=True)
+        return Outcome(self._read(found[1]), is_complete=True)
 
     def _pass(
         self, domain: int, nodes: Sequence[int], layer: Mapping[_Sizes, tuple[int, _Trail]]
@@ -171,9 +171,9 @@ class _Search:
                     raise _TooManyError
                 yield groups
                 continue
-            most = min(left[len(groups)], free // self._kinds[len(groups)].size)
-            for num in range(most + 1):
-                stack.append(((*groups, num), free - num * self._kinds[len(groups)].size))
+            size = self._kinds[len(groups)].size
+            most = min(left[len(groups)], free // size)
+            stack += [((*groups, num), free - num * size) for num in range(most + 1)]
 
     def _worth(self, v: int, here: _Sizes, groups: _Sizes) -> int:
         total = 0

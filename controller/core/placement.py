@@ -92,9 +92,7 @@ def place(
         verdict = "fit no node whole" if packing.is_proven else "were not fitted into the nodes"
         return Unplaceable(f"the tensor-parallel groups {verdict}: {groups}")
     flat = iter(_in_order(packing, [kind for each in kinds for kind in each], house))
-    rows = [
-        crew.rows([next(flat) for _ in each]) for crew, each in zip(crews, kinds, strict=True)
-    ]
+    rows = [crew.rows([next(flat) for _ in each]) for crew, each in zip(crews, kinds, strict=True)]
     house.seat([row for by_kind in rows for each in by_kind for row in each], current)
     return {
         task: house.workers(crew.deal(each, house.domains))
@@ -161,9 +159,7 @@ class _House:
         for worker in blocked:
             if worker.node in self._number and worker.slot < num_workers_by_node[worker.node]:
                 self._blocked[self._number[worker.node]].add(worker.slot)
-        self.rooms = [
-            count - len(self._blocked.get(v, ())) for v, count in enumerate(self._counts)
-        ]
+        self.rooms = [count - len(self._blocked.get(v, ())) for v, count in enumerate(self._counts)]
         number: dict[tuple[str, str], int] = {}
         keys = [("named", domains[n]) if domains.get(n) else ("node", n) for n in self._names]
         self.domains = [number.setdefault(key, len(number)) for key in keys]
@@ -207,18 +203,14 @@ class _House:
             for worker in placement
             if (seat := self._seat_of(worker)) and seat[0] in needy
         }
-        free = {
-            v: iter(
-                sorted(
-                    set(range(self._counts[v])) - self._blocked.get(v, set()) - used[v],
-                    key=lambda slot, v=v: ((v, slot) in busy, slot),
-                )
-            )
-            for v in needy
-        }
+        free = {v: iter(self._free_slots(v, used[v], busy)) for v in needy}
         for row in rows:
             if row.node in needy:
                 row.slots = [next(free[row.node]) if s is None else s for s in row.slots]
+
+    def _free_slots(self, v: int, used: set[int], busy: set[Seat]) -> list[int]:
+        slots = set(range(self._counts[v])) - self._blocked.get(v, set()) - used
+        return sorted(slots, key=lambda slot: ((v, slot) in busy, slot))
 
     def workers(self, rows: Sequence[Row]) -> Placement:
         """Return the workers of seated rows."""

@@ -1,33 +1,30 @@
 """Plans as objects: proposed for an event, decided by an operator or by policy, carried out.
 
-The division itself is the planner's (``controller.core.planner``), in whose terms the state is put by
-``controller.core.problem``; here its answer is explained and turned into targets. There is at
+The division itself is the planner's (``controller.core.planner``), as far as it has a placement
+(``controller.core.division``); here it is explained and turned into targets. There is at
 most one pending plan: a newer event gives it a new revision, and an approval names the revision it
 means. Carrying a plan out needs no script: every task gets a target and moves towards it on its
 own (``controller.core.generations``), so a fault in the middle is handled like any other.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from controller.core.cost import Problem, horizon_s
+from controller.core.division import Targets, divide
 from controller.core.generations import keeps_every_stage
 from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
-from controller.core.placement import Unplaceable
 from controller.core.planner import Decision
 from controller.core.policy import Policy
 from controller.core.problem import (
     Available,
     expected_transition_s,
     is_faulted,
-    place_targets,
-    plan_task,
     planned_tasks,
     size_before,
 )
 from controller.core.resolution import hold, is_handed_over
 from controller.core.state import Plan, TaskChange
-from controller.core.tasks import Intent, Target, TaskState
+from controller.core.tasks import Intent, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 
@@ -43,7 +40,7 @@ def propose(
     """Compute a plan for the present state, and apply it where policy grants that.
 
     A pending plan is revised, a plan under way is superseded. Returns None where no plan would
-    change anything, or none can be placed.
+    change anything.
 
     Args:
         turn: The event that asks.
@@ -55,11 +52,7 @@ def propose(
     """
     tasks = planned_tasks(turn, includes_held=includes_held)
     available = Available(turn, tasks)
-    decision, targets = _divide(turn, tasks, available)
-    if isinstance(targets, Unplaceable):
-        turn.tell("error", "plan", trigger, f"no plan: {targets.reason}")
-        _hold(turn, incidents)
-        return None
+    decision, targets = divide(turn, tasks, available)
     changes = {task.spec.task: _change(turn.policy, task, decision, targets) for task in tasks}
     if not any(change.moves for change in changes.values()):
         _drop_pending(turn)
@@ -79,25 +72,6 @@ def propose(
     if turn.policy.is_auto_heal:
         approve(turn, plan, "policy auto-heal")
     return plan
-
-
-def _divide(
-    turn: Turn, tasks: Sequence[TaskState], available: Available
-) -> tuple[Decision, dict[TaskId, Target] | Unplaceable]:
-    """Return the best division, and its targets.
-
-    Where single GPUs are out of service, nodes may be left with too few workers for a tensor-parallel
-    group: then the best division of one worker less is tried, and so on.
-    """
-    num_workers = available.num_workers
-    asked = tuple(plan_task(turn, task) for task in tasks)
-    while True:
-        running_s = horizon_s(turn.policy.worker_mtbf_s, num_workers)
-        decision = turn.table.decide(Problem(asked, num_workers, running_s))
-        targets = place_targets(tasks, decision, available)
-        if not (isinstance(targets, Unplaceable) and num_workers):
-            return decision, targets
-        num_workers -= 1
 
 
 def make_requested_plans(turn: Turn) -> bool:
@@ -185,9 +159,7 @@ def advance_plan(turn: Turn) -> None:
     )  # fmt: skip
 
 
-def _change(
-    policy: Policy, task: TaskState, decision: Decision, targets: dict[TaskId, Target]
-) -> TaskChange:
+def _change(policy: Policy, task: TaskState, decision: Decision, targets: Targets) -> TaskChange:
     spec, before = task.spec, size_before(task)
     after, target = decision.assignments[spec.task], targets.get(spec.task)
     return TaskChange(

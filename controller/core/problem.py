@@ -17,6 +17,7 @@ from controller.core.tasks import Target, TaskState
 from controller.core.transitions import TransitionKind
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import TaskId
+from profiles.layout import Layout
 
 
 class Available:
@@ -43,7 +44,14 @@ class Available:
             name: turn.state.nodes[name].spec.failure_domain for name in self.workers_by_node
         }
         """The failure domain of each node; empty where none is named."""
-        self.num_workers = sum(self.workers_by_node.values()) - len(self.blocked)
+        num_blocked = Counter(worker.node for worker in self.blocked)
+        self.rooms = [count - num_blocked[node] for node, count in self.workers_by_node.items()]
+        """Workers of each node that may be given away."""
+        self.num_workers = sum(self.rooms)
+
+    def has_places(self, layout: Layout) -> bool:
+        """Return whether a task of this layout would find room if it were alone."""
+        return sum(room // layout.tp for room in self.rooms) >= layout.pp * layout.dp
 
 
 def planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
@@ -109,7 +117,6 @@ def outlook(turn: Turn) -> Outlook:
     planned = planned_tasks(turn, includes_held=False)
     held = [task for task in planned_tasks(turn, includes_held=True) if task not in planned]
     available = Available(turn, planned)
-    num_blocked = Counter(worker.node for worker in available.blocked)
     faulted = {node: set[TaskId]() for node in available.workers_by_node}
     for task in planned:
         parts = filter(None, (task.place, task.target))
@@ -117,8 +124,8 @@ def outlook(turn: Turn) -> Outlook:
         for node in nodes & faulted.keys():
             faulted[node].add(task.spec.task)
     losses = [
-        Loss(count - num_blocked[node], frozenset(faulted[node]))
-        for node, count in available.workers_by_node.items()
+        Loss(room, frozenset(faulted[node]))
+        for node, room in zip(available.workers_by_node, available.rooms, strict=True)
     ]
     return Outlook(
         tasks=_in_order(turn, planned),

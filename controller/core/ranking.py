@@ -15,9 +15,8 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from controller.core.search import Options, best_division
+from controller.core.options import Options, score
+from controller.core.search import best_division
 
 Sizes = tuple[int, ...]
 
@@ -76,8 +75,5 @@ def _only(options: Options, size: int) -> Options:
 
 def _descending(tasks: Sequence[Options], sizes: Sizes) -> tuple[int, int, Sizes]:
     """Return a key that is less for a better division."""
-    gain, change = 0, 0
-    for task, size in zip(tasks, sizes, strict=True):
-        place = int(np.searchsorted(task.sizes, size))
-        gain, change = gain + int(task.gains[place]), change + int(task.changes[place])
-    return -gain, change, tuple(-size for size in sizes)
+    gain, change = score(tasks, sizes)
+    return -gain, -change, tuple(-size for size in sizes)

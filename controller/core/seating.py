@@ -11,7 +11,7 @@ Nodes and slots are numbers here; ``controller.core.placement`` has the names.
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from controller.core.packing_search import Kind
 from profiles.layout import Layout
@@ -72,7 +72,7 @@ class Crew:
             Kind(
                 tp,
                 dp,
-                stays={v: _stays(each.values(), tp) for v, each in pieces.items()},
+                stays={v: _stays(each.values()) for v, each in pieces.items()},
                 holes={
                     v: whole - max(self._sizes[replica] for replica in each)
                     for v, each in pieces.items()
@@ -163,7 +163,7 @@ class Crew:
         return {old: new for new, old in enumerate(sorted(order[: self._layout.dp]))}
 
 
-def _stays(pieces: Iterable[_Piece], tp: int) -> tuple[int, ...]:
+def _stays(pieces: Iterable[_Piece]) -> tuple[int, ...]:
     """Return how many ranks stay with the first, second, ... group on a node where these are."""
     nums = Counter(i for piece in pieces for i in piece)
     return tuple(

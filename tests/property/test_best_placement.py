@@ -53,7 +53,10 @@ class Case:
         for task, placement in placements.items():
             layout = self.layouts[task]
             for rank, worker in enumerate(placement):
-                old, new = self.old_place(task, worker), (layout.tp_rank(rank), layout.pp_rank(rank))
+                old, new = (
+                    self.old_place(task, worker),
+                    (layout.tp_rank(rank), layout.pp_rank(rank)),
+                )
                 num_staying += old is not None and (old == new or not self.keeps_model(task))
                 if layout.tp_rank(rank) == 0:
                     sharing[task, layout.pp_rank(rank), self.domain(worker.node)] += 1
@@ -187,7 +190,7 @@ def test_no_way_to_give_out_single_workers_is_better(case: Case) -> None:
     nodes = {node: min(count, 2) for node, count in case.nodes.items()}
     everywhere = [Worker(node, slot) for node, count in nodes.items() for slot in range(count)]
     small = Case(
-        {task: layout for task, layout in list(case.layouts.items())[:2]},
+        dict(list(case.layouts.items())[:2]),
         case.before, case.current, nodes, set(everywhere) - set(workers), case.domains,
     )  # fmt: skip
     layouts = sorted(small.layouts.items())

@@ -175,6 +175,10 @@ def test_nodes_without_room_for_a_group_are_left_idle_and_a_smaller_division_is_
         assert task.phase is TaskPhase.RUNNING
         assert len(task.placement) == num_left
     assert {worker.node for worker in task.placement} == {"n3", "n4"}
+    plan = world.machine.state.plans[-1]
+    assert plan.problem.num_workers == 6
+    assert plan.why.startswith("pairs 6 would be better and has no placement (the tensor-parallel")
+    assert "; the next best that has one: pairs shrinks 6 -> 4" in plan.why
 
 
 def test_a_node_that_comes_back_does_not_bring_its_isolated_gpu_into_service() -> None:
