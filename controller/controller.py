@@ -7,7 +7,7 @@ over: it rebuilds the state, asks every node what lives there, and goes on. Trai
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.clock import SystemClock
@@ -36,12 +36,14 @@ class Charter:
         tasks: The tasks.
         programs: What the ranks of each task run.
         policy: What operators decided in advance.
+        failure_domains: What a node shares with others that fail together with it, where that is known.
     """
 
     addresses: Sequence[NodeAddress]
     tasks: Sequence[TaskSpec]
     programs: Mapping[TaskId, TaskProgram]
     policy: Policy
+    failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
 
 
 class Controller:
@@ -68,7 +70,15 @@ class Controller:
         note: Callable[[NodeId, str], None],
     ) -> None:
         machine = Machine(
-            [NodeSpec(a.node, f"{a.host}:{a.port}", a.num_workers) for a in charter.addresses],
+            [
+                NodeSpec(
+                    a.node,
+                    f"{a.host}:{a.port}",
+                    a.num_workers,
+                    charter.failure_domains.get(a.node, ""),
+                )
+                for a in charter.addresses
+            ],
             charter.tasks,
             charter.policy,
         )

@@ -21,7 +21,7 @@ from controller.demo.options import DemoOptions, OptionError, check
 from controller.demo.outcome import outcome_of
 from controller.demo.progress import Progress
 from controller.demo.session import Session
-from controller.settings.policy_file import SettingsError
+from controller.settings.settings_file import SettingsError
 from profiles.corpus import DataError
 from profiles.tasks import ProfileError
 

@@ -2,13 +2,15 @@
 
 import argparse
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.core.placement import Unplaceable, place
 from controller.core.policy import Policy
 from controller.demo.drills import ScheduledDrill, parse_drill
 from controller.demo.localnode import NetworkChoice, ServerChoice
+from controller.settings.domain_file import load_failure_domains
 from controller.settings.policy_file import load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import load_corpus
@@ -52,6 +54,7 @@ class DemoOptions:
     event_log: Path | None
     serve: Path | None
     time_limit_s: float | None
+    failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +120,7 @@ def _add_healing(parser: argparse.ArgumentParser) -> None:
         "--settings",
         type=Path,
         metavar="FILE",
-        help='TOML with a [policy] section; see "unicron policy explain --help"',
+        help='TOML: [policy], [failure_domains]; see "unicron policy explain --help"',
     )
     healing.add_argument(
         "--drill",
@@ -162,11 +165,12 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
     if arguments.headless and num_iterations is None:
         num_iterations = _DEFAULT_ITERATIONS
     profiles = load_task_profiles(arguments.tasks) if arguments.tasks else default_task_profiles()
+    nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
+    domains = load_failure_domains(arguments.settings, nodes) if arguments.settings else {}
     _check_fit(profiles, arguments.nodes, arguments.workers_per_node)
     for profile in profiles:
         if (shape := profile.model) is not None:
             load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
-    nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
     sizes = {TaskId(profile.name): profile.workers for profile in profiles}
     commands = {TaskId(profile.name) for profile in profiles if profile.command is not None}
     return DemoOptions(
@@ -196,6 +200,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         event_log=arguments.event_log,
         serve=arguments.serve,
         time_limit_s=arguments.time_limit,
+        failure_domains=domains,
     )
 
 

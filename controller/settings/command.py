@@ -10,7 +10,8 @@ from rich.table import Table
 
 from controller.core.policy import Policy
 from controller.settings.explain import actions, as_json, rules, settings_of, statuses
-from controller.settings.policy_file import SettingsError, load_policy
+from controller.settings.policy_file import load_policy
+from controller.settings.settings_file import SettingsError
 
 _EPILOG = """\
 A settings file is TOML. Every key of [policy] is optional, times are seconds:
@@ -22,6 +23,9 @@ A settings file is TOML. Every key of [policy] is optional, times are seconds:
   restarts = 3               # SEV2 faults on one node within restart_window_s
   asks_before_loss = true    # before a node is given up that nobody can see, also with is_auto_heal
   max_recoveries = 3         # without a new iteration, then the operator is asked
+
+  [failure_domains]          # nodes that fail together; replicas of a task are spread over domains
+  rack-1 = ["n1", "n2"]
 
 examples:
   unicron policy explain

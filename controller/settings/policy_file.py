@@ -6,21 +6,17 @@ mistake is one ``SettingsError`` that names the file, the key and what is allowe
 
 import dataclasses
 import math
-import tomllib
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from controller.core.policy import Policy
 from controller.core.transitions import Step
+from controller.settings.settings_file import SettingsError, read_section
 
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Policy)}
 _MAY_BE_ZERO: Final = frozenset({"max_recoveries"})
 _ABOVE_ONE: Final = frozenset({"stall_factor", "slow_factor", "late_factor", "spike_factor"})
 _STEPS: Final = get_args(Step)
-
-
-class SettingsError(Exception):
-    """A settings file can't be used. The text is one line and names file, key and mend."""
 
 
 def load_policy(path: Path, *, is_auto_heal: bool | None = None) -> Policy:
@@ -33,17 +29,7 @@ def load_policy(path: Path, *, is_auto_heal: bool | None = None) -> Policy:
     Raises:
         SettingsError: The file can't be read, or something in it is wrong.
     """
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{path}: {(error.strerror or 'unreadable').lower()}") from error
-    except ValueError as error:
-        raise SettingsError(f"{path}: not valid TOML: {error}") from error
-    if unknown := sorted(document.keys() - {"policy"}):
-        raise SettingsError(f"{path}: unknown section [{unknown[0]}]; there is [policy]")
-    section = document.get("policy", {})
-    if not isinstance(section, dict):
-        raise SettingsError(f"{path}: policy must be a section, [policy]")
+    section = read_section(path, "policy")
     values = {key: _checked(path, key, value) for key, value in section.items()}
     if is_auto_heal is not None:
         values["is_auto_heal"] = is_auto_heal

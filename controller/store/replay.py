@@ -100,7 +100,7 @@ def _check(machine: Machine, started: ControllerStarted) -> None:
             )
     if started.fingerprint != fingerprint(machine):
         raise JournalError(
-            "the journal was written under another policy, or with other addresses or sizes of nodes, or"
-            " other tasks of these names: relived under these it would tell another story; give it the"
+            "the journal was written under another policy, or with other addresses, sizes or failure domains"
+            " of nodes, or other tasks of these names: relived under these it would tell another story; give it the"
             " same again, or begin a new one"
         )

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from controller.demo.charter import charter_of
 from controller.demo.drills import DrillError
 from controller.demo.options import DemoOptions, OptionError, add_arguments, check
+from controller.settings.settings_file import SettingsError
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import DataError
 from profiles.tasks import ProfileError
@@ -33,7 +35,7 @@ points = [
 """
 
 
-def options(*words: str) -> DemoOptions:
+def options(*words: object) -> DemoOptions:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     return check(parser.parse_args([str(word) for word in words]))
@@ -155,3 +157,15 @@ def test_nodes_can_be_given_networks_of_their_own_and_then_be_cut_off() -> None:
     own = options("--namespaces", "--headless", "--drill", "partition@5")
     assert own.network == "namespaces"
     assert [drill.kind for drill in own.drills] == ["partition"]
+
+
+def test_failure_domains_come_from_the_settings_and_name_nodes_that_there_are(
+    tmp_path: Path,
+) -> None:
+    settings = tmp_path / "cluster.toml"
+    settings.write_text('[failure_domains]\nrack-1 = ["n1", "n4"]\n')
+    chosen = options("--settings", settings)
+    assert chosen.failure_domains == {NodeId("n1"): "rack-1", NodeId("n4"): "rack-1"}
+    assert charter_of(chosen, [], tmp_path).failure_domains == chosen.failure_domains
+    with pytest.raises(SettingsError, match="no node 'n4'; there are n1, n2"):
+        options("--settings", settings, "--nodes", "2", "--workers-per-node", "4")

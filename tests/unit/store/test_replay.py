@@ -1,5 +1,6 @@
 """What one controller leaves to the next: everything that is not in the state, and in the journal."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from controller.core.events import Event, NodeAttached, TimerFired
 from controller.core.machine import Machine
 from controller.core.timers import JudgeNode, Timer
 from controller.store.journal import Journal, JournalError, read_journal
-from controller.store.replay import Legacy, replay
+from controller.store.replay import Legacy, fingerprint, replay
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
@@ -85,6 +86,22 @@ def test_a_journal_from_another_address_of_a_node_is_refused_in_words(world: Wor
     tasks = [task.spec for task in machine.state.tasks.values()]
     with pytest.raises(JournalError, match="other addresses"):
         replay(Machine(moved, tasks, machine.policy), world.events)
+
+
+def test_a_journal_of_other_failure_domains_is_refused_in_words(world: World) -> None:
+    machine = demo_machine(num_nodes=5, failure_domain="rack")
+    with pytest.raises(JournalError, match="failure domains of nodes"):
+        replay(machine, world.events)
+
+
+def test_a_journal_from_before_there_were_failure_domains_can_be_read() -> None:
+    machine = demo_machine(num_nodes=4)
+    nodes = [
+        f"NodeSpec(node='n{i}', address='127.0.0.1:{2200 + i}', num_workers=2)" for i in range(1, 5)
+    ]
+    tasks = [task.spec for task in machine.state.tasks.values()]
+    text = f"([{', '.join(nodes)}], {tasks!r}, {machine.policy!r})"
+    assert fingerprint(machine) == hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def test_a_journal_that_does_not_begin_with_a_controller_is_refused_in_words() -> None:
