@@ -19,6 +19,7 @@ from controller.core.tasks import TaskSpec
 from controller.fleet.address import NodeAddress
 from controller.fleet.fleet import SshFleet
 from controller.fleet.link import Identity
+from controller.foresight import Foresight
 from controller.launches import TaskProgram
 from controller.ports import Audience, DrillGround
 from controller.runtime import Runtime, Surroundings
@@ -77,6 +78,7 @@ class Controller:
         clock.go_on(started.started_wall_s, legacy.at)
         self._journal = Journal(journal)
         self._runtime = Runtime(machine, self._journal, clock, charter.programs, legacy=legacy)
+        self.foresight = Foresight(machine, self._runtime.has_news)
         self._runtime.post(started)
         self.fleet = SshFleet(
             charter.addresses,
@@ -103,6 +105,7 @@ class Controller:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._runtime.run(Surroundings(self.fleet, audience, drills)))
                 group.create_task(self.fleet.run())
+                group.create_task(self.foresight.run(audience.state_changed))
         finally:
             self._journal.close()
 

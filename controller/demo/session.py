@@ -93,6 +93,8 @@ class Session:
             is_closing=self._is_closing,
             drills=self._offered,
             max_losses=max_losses,
+            explanations=self._controller.foresight.explanations,
+            prepared=self._controller.foresight.prepared,
         )
         return project(self.state, self._clock.now(), frame)
 
