@@ -244,7 +244,7 @@ def history_cell(state: State, glyphs: Glyphs) -> Cell:
     plans = state.view.plans if state.view else []
     decided = [plan for plan in reversed(plans) if plan.state is not PlanState.PENDING]
     if not decided:
-        return (span(" no plan waits", Tone.DIM),)
+        return (span(" no plan waits", Tone.DIM), *_prepared(state))
     spans = [span(" plans ", Tone.DIM)]
     for plan in decided[:MAX_HISTORY]:
         sign, word, tone = PLAN_WORDS[plan.state]
@@ -253,7 +253,15 @@ def history_cell(state: State, glyphs: Glyphs) -> Cell:
             span(f"{getattr(glyphs, sign)} {word}", tone),
             span(f"{_by(plan)}{_ago(state, plan)} ", Tone.DIM),
         ]
-    return tuple(spans)
+    return (*spans, *_prepared(state))
+
+
+def _prepared(state: State) -> Cell:
+    """Return how much of what may come next has been planned for."""
+    prepared = state.view.prepared if state.view else None
+    if prepared is None or not prepared.is_current:
+        return ()
+    return (span(f"   plans for {prepared.num_events} next events are ready", Tone.DIM),)
 
 
 def _by(plan: PlanView) -> str:

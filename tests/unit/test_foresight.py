@@ -1,7 +1,6 @@
 """What the controller works out beside its work: the table of next plans, and explanations."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -36,11 +35,10 @@ class Watched:
 async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
     monkeypatch.setattr(module, "_QUIET_S", 0.01)
     watched = Watched()
-    service = asyncio.create_task(watched.foresight.run(watched.changes.set))
-    yield watched
-    service.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await service
+    async with asyncio.TaskGroup() as group:
+        service = group.create_task(watched.foresight.run(watched.changes.set))
+        yield watched
+        service.cancel()
 
 
 async def test_plans_for_what_comes_next_are_there_once_the_cluster_is_quiet(
