@@ -45,6 +45,10 @@ def mean_hours(accounts: list[Account]) -> dict[str, float]:
     }
 
 
+def _eflop(flop: float) -> str:
+    return f"{flop / 1e18:,.0f}" if flop >= 1e20 else f"{flop / 1e18:.3g}"
+
+
 def print_campaign(campaign: Campaign) -> None:
     """Print a campaign as tables."""
     console = Console()
@@ -62,7 +66,7 @@ def print_campaign(campaign: Campaign) -> None:
         ratio = ratios.get(name)
         table.add_row(
             name,
-            f"{Interval.of([each.waf for each in accounts]).mean / 1e18:,.0f}",
+            _eflop(Interval.of([each.waf for each in accounts]).mean),
             f"{ratio.mean:.2f} ({ratio.low:.2f}-{ratio.high:.2f})" if ratio else "",
             f"{100 * Interval.of([each.ettr for each in accounts]).mean:.1f} %",
             f"{Interval.of([each.num_incidents for each in accounts]).mean:.0f}",
