@@ -27,7 +27,7 @@ from controller.simulation.setup import Setup
 from profiles.records import RecordError
 
 _EPILOG = f"""\
-scenarios: {", ".join(shipped())}, or a TOML file; docs/simulation.md tells its keys
+scenarios: {", ".join(shipped())}, a TOML file (docs/simulation.md tells its keys), or a trace, .json or .csv
 policies:  {", ".join(ALL_POLICIES)}
 
 All policies meet the same faults, drawn from the seed, and begin with the same split. "unicron" is the
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "scenario",
         metavar="SCENARIO",
         nargs="?",
-        help="a name, or a file; may be left out with a cluster",
+        help="a name, a file or a trace; may be left out with a cluster",
     )
     cluster = parser.add_mutually_exclusive_group()
     cluster.add_argument(

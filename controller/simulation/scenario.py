@@ -178,7 +178,7 @@ class Scenario(Record):
         name: Of the file.
         title: In a few words.
         values: All of them.
-        origins: By key, ``paper`` or ``ours``; ``cluster`` where it is a real cluster's.
+        origins: By key, ``paper`` or ``ours``; ``cluster`` or ``trace`` where it is a real one's.
         directory: What files it names are relative to.
     """
 

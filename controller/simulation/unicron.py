@@ -39,7 +39,7 @@ def run_unicron(setup: Setup, course: Course, seed: int, *, is_auto_heal: bool =
     dice = dice_of(setup.scenario.name, seed, "unicron")
     site = Site(machine, values, setup.profiles, ledger, Clock(), dice)
     Cluster(site).run(course)
-    return ledger.close(course.duration_s)
+    return replace(ledger.close(course.duration_s), num_plans=machine.state.num_plans)
 
 
 def _specs(setup: Setup) -> list[TaskSpec]:
