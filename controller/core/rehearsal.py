@@ -99,9 +99,22 @@ class Rehearsal:
 
 
 def snapshot(state: ClusterState) -> ClusterState:
-    """Return a copy that has nothing in common with the original but what never changes."""
-    specs = {id(task.spec): task.spec for task in state.tasks.values()}
-    return copy.deepcopy(state, dict(specs))
+    """Return a copy that has nothing in common with the original but what never changes.
+
+    Whoever asks for it waits meanwhile, so values are shared, and records of values alone are not looked into.
+    """
+    memo: dict[int, object] = {id(node.spec): node.spec for node in state.nodes.values()}
+    for task in state.tasks.values():
+        for value in (task.spec, task.placement, task.target, task.interim):
+            memo[id(value)] = value
+        for rank in task.ranks.values():
+            memo[id(rank)] = copy.copy(rank)
+        memo[id(task.losses)] = task.losses.copy()
+    for plan in state.plans:
+        memo |= {id(change): change for change in plan.changes.values()}
+    for incident in state.incidents:
+        memo |= {id(evidence): evidence for evidence in incident.evidence}
+    return copy.deepcopy(state, memo)
 
 
 def rehearse(state: ClusterState, policy: Policy, at: float, supposition: Supposition) -> Rehearsal:
