@@ -59,8 +59,9 @@ _COMMANDS = (
     ),
     _Command(
         "plan",
-        "divide workers over tasks, without a cluster",
-        "Ask the planner what it would do with workers and tasks that are described in a file.",
+        "divide workers over tasks, of a file or of a cluster",
+        "Ask the planner what it would do with the workers and tasks of a file, or of a cluster if something"
+        " were different there.",
         plan.add_arguments,
         plan.run,
     ),
@@ -82,7 +83,7 @@ _COMMANDS = (
         "simulate",
         "show what policies make of months of faults",
         "Run the controller's own core, and other ways to handle failures, through months of faults on a"
-        " modelled cluster, in seconds.",
+        " modelled cluster, which may begin as a real one is now, in seconds.",
         simulate.add_arguments,
         partial(simulate.run, read_cluster=read_cluster),
     ),

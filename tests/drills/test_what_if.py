@@ -31,8 +31,8 @@ def has_applied(log: Path) -> bool:
     return any(line.get("state") == "applied" for line in lines_of(log, "plan"))
 
 
-def what_if(*words: str) -> Any:  # noqa: ANN401 - JSON
-    line = [sys.executable, "-m", "controller.cli", "plan", "what-if", "--json", *words]
+def answered(*words: str) -> Any:  # noqa: ANN401 - JSON
+    line = [sys.executable, "-m", "controller.cli", *words, "--json"]
     asked = subprocess.run(line, check=False, capture_output=True, text=True, timeout=60)
     assert (asked.returncode, asked.stderr) == (0, "")
     return json.loads(asked.stdout)
@@ -52,10 +52,11 @@ def test_a_live_cluster_answers_what_it_then_does(short_tmp: Path, tmp_path: Pat
     ) as demo:
         try:
             wait_until(lambda: both_train(log), limit_s=90)
-            foreseen = what_if("--connect", str(socket), "--lose-node", "n1")
+            foreseen = answered("plan", "what-if", "--connect", str(socket), "--lose-node", "n1")
             [run] = short_tmp.iterdir()
             journal = (run / "journal.jsonl").read_text()
-            saved = what_if("--state", str(run), "--lose-node", "n1")
+            saved = answered("plan", "what-if", "--state", str(run), "--lose-node", "n1")
+            rehearsed = answered("simulate", "--connect", str(socket), "--seeds", "1")
             drill = RunDrill(request_id="1", actor="test", drill="lose-node", node="n1")
             assert ask(socket, drill).is_ok
             wait_until(lambda: has_applied(log), limit_s=90)
@@ -71,6 +72,8 @@ def test_a_live_cluster_answers_what_it_then_does(short_tmp: Path, tmp_path: Pat
     assert plan["seen"].startswith("n1 is lost")
     assert foreseen["assignments"] == saved["assignments"] == plan["assignments"]
     assert foreseen["why"] == saved["why"] == plan["why"]
+    assert rehearsed["initial_split"] == {"gpt-a": 4, "gpt-b": 4}
+    assert rehearsed["policies"].keys() == {"unicron", "unicron-approved"}
     places = {task["name"]: task["placement"] for task in foreseen["tasks"]}
     assert places == {task["name"]: task["placement"] for task in saved["tasks"]}
     for start in lines_of(log, "start")[-2:]:  # what both tasks began after the plan
