@@ -18,7 +18,7 @@ from ending import end_on_sigterm
 from pages import ROOT, command_line, machine, machine_line, write_results, write_section
 
 from controller.simulation.baselines import BASELINES
-from controller.simulation.campaign import POLICIES, UNICRON, Campaign, run_campaign
+from controller.simulation.campaign import POLICIES, UNICRON, Campaign, prepared, run_campaign
 from controller.simulation.laws import Constant, Exponential, Law, Uniform
 from controller.simulation.printed import as_json
 from controller.simulation.scenario import Scenario, Task
@@ -106,7 +106,7 @@ def _measure(
     scenario: Scenario, policies: tuple[str, ...], num_seeds: int, change: str
 ) -> dict[str, Any]:
     begin_s = time.perf_counter()
-    campaign: Campaign = run_campaign(scenario, policies, num_seeds)
+    campaign: Campaign = run_campaign(prepared(scenario), policies, num_seeds)
     took_s = time.perf_counter() - begin_s
     sys.stderr.write(f"{scenario.name}, {change}: {took_s:.1f} s\n")
     answer = as_json(campaign)

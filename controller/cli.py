@@ -4,12 +4,14 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 
 from controller.classify import command as classify, options as classify_options
 from controller.demo import command as demo, options as demo_options
 from controller.demo.matrix import command as drill, options as drill_options
 from controller.operate import command as operate
+from controller.operate.present import read_cluster
 from controller.plan import command as plan
 from controller.profile import command as profile
 from controller.settings import command as policy
@@ -57,8 +59,9 @@ _COMMANDS = (
     ),
     _Command(
         "plan",
-        "divide workers over tasks, without a cluster",
-        "Ask the planner what it would do with workers and tasks that are described in a file.",
+        "divide workers over tasks, of a file or of a cluster",
+        "Ask the planner what it would do with the workers and tasks of a file, or of a cluster if something"
+        " were different there.",
         plan.add_arguments,
         plan.run,
     ),
@@ -80,9 +83,9 @@ _COMMANDS = (
         "simulate",
         "show what policies make of months of faults",
         "Run the controller's own core, and other ways to handle failures, through months of faults on a"
-        " modelled cluster, in seconds.",
+        " modelled cluster, which may begin as a real one is now, in seconds.",
         simulate.add_arguments,
-        simulate.run,
+        partial(simulate.run, read_cluster=read_cluster),
     ),
     _Command(
         "uncordon",

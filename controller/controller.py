@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.clock import SystemClock
+from controller.core.cluster_spec import spec_of
 from controller.core.events import ControllerStarted, EventBody
 from controller.core.machine import Machine
 from controller.core.policy import Policy
@@ -19,11 +20,13 @@ from controller.core.tasks import TaskSpec
 from controller.fleet.address import NodeAddress
 from controller.fleet.fleet import SshFleet
 from controller.fleet.link import Identity
+from controller.foresight import Foresight
 from controller.launches import TaskProgram
 from controller.ports import Audience, DrillGround
 from controller.runtime import Runtime, Surroundings
 from controller.store.journal import Journal, read_journal
 from controller.store.replay import Legacy, fingerprint, replay
+from controller.store.run_file import save_spec
 from nodeagent.protocol.ids import NodeId, TaskId
 
 
@@ -51,7 +54,8 @@ class Controller:
 
     Args:
         charter: What it is for.
-        journal: Its file; with the events of another controller, that one's work is taken over.
+        journal: Its file; with the events of another controller, that one's work is taken over. What the
+            run is of is written beside it.
         clock: The clock of the run; set on where a predecessor's stood.
         note: Takes lines about why a node can't be reached.
 
@@ -59,7 +63,7 @@ class Controller:
         JournalError: The journal is damaged, was written for other nodes, tasks or policy, or does not
             begin with the start of a controller.
         ValueError: The tasks do not fit the nodes.
-        OSError: The journal can't be opened.
+        OSError: The journal can't be opened, or nothing be written beside it.
     """
 
     def __init__(
@@ -85,8 +89,10 @@ class Controller:
         legacy = replay(machine, read_journal(journal)) if journal.exists() else Legacy()
         started = _beginning(machine, clock, legacy)
         clock.go_on(started.started_wall_s, legacy.at)
+        save_spec(spec_of(machine), journal.parent)
         self._journal = Journal(journal)
         self._runtime = Runtime(machine, self._journal, clock, charter.programs, legacy=legacy)
+        self.foresight = Foresight(machine, self._runtime.has_news)
         self._runtime.post(started)
         self.fleet = SshFleet(
             charter.addresses,
@@ -113,6 +119,7 @@ class Controller:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._runtime.run(Surroundings(self.fleet, audience, drills)))
                 group.create_task(self.fleet.run())
+                group.create_task(self.foresight.run(audience.state_changed))
         finally:
             self._journal.close()
 

@@ -59,6 +59,8 @@ class Runtime:
     ) -> None:
         """Go on from ``legacy``, which ``machine`` has relived, or begin with an empty journal."""
         self.machine = machine
+        self.has_news = asyncio.Event()
+        """Set once an event has been handled; whoever waits for that clears it."""
         self._journal = journal
         self._clock = clock
         self._programs = programs
@@ -92,6 +94,7 @@ class Runtime:
         for instruction in self.machine.handle(event):
             self._carry_out(instruction, event, surroundings)
         surroundings.audience.state_changed()
+        self.has_news.set()
 
     def _carry_out(
         self, instruction: Instruction, event: Event, surroundings: Surroundings

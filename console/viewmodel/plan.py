@@ -21,7 +21,16 @@ from console.viewmodel.text import (
     wrap,
 )
 from console.viewmodel.words import PLAN_WORDS, task_letter, task_tone
-from controller.api.views import ClusterView, NodeView, PlanState, PlanView, TaskChangeView
+from controller.api.views import (
+    AlternativeView,
+    ClusterView,
+    ExplanationView,
+    NodeView,
+    PlanState,
+    PlanView,
+    SensitivityView,
+    TaskChangeView,
+)
 
 LABEL_WIDTH = 8
 FATE_WIDTH = 9
@@ -53,10 +62,39 @@ def plan_lines(state: State, plan: PlanView, width: int, glyphs: Glyphs) -> list
     if plan.isolated_nodes:
         lines += _labelled("out", ", ".join(plan.isolated_nodes), width, glyphs, max_lines=2)
     lines += _labelled("why", plan.why, width, glyphs, max_lines=6)
+    lines += _explanation_lines(plan.explanation, width, glyphs)
     for number, step in enumerate(plan.steps, 1):
         text = f"{number} {step}"
         lines += _labelled("steps" if number == 1 else "", text, width, glyphs, max_lines=2)
     return lines
+
+
+def _explanation_lines(
+    explanation: ExplanationView | None, width: int, glyphs: Glyphs
+) -> list[Line]:
+    """Return what waiting costs, the nearest other plans, and the estimates that the plan hangs on."""
+    if explanation is None:
+        return []
+    waiting = explanation.waiting
+    flop, hours = waiting.weighted_flop_per_min, waiting.gpu_hours_per_min
+    cost = f"a minute of waiting: up to {flop:.2g} weighted FLOP, {hours:.2g} GPU-hours"
+    texts = [("cost", cost)]
+    texts += [("or", f"{_sizes(each)} {each.verdict}") for each in explanation.alternatives]
+    texts += [
+        ("if", f"{each.factor:g} x the {each.estimate}: {_sizes(each)}")
+        for each in explanation.sensitivity
+    ]
+    lines: list[Line] = []
+    before = ""
+    for label, text in texts:
+        shown = label if label != before else ""
+        lines += _labelled(shown, text, width, glyphs, max_lines=2)
+        before = label
+    return lines
+
+
+def _sizes(other: AlternativeView | SensitivityView) -> str:
+    return ", ".join(f"{task} {workers}" for task, workers in other.differs.items())
 
 
 def change_lines(view: ClusterView, plan: PlanView, width: int, glyphs: Glyphs) -> list[Line]:
@@ -206,7 +244,7 @@ def history_cell(state: State, glyphs: Glyphs) -> Cell:
     plans = state.view.plans if state.view else []
     decided = [plan for plan in reversed(plans) if plan.state is not PlanState.PENDING]
     if not decided:
-        return (span(" no plan waits", Tone.DIM),)
+        return (span(" no plan waits", Tone.DIM), *_prepared(state))
     spans = [span(" plans ", Tone.DIM)]
     for plan in decided[:MAX_HISTORY]:
         sign, word, tone = PLAN_WORDS[plan.state]
@@ -215,7 +253,15 @@ def history_cell(state: State, glyphs: Glyphs) -> Cell:
             span(f"{getattr(glyphs, sign)} {word}", tone),
             span(f"{_by(plan)}{_ago(state, plan)} ", Tone.DIM),
         ]
-    return tuple(spans)
+    return (*spans, *_prepared(state))
+
+
+def _prepared(state: State) -> Cell:
+    """Return how much of what may come next has been planned for."""
+    prepared = state.view.prepared if state.view else None
+    if prepared is None or not prepared.is_current:
+        return ()
+    return (span(f"   plans for {prepared.num_events} next events are ready", Tone.DIM),)
 
 
 def _by(plan: PlanView) -> str:

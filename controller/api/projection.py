@@ -1,21 +1,28 @@
 """From the core's state to the views that operators see: a pure function of state and time."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from controller.api.views import (
+    AlternativeView,
     ClusterView,
     DrillView,
+    ExplanationView,
     IncidentView,
     LayoutView,
     NodeView,
     PlanView,
+    PreparedView,
+    SensitivityView,
     StepView,
     TaskChangeView,
     TaskView,
+    TermsView,
     TransitionView,
+    WaitingView,
     WorkerView,
 )
+from controller.core.explanation import Explanation
 from controller.core.state import ClusterState, Incident, NodeState, Plan
 from controller.core.tasks import TaskState
 from controller.core.transitions import Transition
@@ -33,6 +40,8 @@ class Frame:
     drills: Sequence[DrillView] = ()
     max_losses: int | None = 120
     """Newest losses per task; None for all of them."""
+    explanations: Mapping[tuple[str, int], Explanation] = field(default_factory=dict)
+    prepared: PreparedView | None = None
 
 
 def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
@@ -51,8 +60,12 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
         nodes=[_node(node, state) for node in state.nodes.values()],
         tasks=[_task(task, frame.max_losses) for task in state.tasks.values()],
         incidents=[incident_view(incident) for incident in state.incidents],
-        plans=[plan_view(plan) for plan in state.plans],
+        plans=[
+            plan_view(plan, frame.explanations.get((plan.name, plan.revision)))
+            for plan in state.plans
+        ],
         drills=list(frame.drills),
+        prepared=frame.prepared,
     )
 
 
@@ -162,7 +175,7 @@ def incident_view(incident: Incident) -> IncidentView:
     )
 
 
-def plan_view(plan: Plan) -> PlanView:
+def plan_view(plan: Plan, explanation: Explanation | None = None) -> PlanView:
     """Return the view of one plan."""
     return PlanView(
         id=plan.name,
@@ -195,4 +208,35 @@ def plan_view(plan: Plan) -> PlanView:
         ],
         steps=list(plan.steps),
         isolated_nodes=list(plan.isolated_nodes),
+        explanation=_explanation(explanation) if explanation else None,
+    )
+
+
+def _explanation(explanation: Explanation) -> ExplanationView:
+    return ExplanationView(
+        terms=[
+            TermsView(name=each.name, earned=each.earned, forgone=each.forgone)
+            for each in explanation.terms
+        ],
+        alternatives=[
+            AlternativeView(
+                differs={str(task): size for task, size in each.differs.items()},
+                objective=each.objective,
+                waf=each.waf,
+                verdict=each.verdict,
+            )
+            for each in explanation.alternatives
+        ],
+        sensitivity=[
+            SensitivityView(
+                estimate=each.estimate,
+                factor=each.factor,
+                differs={str(task): size for task, size in each.differs.items()},
+            )
+            for each in explanation.sensitivity
+        ],
+        waiting=WaitingView(
+            weighted_flop_per_min=explanation.waiting.weighted_flop_per_min,
+            gpu_hours_per_min=explanation.waiting.gpu_hours_per_min,
+        ),
     )

@@ -180,6 +180,64 @@ class TaskChangeView(View):
     """Seconds without training that this is expected to take, if it moves."""
 
 
+class AlternativeView(View):
+    """Another division of the workers, and why it was not chosen."""
+
+    differs: dict[str, int]
+    """Workers of the tasks that would have another size."""
+    objective: float
+    """Weighted FLOP until the next expected fault, transitions paid."""
+    waf: float
+    verdict: str
+
+
+class SensitivityView(View):
+    """An estimate that would have led to another division."""
+
+    estimate: str
+    factor: float
+    """The estimate as a multiple of the one that was used."""
+    differs: dict[str, int]
+
+
+class WaitingView(View):
+    """What every minute costs until a plan is applied, if faulted tasks stand still."""
+
+    weighted_flop_per_min: float
+    gpu_hours_per_min: float
+
+
+class TermsView(View):
+    """The terms of the planner's objective of one task, in weighted FLOP."""
+
+    name: str
+    earned: float
+    forgone: float
+
+
+class ExplanationView(View):
+    """Why a plan is this one."""
+
+    terms: list[TermsView]
+    alternatives: list[AlternativeView]
+    sensitivity: list[SensitivityView]
+    waiting: WaitingView
+
+
+class PreparedView(View):
+    """Plans that were sought before they are needed."""
+
+    num_events: int
+    """Next events that there is a plan for, those alike counted once."""
+    took_s: float
+    is_current: bool
+    """Whether they hold for the cluster as it is."""
+    num_found: int
+    """Plans that were there when they were needed."""
+    num_missed: int
+    """Plans that had to be sought then."""
+
+
 class PlanView(View):
     """A proposed or decided division of the workers over all tasks."""
 
@@ -205,6 +263,8 @@ class PlanView(View):
     changes: list[TaskChangeView] = []
     steps: list[str] = []
     isolated_nodes: list[str] = []
+    explanation: ExplanationView | None = None
+    """Comes a moment after the plan; old plans have none."""
 
 
 class LogLevel(StrEnum):
@@ -257,3 +317,4 @@ class ClusterView(View):
     incidents: list[IncidentView]
     plans: list[PlanView]
     drills: list[DrillView] = []
+    prepared: PreparedView | None = None

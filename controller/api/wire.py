@@ -8,11 +8,14 @@ refused changes nothing and says why.
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from controller.api.views import ClusterView, LogLine, View
 
 API_VERSION: Final = 2
+
+_Count = Annotated[int, Field(ge=0, le=10**6)]
+_Weight = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
 
 
 class Greeting(View):
@@ -38,13 +41,14 @@ class LogLines(View):
 
 
 class Reply(View):
-    """Outcome of a command. ``code`` is one word for programs, ``message`` a sentence."""
+    """Outcome of a command. ``code`` is one word for programs, ``message`` a sentence; ``data`` answers a question."""
 
     kind: Literal["reply"] = "reply"
     request_id: str
     is_ok: bool
     code: str = "ok"
     message: str = ""
+    data: dict[str, JsonValue] | None = None
 
 
 class ApprovePlan(View):
@@ -123,6 +127,33 @@ class RunDrill(View):
     node: str | None = None
 
 
+class AskWhatIf(View):
+    """Ask what would be planned if something were different; nothing happens to the cluster.
+
+    Fields are those of ``controller.core.rehearsal.Supposition``. With ``has_problem`` the planner's problem comes with
+    the answer, which may be large. Refusal: ``impossible``.
+    """
+
+    kind: Literal["ask_what_if"] = "ask_what_if"
+    request_id: str
+    actor: str
+    lost: tuple[str, ...] = ()
+    added: dict[str, _Count] = Field(default_factory=dict)
+    num_added: _Count = 0
+    weights: dict[str, _Weight] = Field(default_factory=dict)
+    finished: tuple[str, ...] = ()
+    faulted: tuple[str, ...] = ()
+    has_problem: bool = False
+
+
+class DescribeCluster(View):
+    """Ask for the nodes in service, the tasks at their present sizes and the policy, to rehearse with them."""
+
+    kind: Literal["describe_cluster"] = "describe_cluster"
+    request_id: str
+    actor: str
+
+
 class Shutdown(View):
     """End the demo: all tasks, agents and nodes. Refusal: ``unsupported`` outside a demo."""
 
@@ -131,8 +162,19 @@ class Shutdown(View):
     actor: str
 
 
+Question = AskWhatIf | DescribeCluster
+"""Commands that change nothing, and never reach the core."""
+
 Command = Annotated[
-    ApprovePlan | RejectPlan | RequestPlan | UncordonNode | DecideLoss | RunDrill | Shutdown,
+    ApprovePlan
+    | RejectPlan
+    | RequestPlan
+    | UncordonNode
+    | DecideLoss
+    | RunDrill
+    | AskWhatIf
+    | DescribeCluster
+    | Shutdown,
     Field(discriminator="kind"),
 ]
 FromServer = Annotated[Greeting | Snapshot | LogLines | Reply, Field(discriminator="kind")]

@@ -23,7 +23,9 @@ from controller.demo.drills import offered
 from controller.demo.hub import Hub, Screen
 from controller.demo.options import DemoOptions
 from controller.demo.schedule import DrillSchedule, has_settled, why_stuck
+from controller.plan.questions import answer
 from controller.store.eventlog import EventLog
+from controller.store.run_file import JOURNAL_NAME
 from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.regroup import RankRef
@@ -55,13 +57,14 @@ class Session:
         self._socket = options.serve or cluster.root / "api.sock"
         self._event_log = EventLog(options.event_log) if options.event_log else None
         self._charter = charter_of(options, cluster.nodes, cluster.root)
-        self._journal = cluster.root / "journal.jsonl"
+        self._journal = cluster.root / JOURNAL_NAME
         self._server = ApiServer("demo", self.view, self._take_command)
         self._schedule = DrillSchedule(options.drills, self.post)
         self._changed = asyncio.Event()
         self._hub = Hub(self._server, screen, self._event_log, clock, self._schedule, self._changed)
         self._controller = self._next_controller()
         self._is_killed = asyncio.Event()
+        self._questions: asyncio.Queue[wire.Question] = asyncio.Queue()
         self._drills = LocalDrillGround(
             self,
             cluster,
@@ -93,6 +96,8 @@ class Session:
             is_closing=self._is_closing,
             drills=self._offered,
             max_losses=max_losses,
+            explanations=self._controller.foresight.explanations,
+            prepared=self._controller.foresight.prepared,
         )
         return project(self.state, self._clock.now(), frame)
 
@@ -119,6 +124,7 @@ class Session:
                 services = [
                     group.create_task(self._serve_controllers()),
                     group.create_task(self._drills.run()),
+                    group.create_task(self._answer_questions()),
                 ]
                 self._hub.say(
                     "demo", f"consoles: unicron-console --connect {self._socket}", level="info"
@@ -192,13 +198,23 @@ class Session:
                 await self._changed.wait()
         self._changed.clear()
 
+    async def _answer_questions(self) -> None:
+        """Answer what consoles ask, one question after the other."""
+        while True:
+            question = await self._questions.get()
+            reply = await answer(question, self.state, self._charter.policy, self._clock.now())
+            self._server.answer(reply)
+
     def _take_command(self, command: wire.Command) -> None:
         """Turn a console's command into an event; ``Shutdown`` is the demo's own."""
-        if isinstance(command, wire.Shutdown):
-            self._is_closing = True
-            self._changed.set()
-            self._hub.answer(
-                AnswerRequest(0, command.request_id, is_ok=True, code="ok", message="ending")
-            )
-        else:
-            self.post(event_of(command))
+        match command:
+            case wire.Shutdown():
+                self._is_closing = True
+                self._changed.set()
+                self._hub.answer(
+                    AnswerRequest(0, command.request_id, is_ok=True, code="ok", message="ending")
+                )
+            case wire.AskWhatIf() | wire.DescribeCluster():
+                self._questions.put_nowait(command)
+            case _:
+                self.post(event_of(command))

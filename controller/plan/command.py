@@ -1,4 +1,7 @@
-"""``unicron plan``: the best division of workers for a problem in a file, as it is or changed."""
+"""``unicron plan``: the best division of workers for a problem in a file, as it is or changed.
+
+What-if on a cluster is in ``controller.plan.cluster``.
+"""
 
 import argparse
 import json
@@ -9,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from controller.core.cost import Problem as Asked
-from controller.core.explanation import explain, terms
+from controller.core.explanation import terms
 from controller.core.planner import Decision, solve
 from controller.plan.change import Change, changed
-from controller.plan.printed import print_answer
+from controller.plan.cluster import run_on_cluster
+from controller.plan.printed import explanation_of, print_answer
 from controller.plan.problem_file import MAX_NUMBER, load_problem
 from profiles.records import RecordError
 
@@ -33,30 +37,76 @@ examples:
   unicron plan solve problem.json --explain
   unicron plan what-if problem.json --lose 8 --fault gpt3-7b
   unicron plan what-if problem.json --add 16 --weight gpt3-7b=2 --json
+  unicron plan what-if --connect /run/unicron.sock --lose-node n3 --lose-node n4
+  unicron plan what-if --state /var/lib/unicron/run --add 8 --weight gpt3-7b=2
 """
+
+_MAX_WORKERS = 10**6
+"""Of one node, or that join together."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron plan``."""
     what = parser.add_subparsers(dest="what", required=True, metavar="{solve,what-if}")
-    _add_command(
+    solving = _add_command(
         what,
         "solve",
         "divide workers over tasks, exactly",
         "Print the division of workers over tasks that maximises the weighted FLOP until the next fault,"
         " transitions paid. The answer is exact, at any size.",
     )
+    solving.add_argument("problem", type=Path, metavar="PROBLEM.json")
     changing = _add_command(
         what,
         "what-if",
         "the same with something changed",
         "Print the division after workers were lost or added, tasks faulted or finished, or weights"
-        " changed. The sizes in the file are those before.",
+        " changed: of a problem in a file, whose sizes are those before, of the cluster of a running"
+        " controller, or of a saved run. On a cluster it is the plan that the controller would propose now,"
+        " with the place of every rank, and nothing happens there.",
+    )
+    _add_change(changing)
+
+
+def _add_change(changing: argparse.ArgumentParser) -> None:
+    changing.add_argument("problem", type=Path, nargs="?", metavar="PROBLEM.json")
+    changing.add_argument(
+        "--connect", type=Path, metavar="SOCKET", help="a running controller's API socket"
     )
     changing.add_argument(
-        "--lose", type=_count, default=0, metavar="N", help="workers that are lost"
+        "--state", type=Path, metavar="DIR", help="a saved run: the directory of its journal"
     )
-    changing.add_argument("--add", type=_count, default=0, metavar="N", help="workers that join")
+    changing.add_argument(
+        "--lose", type=_count, default=0, metavar="N", help="workers that are lost, of a problem"
+    )
+    changing.add_argument(
+        "--lose-node",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="a node of a cluster that is lost; may be repeated",
+    )
+    changing.add_argument(
+        "--add",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="workers that join; on a cluster in nodes of the usual size",
+    )
+    changing.add_argument(
+        "--add-node",
+        action="append",
+        default=[],
+        type=_node,
+        metavar="NODE[=N]",
+        help="a node with N workers that joins a cluster, or one of it that comes back into service; may be repeated",
+    )
+    changing.add_argument(
+        "--save-problem",
+        type=Path,
+        metavar="FILE",
+        help="write the cluster's problem there, for unicron plan solve",
+    )
     changing.add_argument(
         "--fault",
         action="append",
@@ -90,7 +140,6 @@ def _add_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )
-    command.add_argument("problem", type=Path, metavar="PROBLEM.json")
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument(
         "--explain",
@@ -106,6 +155,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _node(text: str) -> tuple[str, int]:
+    """Return a node and its workers; 0 where they are not given."""
+    name, equals, count = text.partition("=")
+    is_count = count.isdecimal() and 0 < int(count) <= _MAX_WORKERS
+    if not name or (equals and not is_count):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NODE, or NODE=WORKERS")
+    return name, int(count) if equals else 0
+
+
 def _weight(text: str) -> tuple[str, float]:
     name, _, value = text.rpartition("=")
     try:
@@ -119,6 +177,12 @@ def _weight(text: str) -> tuple[str, float]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Solve and print; return 0, or 2 where the problem is wrong."""
+    if arguments.what == "what-if":
+        if mistake := _misuse(arguments):
+            sys.stderr.write(f"unicron plan: {mistake}\n")
+            return 2
+        if arguments.problem is None:
+            return run_on_cluster(arguments)
     try:
         problem = load_problem(arguments.problem)
         if arguments.what == "what-if":
@@ -126,19 +190,31 @@ def run(arguments: argparse.Namespace) -> int:
     except RecordError as error:
         sys.stderr.write(f"unicron plan: {error}\n")
         return 2
-    asked = Asked(tuple(problem.plan_tasks), problem.workers, problem.horizon_s)
+    asked = problem.asked
     begin_s = time.perf_counter()
     decision = solve(asked.tasks, num_workers=asked.num_workers, running_s=asked.running_s)
     answer = as_json(asked, decision, time.perf_counter() - begin_s)
     if arguments.explain:
-        explanation = asdict(explain(asked, decision.assignments))
-        del explanation["terms"]
-        answer |= explanation
+        answer |= explanation_of(asked, decision.assignments)
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
     else:
         print_answer(answer)
     return 0
+
+
+def _misuse(arguments: argparse.Namespace) -> str:
+    """Return what does not go together, in one line; empty if all does."""
+    places = [arguments.problem, arguments.connect, arguments.state]
+    if sum(place is not None for place in places) != 1:
+        return "give one of PROBLEM.json, --connect SOCKET and --state DIR"
+    if arguments.problem is None:
+        if arguments.add > _MAX_WORKERS:
+            return f"--add {arguments.add}: must be {_MAX_WORKERS} at most"
+        return "--lose is for problems; name nodes with --lose-node" if arguments.lose else ""
+    if arguments.lose_node or arguments.add_node:
+        return "--lose-node and --add-node are for clusters; a problem has no nodes: --lose, --add"
+    return "--save-problem is for clusters" if arguments.save_problem else ""
 
 
 def _change(arguments: argparse.Namespace) -> Change:

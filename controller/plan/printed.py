@@ -1,9 +1,22 @@
-"""The answer of ``unicron plan`` for people."""
+"""The answer of ``unicron plan`` for people, and its explanation."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from controller.core.cost import Problem
+from controller.core.explanation import explain
+from nodeagent.protocol.ids import TaskId
+
+
+def explanation_of(problem: Problem, assignments: Mapping[TaskId, int]) -> dict[str, Any]:
+    """Return what ``--explain`` adds to an answer."""
+    explanation = asdict(explain(problem, assignments))
+    del explanation["terms"]  # every answer has them
+    return explanation
 
 
 def print_answer(answer: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from controller.core.cost import PlanTask, horizon_s
+from controller.core.cost import PlanTask, Problem as PlanProblem, horizon_s
 from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
 from profiles.records import Record, RecordError, parse_record, read_text
@@ -75,6 +75,11 @@ class Problem(Record):
             return self.running_s
         assert self.worker_mtbf_hours is not None, "one of the two is given"
         return horizon_s(3600.0 * self.worker_mtbf_hours, self.workers)
+
+    @property
+    def asked(self) -> PlanProblem:
+        """The problem as the planner is asked it."""
+        return PlanProblem(tuple(self.plan_tasks), self.workers, self.horizon_s)
 
     @property
     def plan_tasks(self) -> list[PlanTask]:

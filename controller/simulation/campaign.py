@@ -21,7 +21,11 @@ from controller.simulation.unicron import run_unicron
 from profiles.records import RecordError
 
 UNICRON: Final = "unicron"
+APPROVED: Final = "unicron-approved"
+"""The same with an operator who approves every plan."""
 POLICIES: Final = (UNICRON, *BASELINES)
+"""Those that are run where none is named."""
+ALL_POLICIES: Final = (UNICRON, APPROVED, *BASELINES)
 _NUM_RESAMPLES: Final = 2000
 
 
@@ -74,8 +78,17 @@ class Campaign:
         return found
 
 
+def prepared(scenario: Scenario) -> Setup:
+    """Return what the runs of a scenario begin with.
+
+    Raises:
+        RecordError: Something in the scenario can't be used.
+    """
+    return setup_of(scenario, course_of(scenario, 1))
+
+
 def run_campaign(
-    scenario: Scenario,
+    setup: Setup,
     policies: Sequence[str],
     num_seeds: int,
     tell: Callable[[int], None] = lambda _done: None,
@@ -83,15 +96,14 @@ def run_campaign(
     """Run every policy with the seeds 1 to ``num_seeds``.
 
     Args:
-        scenario: The scenario.
-        policies: Of ``POLICIES``.
+        setup: What every run begins with.
+        policies: Of ``ALL_POLICIES``.
         num_seeds: How many runs of each, 1 or more.
         tell: Is called with the number of runs that are done.
 
     Raises:
         RecordError: Something in the scenario can't be used.
     """
-    setup = setup_of(scenario, course_of(scenario, 1))
     jobs = [(name, seed) for seed in range(1, num_seeds + 1) for name in policies]
     found: dict[tuple[str, int], Account] = {}
     for job, account in _all_runs(setup, jobs):
@@ -132,6 +144,6 @@ def _ignore_interrupts() -> None:
 def run_policy(setup: Setup, name: str, seed: int) -> Account:
     """Return what a policy makes of the faults of a seed."""
     course = course_of(setup.scenario, seed)
-    if name == UNICRON:
-        return run_unicron(setup, course, seed)
+    if name in {UNICRON, APPROVED}:
+        return run_unicron(setup, course, seed, is_auto_heal=name == UNICRON)
     return run_baseline(BASELINES[name], setup, course, seed)

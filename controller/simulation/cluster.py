@@ -14,6 +14,7 @@ from controller.core.events import (
     LossDecided,
     NodeAttached,
     PeerProbed,
+    PlanApproved,
     PlanRequested,
     TimerFired,
 )
@@ -28,6 +29,7 @@ from controller.core.instructions import (
     StartRanks,
     StopRanks,
 )
+from controller.core.phases import PlanState
 from controller.core.timers import InspectionOverdue, IterationOverdue, LookDue, Timer
 from controller.simulation.breakage import Breakage
 from controller.simulation.happenings import Course
@@ -84,6 +86,8 @@ class Cluster:
                 self._site.clock.after(AGENT_S, partial(self._probe, node, by))
             case Announce(kind="isolated"):
                 self._note_isolation(NodeId(instruction.source))
+            case Announce(kind="plan") if self._is_proposal(instruction):
+                self._by_operator(self._approve)
             case Announce(kind="held"):
                 self._by_operator(lambda: PlanRequested(self._site.next_request(), _OPERATOR))
             case Announce(kind="question"):
@@ -120,7 +124,23 @@ class Cluster:
         is_lost = node in self._site.down
         return LossDecided(self._site.next_request(), _OPERATOR, node, is_lost)
 
-    def _by_operator(self, decide: Callable[[], EventBody]) -> None:
-        """An operator looks, decides by what is then, and says so."""
+    def _is_proposal(self, line: Announce) -> bool:
+        """Return whether a plan waits for a decision of which this line tells."""
+        is_pending = dict(line.facts).get("state") == PlanState.PENDING
+        return is_pending and not self._site.machine.policy.is_auto_heal
+
+    def _approve(self) -> EventBody | None:
+        """Approve the plan that waits now: a revision is not looked at anew."""
+        plan = self._site.machine.state.pending_plan()
+        if plan is None:
+            return None
+        return PlanApproved(self._site.next_request(), _OPERATOR, plan.name, plan.revision)
+
+    def _by_operator(self, decide: Callable[[], EventBody | None]) -> None:
+        """An operator looks, decides by what is then, and says so if there is something to say."""
         delay_s = self._site.draw(self._site.values.steps.operator)
-        self._site.clock.after(delay_s, lambda: self._site.post(decide()))
+        self._site.clock.after(delay_s, partial(self._say, decide))
+
+    def _say(self, decide: Callable[[], EventBody | None]) -> None:
+        if body := decide():
+            self._site.post(body)

@@ -4,44 +4,76 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from controller.simulation.campaign import POLICIES, UNICRON, Campaign, run_campaign
+from controller.core.cluster_spec import ClusterSpec
+from controller.simulation.campaign import (
+    ALL_POLICIES,
+    POLICIES,
+    UNICRON,
+    Campaign,
+    prepared,
+    run_campaign,
+)
+from controller.simulation.present import POLICIES_OF_CLUSTERS, check_policies, setup_of_cluster
 from controller.simulation.printed import as_json, print_campaign
 from controller.simulation.report import write_report
 from controller.simulation.scenario_file import load_scenario, shipped
+from controller.simulation.setup import Setup
 from profiles.records import RecordError
 
 _EPILOG = f"""\
-scenarios: {", ".join(shipped())}, or a TOML file; docs/simulation.md tells its keys
-policies:  {", ".join(POLICIES)}
+scenarios: {", ".join(shipped())}, a TOML file (docs/simulation.md tells its keys), or a trace, .json or .csv
+policies:  {", ".join(ALL_POLICIES)}
 
 All policies meet the same faults, drawn from the seed, and begin with the same split. "unicron" is the
 controller's own core on a modelled cluster; the others are models of their own. A ratio is Unicron's
-accumulated weighted FLOP over the other policy's, with a 95 % confidence interval over the seeds.
+accumulated weighted FLOP over the other policy's, with a 95 % confidence interval over the seeds. Under
+"unicron-approved" every plan waits for an operator, as long as the scenario says.
+
+With --connect or --state the nodes, tasks, sizes and policy are those of a real cluster now, of which nothing is
+changed; SCENARIO says what breaks and how long everything takes.
 
 examples:
   unicron simulate trace-b
   unicron simulate trace-a --policy unicron --policy megatron --seeds 20 --json
   unicron simulate mine.toml --report out/
+  unicron simulate --connect /run/unicron.sock
+  unicron simulate mine.toml --state /var/lib/unicron/run --policy unicron --policy unicron-approved
 """
+
+ReadCluster = Callable[[Path | None, Path | None], ClusterSpec | None]
+"""Returns the cluster behind a socket, or in a run's directory; None without both. Raises ``RecordError``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron simulate``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    parser.add_argument("scenario", metavar="SCENARIO", help="a name, or a file")
+    parser.add_argument(
+        "scenario",
+        metavar="SCENARIO",
+        nargs="?",
+        help="a name, a file or a trace; may be left out with a cluster",
+    )
+    cluster = parser.add_mutually_exclusive_group()
+    cluster.add_argument(
+        "--connect", type=Path, metavar="SOCKET", help="a running controller's API socket"
+    )
+    cluster.add_argument(
+        "--state", type=Path, metavar="DIR", help="a saved run: the directory of its journal"
+    )
     parser.add_argument(
         "--policy",
         action="append",
         default=[],
-        choices=POLICIES,
+        choices=ALL_POLICIES,
         metavar="NAME",
-        help="may be repeated; default: all of them",
+        help="may be repeated; default: all of them but unicron-approved; with a cluster both of unicron's",
     )
     parser.add_argument(
         "--seeds", type=_seeds, default=5, metavar="N", help="runs of each policy (default 5)"
@@ -67,16 +99,16 @@ def _directory(text: str) -> Path:
     return Path(text)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, read_cluster: ReadCluster) -> int:
     """Simulate and print; return 0, 2 where something can't be used, 130 after Ctrl-C."""
-    policies = list(dict.fromkeys(arguments.policy)) or list(POLICIES)
     try:
-        scenario = load_scenario(arguments.scenario)
         _check_report(arguments.report)
+        setup, policies = _setup(arguments, read_cluster)
         with _progress() as progress:
-            bar = progress.add_task(scenario.name, total=len(policies) * arguments.seeds)
+            total = len(policies) * arguments.seeds
+            bar = progress.add_task(setup.scenario.name, total=total)
             campaign = run_campaign(
-                scenario,
+                setup,
                 policies,
                 arguments.seeds,
                 lambda done: progress.update(bar, completed=done),
@@ -89,6 +121,26 @@ def run(arguments: argparse.Namespace) -> int:
         return 130
     _print(campaign, is_json=arguments.json)
     return 0 if arguments.report is None else _report(campaign, arguments.report)
+
+
+def _setup(arguments: argparse.Namespace, read_cluster: ReadCluster) -> tuple[Setup, list[str]]:
+    """Return what all runs begin with, and the policies.
+
+    Raises:
+        RecordError: Something can't be used.
+    """
+    policies = list(dict.fromkeys(arguments.policy))
+    scenario = load_scenario(arguments.scenario) if arguments.scenario else None
+    cluster = read_cluster(arguments.connect, arguments.state)
+    if cluster is not None:
+        setup = setup_of_cluster(scenario, cluster)
+        check_policies(policies, setup)
+        return setup, policies or list(POLICIES_OF_CLUSTERS)
+    if scenario is None:
+        raise RecordError(
+            f"name a scenario, or a cluster by --connect or --state; there are {', '.join(shipped())}"
+        )
+    return prepared(scenario), policies or list(POLICIES)
 
 
 def _report(campaign: Campaign, directory: Path) -> int:

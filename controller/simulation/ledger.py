@@ -55,12 +55,14 @@ class Account:
         ettr: Effective training time ratio: the time in training, slow phases at their speed, over all
             the time in which a task was not stopped by a plan.
         num_incidents: Faults that hit a task.
+        num_plans: Plans that were proposed; None of a policy that has none.
     """
 
     waf: float
     gpu_hours: dict[str, float]
     ettr: float
     num_incidents: int
+    num_plans: int | None = None
 
 
 class Ledger:

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -34,8 +35,14 @@ def _policy(accounts: list[Account]) -> dict[str, Any]:
         "waf": Interval.of([each.waf for each in accounts]).as_json(),
         "ettr": Interval.of([each.ettr for each in accounts]).as_json(),
         "incidents": Interval.of([each.num_incidents for each in accounts]).as_json(),
+        "plans": plans.as_json() if (plans := _plans(accounts)) else None,
         "gpu_hours": mean_hours(accounts),
     }
+
+
+def _plans(accounts: list[Account]) -> Interval | None:
+    numbers = [each.num_plans for each in accounts if each.num_plans is not None]
+    return Interval.of(numbers) if numbers else None
 
 
 def mean_hours(accounts: list[Account]) -> dict[str, float]:
@@ -43,6 +50,10 @@ def mean_hours(accounts: list[Account]) -> dict[str, float]:
     return {
         name: sum(each.gpu_hours[name] for each in accounts) / len(accounts) for name in ACTIVITIES
     }
+
+
+def _eflop(flop: float) -> str:
+    return f"{flop / 1e18:,.0f}" if flop >= 1e20 else f"{flop / 1e18:.3g}"
 
 
 def print_campaign(campaign: Campaign) -> None:
@@ -54,7 +65,7 @@ def print_campaign(campaign: Campaign) -> None:
     console.print(
         f"initial split: {split}; {campaign.num_seeds} seed(s)", highlight=False, markup=False
     )
-    table = Table("policy", "weighted EFLOP", "unicron, times", "ETTR", "incidents")
+    table = Table("policy", "weighted EFLOP", "unicron, times", "ETTR", "incidents", "plans")
     for column in table.columns[1:]:
         column.justify = "right"
     ratios = campaign.ratios
@@ -62,13 +73,14 @@ def print_campaign(campaign: Campaign) -> None:
         ratio = ratios.get(name)
         table.add_row(
             name,
-            f"{Interval.of([each.waf for each in accounts]).mean / 1e18:,.0f}",
+            _eflop(Interval.of([each.waf for each in accounts]).mean),
             f"{ratio.mean:.2f} ({ratio.low:.2f}-{ratio.high:.2f})" if ratio else "",
             f"{100 * Interval.of([each.ettr for each in accounts]).mean:.1f} %",
             f"{Interval.of([each.num_incidents for each in accounts]).mean:.0f}",
+            f"{plans.mean:.0f}" if (plans := _plans(accounts)) else "",
         )
     console.print(table)
-    shares = Table("% of GPU-hours", *_HEADS.values())
+    shares = Table("% of GPU-hours", *_HEADS.values(), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shares.columns[0].no_wrap = True
     for column in shares.columns[1:]:
         column.justify = "right"

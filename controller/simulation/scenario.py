@@ -31,7 +31,7 @@ class Task(Record):
 
     name: Annotated[str, Field(min_length=1, max_length=60)]
     model: str
-    weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
     min_workers: _Positive = 1
     global_batch: _Positive
 
@@ -98,7 +98,8 @@ class Steps(Record):
         disk: In addition, where the state comes from disk.
         prepare: New processes build their models while training goes on.
         manual: A change by hand: everything starts anew, with the state in memory.
-        operator: Until an operator does what waits for one.
+        operator: Until an operator does what waits for one: looks at a node, a task or, under
+            ``unicron-approved``, at a plan.
     """
 
     park: Law
@@ -177,7 +178,7 @@ class Scenario(Record):
         name: Of the file.
         title: In a few words.
         values: All of them.
-        origins: By key, ``paper`` or ``ours``.
+        origins: By key, ``paper`` or ``ours``; ``cluster`` or ``trace`` where it is a real one's.
         directory: What files it names are relative to.
     """
 

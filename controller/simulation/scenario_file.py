@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.simulation.scenario import Scenario, Traced, Values
+from controller.simulation.traces import load_trace
 from profiles.records import RecordError, read_text, validated
 
 _GROUPS: Final = frozenset({"detection", "steps", "others"})
 """Sections of a section: each value in them has an origin, and a base, of its own."""
+
+_LONGEST_DAYS: Final = 10_000.0
 
 
 def shipped() -> tuple[str, ...]:
@@ -38,9 +41,13 @@ def shipped() -> tuple[str, ...]:
 def load_scenario(name: str) -> Scenario:
     """Return a shipped scenario, or that of a file.
 
+    A trace, ``.json`` or ``.csv``, stands for ``trace-a`` with what happens in it, to its end.
+
     Raises:
         RecordError: It can't be read, or something in it is wrong.
     """
+    if name.endswith((".json", ".csv")):
+        return _of_trace(Path(name))
     text, place, directory = _text_of(name)
     return parse_scenario(text, Path(name).stem, place, directory)
 
@@ -61,6 +68,19 @@ def parse_scenario(text: str, name: str, place: str, directory: str) -> Scenario
     values = validated(Values, merged, place)
     _check(values, place)
     return Scenario(name=name, title=title, values=values, origins=origins, directory=directory)
+
+
+def _of_trace(path: Path) -> Scenario:
+    load_trace(path.name, path.parent)
+    base = load_scenario("trace-a")
+    own = {"faults": Traced(kind="trace", trace=path.name), "nodes": 0, "days": _LONGEST_DAYS}
+    return Scenario(
+        name=path.stem,
+        title=f"the faults of {path.name}",
+        values=base.values.model_copy(update=own),
+        origins=base.origins | dict.fromkeys(own, "trace"),
+        directory=str(path.parent),
+    )
 
 
 def _text_of(name: str) -> tuple[str, str, str]:

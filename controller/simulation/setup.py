@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from controller.core.cost import PlanTask, Quantum, horizon_s
 from controller.core.planner import solve
+from controller.core.policy import Policy
 from controller.core.search import best_division
 from controller.simulation.happenings import Course
-from controller.simulation.scenario import Scenario
+from controller.simulation.scenario import Scenario, Values
 from controller.simulation.tables import Profile, profiles_of
 from nodeagent.protocol.ids import TaskId
 from profiles.records import RecordError
@@ -20,11 +21,13 @@ class Setup:
         scenario: The scenario.
         profiles: Of the tasks, by their names in order.
         split: Workers of each task at first.
+        policy: The core's; who applies plans is another matter.
     """
 
     scenario: Scenario
     profiles: tuple[Profile, ...]
     split: dict[str, int]
+    policy: Policy
 
     def profile(self, name: str) -> Profile:
         """Return the profile of a task."""
@@ -43,7 +46,24 @@ def setup_of(scenario: Scenario, course: Course) -> Setup:
     num_workers = course.num_nodes * values.workers_per_node
     num_spare = (values.spare_nodes + len(course.absent)) * values.workers_per_node
     found = tuple(sorted(profiles_of(scenario, num_workers), key=lambda each: each.task.name))
-    return Setup(scenario, found, _split(scenario, found, num_workers - num_spare))
+    split = _split(scenario, found, num_workers - num_spare)
+    return Setup(scenario, found, split, policy_of(values))
+
+
+def policy_of(values: Values) -> Policy:
+    """Return the policy: the defaults, and what the planner is told of the cluster."""
+    steps = values.steps
+    return Policy(
+        worker_mtbf_s=3600.0 * values.worker_mtbf_hours,
+        step_s={
+            "park": steps.park.mean_s,
+            "stop": steps.park.mean_s,
+            "start": steps.restart.mean_s,
+            "form": 0.0,
+            "state": 0.0,
+            "first iteration": 0.0,
+        },
+    )
 
 
 def plan_tasks_of(profiles: tuple[Profile, ...]) -> list[PlanTask]:

@@ -189,6 +189,8 @@ class Training:
             if worker.node in told and number in run.alive and run.stage == "parked":
                 halted = RankHalted(**who(run, number), position=run.position(number))
                 self._site.observe(worker.node, halted)
+        if run.is_in("parked") and self._site.machine.state.tasks[run.start.task].target is None:
+            self._site.account(run, "waiting")  # for a plan, or for who approves it
 
     def order_stop(self, stop: StopRanks) -> None:
         """Have ranks end: at once, or at the end of the iteration."""

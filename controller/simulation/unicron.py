@@ -1,7 +1,8 @@
-"""The policy *unicron*: the controller's core as it runs in production, on a modelled cluster."""
+"""The policies *unicron* and *unicron-approved*: the controller's core as it runs in production, on a modelled cluster."""
+
+from dataclasses import replace
 
 from controller.core.machine import Machine
-from controller.core.policy import Policy
 from controller.core.state import NodeSpec
 from controller.core.tasks import TaskSpec
 from controller.simulation.clock import Clock
@@ -9,7 +10,6 @@ from controller.simulation.cluster import Cluster
 from controller.simulation.happenings import Course
 from controller.simulation.laws import dice_of
 from controller.simulation.ledger import Account, Ledger
-from controller.simulation.scenario import Values
 from controller.simulation.setup import Setup
 from controller.simulation.site import Site
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -18,41 +18,28 @@ _LONG_S = 86400.0
 """Limits that are for processes which hang; none does that here."""
 
 
-def run_unicron(setup: Setup, course: Course, seed: int) -> Account:
-    """Return what Unicron makes of a course."""
+def run_unicron(setup: Setup, course: Course, seed: int, *, is_auto_heal: bool = True) -> Account:
+    """Return what Unicron makes of a course; without auto-heal every plan waits for an operator."""
     values = setup.scenario.values
     width = len(str(course.num_nodes))
     nodes = [
         NodeSpec(NodeId(f"n{number:0{width}d}"), "", values.workers_per_node)
         for number in range(course.num_nodes)
     ]
-    machine = Machine(nodes, _specs(setup), policy_of(values))
+    policy = replace(
+        setup.policy,
+        is_auto_heal=is_auto_heal,
+        start_limit_s=_LONG_S,
+        stop_limit_s=_LONG_S,
+        prepare_limit_s=_LONG_S,
+    )
+    machine = Machine(nodes, _specs(setup), policy)
     names = [each.task.name for each in setup.profiles]
     ledger = Ledger(course.num_nodes * values.workers_per_node, values.gpus_per_worker, names)
     dice = dice_of(setup.scenario.name, seed, "unicron")
     site = Site(machine, values, setup.profiles, ledger, Clock(), dice)
     Cluster(site).run(course)
-    return ledger.close(course.duration_s)
-
-
-def policy_of(values: Values) -> Policy:
-    """Return the policy: the defaults, auto-heal, and what the planner is told of the cluster."""
-    steps = values.steps
-    return Policy(
-        is_auto_heal=True,
-        worker_mtbf_s=3600.0 * values.worker_mtbf_hours,
-        start_limit_s=_LONG_S,
-        stop_limit_s=_LONG_S,
-        prepare_limit_s=_LONG_S,
-        step_s={
-            "park": steps.park.mean_s,
-            "stop": steps.park.mean_s,
-            "start": steps.restart.mean_s,
-            "form": 0.0,
-            "state": 0.0,
-            "first iteration": 0.0,
-        },
-    )
+    return replace(ledger.close(course.duration_s), num_plans=machine.state.num_plans)
 
 
 def _specs(setup: Setup) -> list[TaskSpec]:

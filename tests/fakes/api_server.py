@@ -20,8 +20,10 @@ from controller.api.views import ClusterView, IncidentState, LogLevel, LogLine, 
 from controller.api.wire import (
     API_VERSION,
     ApprovePlan,
+    AskWhatIf,
     Command,
     DecideLoss,
+    DescribeCluster,
     Greeting,
     LogLines,
     RejectPlan,
@@ -180,6 +182,8 @@ class Story:
                 code, message = "nothing", f"{command.node} is not isolated"
             case DecideLoss():
                 code, message = "nothing", f"{command.node} is healthy, not out of contact"
+            case AskWhatIf() | DescribeCluster():
+                code, message = "impossible", "no console asks this"
             case Shutdown():
                 self.is_over = True
         return Reply(request_id=command.request_id, is_ok=code == "ok", code=code, message=message)

@@ -28,13 +28,18 @@ from console.viewmodel.words import (
     task_letter,
 )
 from controller.api.views import (
+    AlternativeView,
     ClusterView,
+    ExplanationView,
     IncidentState,
     LogLevel,
     NodeCondition,
     NodeView,
     PlanState,
+    PreparedView,
+    SensitivityView,
     TaskPhase,
+    WaitingView,
     WorkerView,
 )
 from tests.fakes import cluster_views
@@ -200,6 +205,50 @@ def test_disabled_keys_are_told_apart_without_colour() -> None:
     text = draw_key_bar(bar_hints(state(cluster_views.calm())), 120, UNICODE).line.text
     assert " A approve" in text
     assert "<?>help" in text
+
+
+def test_the_explanation_of_a_plan_is_shown_once_it_is_there() -> None:
+    view = cluster_views.waiting()
+    plan = view.plans[-1].model_copy(
+        update={
+            "explanation": ExplanationView(
+                terms=[],
+                alternatives=[
+                    AlternativeView(
+                        differs={"gpt-a": 3},
+                        objective=1.0,
+                        waf=2.4e9,
+                        verdict="gives 2.4 of 2.5 GFLOP/s",
+                    ),
+                    AlternativeView(
+                        differs={"gpt-b": 0},
+                        objective=0.9,
+                        waf=2e9,
+                        verdict="gives 2.0 of 2.5 GFLOP/s",
+                    ),
+                ],
+                sensitivity=[SensitivityView(estimate="MTBF", factor=0.01, differs={"gpt-b": 0})],
+                waiting=WaitingView(weighted_flop_per_min=3e10, gpu_hours_per_min=0.033),
+            )
+        }
+    )
+    before = [line.text for line in plan_lines(WAITING, view.plans[-1], 100, UNICODE)]
+    after = [line.text.rstrip() for line in plan_lines(WAITING, plan, 100, UNICODE)]
+    assert [line for line in after if line not in [text.rstrip() for text in before]] == [
+        "  cost  a minute of waiting: up to 3e+10 weighted FLOP, 0.033 GPU-hours",
+        "  or    gpt-a 3 gives 2.4 of 2.5 GFLOP/s",
+        "        gpt-b 0 gives 2.0 of 2.5 GFLOP/s",
+        "  if    0.01 x the MTBF: gpt-b 0",
+    ]
+
+
+def test_plans_for_what_comes_next_are_counted_while_they_hold() -> None:
+    prepared = PreparedView(num_events=12, took_s=0.1, is_current=True, num_found=0, num_missed=0)
+    view = cluster_views.calm().model_copy(update={"prepared": prepared})
+    assert "plans for 12 next events are ready" in decision_line(state(view), 120, UNICODE).text
+    old = prepared.model_copy(update={"is_current": False})
+    view = view.model_copy(update={"prepared": old})
+    assert "next events" not in decision_line(state(view), 120, UNICODE).text
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

@@ -35,8 +35,8 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[ClusterState]:
     return seen
 
 
-def run(*happenings: Happening, seed: int = 1) -> Account:
-    return run_unicron(SETUP, course(*happenings), seed)
+def run(*happenings: Happening, seed: int = 1, is_auto_heal: bool = True) -> Account:
+    return run_unicron(SETUP, course(*happenings), seed, is_auto_heal=is_auto_heal)
 
 
 def seconds(account: Account, activity: str) -> float:
@@ -124,9 +124,51 @@ def test_all_nodes_lost_and_back() -> None:
     assert seconds(account, "training") > 8 * 40_000
 
 
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_plan_waits_for_its_operator_and_survivors_go_on_meanwhile(
+    node: int, states: list[ClusterState]
+) -> None:
+    """Node 0 has all of a, node 1 a third of b, whose other replicas train while the plan waits."""
+    assert SETUP.split == {"a": 2, "b": 6}
+    fault = happening("node_lost", 50_000.0, node)
+    healed, approved = run(fault), run(fault, is_auto_heal=False)
+    lost, returned = states[-1].plans
+    assert lost.decided_at == pytest.approx(50_005 + 900, abs=1)
+    assert returned.decided_at == pytest.approx(86_000 + 900, abs=1)
+    assert healed.num_plans == approved.num_plans == 2
+    # Only the node that is back stands idle until somebody has looked; the others train.
+    assert seconds(approved, "waiting") - seconds(healed, "waiting") == pytest.approx(2 * 900)
+    assert seconds(healed, "training") - seconds(approved, "training") == pytest.approx(2 * 900)
+    assert healed.waf > approved.waf
+
+
+def test_ranks_that_are_parked_until_a_plan_is_approved_are_waiting() -> None:
+    """All of b has six workers, and less than that is of no use to it."""
+    scenario = small(("weight = 1.5,", "weight = 1.5, min_workers = 6,"))
+    setup = setup_of(scenario, course())
+    assert setup.split == {"a": 2, "b": 6}
+    faults = course(happening("node_lost", 50_000.0, 1))
+    healed = run_unicron(setup, faults, 1)
+    approved = run_unicron(setup, faults, 1, is_auto_heal=False)
+    assert seconds(approved, "waiting") - seconds(healed, "waiting") > 4 * 890
+    assert seconds(approved, "transition") == pytest.approx(seconds(healed, "transition"), rel=0.1)
+
+
+def test_a_revised_plan_is_approved_as_it_is_when_the_operator_looks(
+    states: list[ClusterState],
+) -> None:
+    faults = (happening("node_lost", 50_000.0, 1), happening("node_lost", 50_600.0, 2))
+    run(*faults, is_auto_heal=False)
+    first = states[-1].plans[0]
+    assert first.revision == 2
+    assert first.approved_by == "operator"
+    assert first.decided_at == pytest.approx(50_005 + 900, abs=30)
+
+
+@pytest.mark.parametrize("is_auto_heal", [True, False])
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_all_hours_are_accounted_for(
-    seed: int, states: list[ClusterState]
+    seed: int, *, is_auto_heal: bool, states: list[ClusterState]
 ) -> None:
     dice = random.Random(seed)
     happenings = sorted(
@@ -142,10 +184,10 @@ def test_whatever_happens_all_hours_are_accounted_for(
         ),
         key=lambda each: each.at_s,
     )
-    account = run(*happenings, seed=seed)
+    account = run(*happenings, seed=seed, is_auto_heal=is_auto_heal)
     assert sum(account.gpu_hours.values()) == pytest.approx(8 * 100_000 / 3600)
     assert min(account.gpu_hours.values()) >= -1e-9
-    assert account == run(*happenings, seed=seed)
+    assert account == run(*happenings, seed=seed, is_auto_heal=is_auto_heal)
     state = states[-1]
     assert not [incident for incident in state.incidents if incident.is_open]
     assert all(task.waf > 0 or task.intent == "stop" for task in state.tasks.values())

@@ -1,0 +1,67 @@
+"""What a machine is made of: nodes, tasks and policy, without anything that has happened to them.
+
+With the journal it is all that a saved run consists of. ``present_spec`` is the same of a cluster as it is now, from
+which a rehearsal can begin.
+"""
+
+from dataclasses import dataclass, replace
+
+from controller.core.machine import Machine
+from controller.core.phases import TaskPhase
+from controller.core.policy import Policy
+from controller.core.state import ClusterState, NodeSpec
+from controller.core.tasks import TaskSpec, TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """What a machine is made of; equal ones make machines that behave alike.
+
+    Attributes:
+        nodes: The nodes.
+        tasks: The tasks, each with its size at the start.
+        policy: What operators decided in advance.
+    """
+
+    nodes: tuple[NodeSpec, ...]
+    tasks: tuple[TaskSpec, ...]
+    policy: Policy
+
+    def machine(self) -> Machine:
+        """Return a new machine.
+
+        Raises:
+            ValueError: The tasks do not fit the nodes.
+        """
+        return Machine(self.nodes, self.tasks, self.policy)
+
+
+def spec_of(machine: Machine) -> ClusterSpec:
+    """Return what a machine was made of."""
+    state = machine.state
+    return ClusterSpec(
+        nodes=tuple(node.spec for node in state.nodes.values()),
+        tasks=tuple(task.spec for task in state.tasks.values()),
+        policy=machine.policy,
+    )
+
+
+def present_spec(state: ClusterState, policy: Policy) -> ClusterSpec:
+    """Return the nodes in service, and the tasks that have workers, each at its present size.
+
+    Tasks that are finished, held or stopped are left out.
+    """
+    sized = [(task, _present_size(task)) for task in state.tasks.values()]
+    return ClusterSpec(
+        nodes=tuple(node.spec for node in state.nodes.values() if node.is_in_service),
+        tasks=tuple(replace(task.spec, workers=size) for task, size in sized if size),
+        policy=policy,
+    )
+
+
+def _present_size(task: TaskState) -> int:
+    """Return the workers that the task is to have now, or else those that it goes on with."""
+    if task.phase in {TaskPhase.FINISHED, TaskPhase.HELD, TaskPhase.STOPPED}:
+        return 0
+    place = task.target or task.interim or task.place
+    return place.layout.num_workers if place else 0

@@ -1,0 +1,63 @@
+"""Questions to a running controller, answered beside it: nothing is journaled, and the core does not hear of them.
+
+The state is copied between two events and the copy planned for in a thread. So the answer is that of one instant, it
+takes as long for a run of a week as for one of a minute, and the controller's loop stands still for the copy alone.
+Replaying the journal instead, as for a saved run, would take time in proportion to the run.
+"""
+
+import asyncio
+import json
+from typing import assert_never
+
+from controller.api.wire import AskWhatIf, DescribeCluster, Question, Reply
+from controller.core.cluster_spec import present_spec
+from controller.core.policy import Policy
+from controller.core.rehearsal import ImpossibleError, Supposition, rehearse, snapshot
+from controller.core.state import ClusterState
+from controller.plan.rehearsed import as_json, problem_of
+from controller.store.run_file import encode_spec
+from nodeagent.protocol.ids import NodeId, TaskId
+
+
+async def answer(question: Question, state: ClusterState, policy: Policy, at: float) -> Reply:
+    """Return the answer.
+
+    Args:
+        question: Of an operator.
+        state: Of the core, which goes on meanwhile.
+        policy: Of the core.
+        at: Now, seconds since the start of the run.
+    """
+    match question:
+        case DescribeCluster():
+            spec = json.loads(encode_spec(present_spec(state, policy)))
+            return Reply(request_id=question.request_id, is_ok=True, data={"spec": spec})
+        case AskWhatIf():
+            return await asyncio.to_thread(_what_if, question, snapshot(state), policy, at)
+        case _:
+            assert_never(question)
+
+
+def _what_if(question: AskWhatIf, copied: ClusterState, policy: Policy, at: float) -> Reply:
+    try:
+        found = rehearse(copied, policy, at, supposition_of(question))
+    except ImpossibleError as error:
+        return Reply(
+            request_id=question.request_id, is_ok=False, code="impossible", message=str(error)
+        )
+    data = as_json(found)
+    if question.has_problem:
+        data["problem"] = problem_of(found)
+    return Reply(request_id=question.request_id, is_ok=True, data=data)
+
+
+def supposition_of(question: AskWhatIf) -> Supposition:
+    """Return what a question supposes."""
+    return Supposition(
+        lost=tuple(map(NodeId, question.lost)),
+        added={NodeId(name): num for name, num in question.added.items()},
+        num_added=question.num_added,
+        weights={TaskId(name): weight for name, weight in question.weights.items()},
+        finished=tuple(map(TaskId, question.finished)),
+        faulted=tuple(map(TaskId, question.faulted)),
+    )

@@ -1,0 +1,98 @@
+"""Saved runs: what is read back is what was there, and what can't be read is told in one line."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.core.cluster_spec import present_spec, spec_of
+from controller.core.phases import TaskPhase
+from controller.core.policy import Policy
+from controller.store.journal import Journal
+from controller.store.replay import fingerprint
+from controller.store.run_file import RunError, decode_spec, encode_spec, read_run, save_spec
+from nodeagent.protocol.ids import NodeId
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import World
+
+
+def saved(world: World, directory: Path) -> Path:
+    """Save a run as a controller does."""
+    save_spec(spec_of(world.machine), directory)
+    journal = Journal(directory / "journal.jsonl")
+    for event in world.events:
+        journal.append(event)
+    journal.close()
+    return directory
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(
+        demo_machine(policy=Policy(is_auto_heal=True, worker_mtbf_s=1e6 / 3)), num_iterations=10**6
+    )
+    tasks = world.machine.state.tasks.values()
+    world.run_until(lambda: all(task.phase is TaskPhase.RUNNING for task in tasks))
+    return world
+
+
+def test_a_saved_run_is_read_back_as_it_was(tmp_path: Path, world: World) -> None:
+    machine, legacy = read_run(saved(world, tmp_path))
+    assert machine.state == world.machine.state
+    assert machine.policy == world.machine.policy
+    assert legacy.num_events == len(world.events)
+
+
+def test_what_a_run_is_of_is_private_and_comes_back_alike(tmp_path: Path) -> None:
+    spec = spec_of(demo_machine())
+    save_spec(spec, tmp_path)
+    save_spec(spec, tmp_path)
+    [file] = tmp_path.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = decode_spec(file.read_bytes(), "run.json")
+    assert again == spec
+    assert fingerprint(again.machine()) == fingerprint(demo_machine())
+
+
+def test_the_present_is_what_is_in_service_and_has_workers(world: World) -> None:
+    before = present_spec(world.machine.state, world.machine.policy)
+    assert before == spec_of(world.machine)
+    world.lose_node("n4")
+    world.run_until(lambda: world.machine.state.num_plans == 1)
+    now = present_spec(world.machine.state, world.machine.policy)
+    assert [node.node for node in now.nodes] == ["n1", "n2", "n3"]
+    assert {task.task: task.workers for task in now.tasks} == {"gpt-a": 4, "gpt-b": 2}
+    assert now.machine().state.nodes.keys() == {NodeId("n1"), NodeId("n2"), NodeId("n3")}
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(RunError) as caught:
+        read_run(directory)
+    [line] = str(caught.value).splitlines()
+    assert line.startswith(str(directory))
+    return line.removeprefix(str(directory))
+
+
+def test_what_is_no_saved_run_is_told_in_one_line(tmp_path: Path, world: World) -> None:
+    assert refusal(tmp_path / "none") == ": no such directory; name that of a controller's journal"
+    assert refusal(tmp_path) == ": no run is saved there: it has no run.json"
+    save_spec(spec_of(world.machine), tmp_path)
+    assert refusal(tmp_path) == ": no run is saved there: it has no journal.jsonl"
+
+
+def test_a_run_of_another_version_is_told_in_one_line(tmp_path: Path, world: World) -> None:
+    saved(world, tmp_path)
+    spec = spec_of(world.machine)
+    save_spec(replace(spec, policy=Policy(settle_s=9.0)), tmp_path)
+    assert "journal.jsonl: the journal was written under another policy" in refusal(tmp_path)
+    text = encode_spec(spec).replace(b'"num_workers":2', b'"num_workers":"two"', 1)
+    (tmp_path / "run.json").write_bytes(text)
+    words = refusal(tmp_path)
+    assert words.startswith("/run.json: not a run of this version: nodes.0.num_workers: ")
+    (tmp_path / "run.json").write_bytes(encode_spec(replace(spec, nodes=spec.nodes[:1])))
+    assert refusal(tmp_path).startswith("/run.json: the tasks want 8 workers, 2 are available")
+    save_spec(spec, tmp_path)
+    with (tmp_path / "journal.jsonl").open("a") as journal:
+        journal.write('{"n": 1, "at": 0, "type": "Foreseen", "body": {}}\n')
+    number = len(world.events) + 1
+    assert refusal(tmp_path) == f"/journal.jsonl, line {number}: unknown event 'Foreseen'"
