@@ -66,7 +66,17 @@ def plan_lines(state: State, plan: PlanView, width: int, glyphs: Glyphs) -> list
     for number, step in enumerate(plan.steps, 1):
         text = f"{number} {step}"
         lines += _labelled("steps" if number == 1 else "", text, width, glyphs, max_lines=2)
+    moving = [change for change in plan.changes if change.moves]
+    for number, change in enumerate(moving):
+        text = f"{change.task}  {_places(change, glyphs)}"
+        lines += _labelled("ranks" if number == 0 else "", text, width, glyphs, max_lines=2)
     return lines
+
+
+def _places(change: TaskChangeView, glyphs: Glyphs) -> str:
+    """Return the workers of a task before and after, in the order of its ranks."""
+    before, after = " ".join(change.placement_before), " ".join(change.placement_after)
+    return f"{before or glyphs.dash} {glyphs.arrow} {after or glyphs.dash}"
 
 
 def _explanation_lines(

@@ -23,6 +23,7 @@ from controller.api.views import (
     WorkerView,
 )
 from controller.core.explanation import Explanation
+from controller.core.placement import runs_of
 from controller.core.state import ClusterState, Incident, NodeState, Plan
 from controller.core.tasks import TaskState
 from controller.core.transitions import Transition
@@ -202,6 +203,8 @@ def plan_view(plan: Plan, explanation: Explanation | None = None) -> PlanView:
                 waf_after=change.waf_after,
                 is_faulted=change.is_faulted,
                 moves=change.moves,
+                placement_before=runs_of(change.placement_before),
+                placement_after=runs_of(change.target.placement) if change.target else [],
                 transition_s=change.transition_s,
             )
             for change in plan.changes.values()

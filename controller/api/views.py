@@ -176,6 +176,9 @@ class TaskChangeView(View):
     is_faulted: bool
     moves: bool
     """Whether it goes on in another place or layout."""
+    placement_before: list[str] = []
+    """Its workers in the order of the global ranks, neighbours in one term: ``n1:0-3``, ``n2:5``."""
+    placement_after: list[str] = []
     transition_s: float = 0.0
     """Seconds without training that this is expected to take, if it moves."""
 

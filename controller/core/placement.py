@@ -41,6 +41,22 @@ Placement = tuple[Worker, ...]
 """The worker of each global rank."""
 
 
+def runs_of(placement: Placement) -> list[str]:
+    """Return a placement in the order of the global ranks, neighbours in one term: ``n1:0-3``, ``n2:5``."""
+    runs: list[tuple[Worker, int]] = []
+    for worker in placement:
+        if runs:
+            first, num = runs[-1]
+            if (worker.node, worker.slot) == (first.node, first.slot + num):
+                runs[-1] = first, num + 1
+                continue
+        runs.append((worker, 1))
+    return [
+        f"{first.node}:{first.slot}" + (f"-{first.slot + num - 1}" if num > 1 else "")
+        for first, num in runs
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Unplaceable:
     """Why tasks can't be placed, in words for operators."""

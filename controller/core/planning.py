@@ -170,6 +170,7 @@ def _change(policy: Policy, task: TaskState, decision: Decision, targets: Target
         waf_after=spec.weight * spec.table.flops_per_s(after),
         is_faulted=is_faulted(task),
         moves=is_faulted(task) or target != task.target,
+        placement_before=() if task.phase is TaskPhase.STOPPED else task.placement,
         target=target,
         transition_s=expected_transition_s(policy, task),
     )

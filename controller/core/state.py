@@ -19,7 +19,7 @@ from controller.core.phases import (
     PlanState,
     advance,
 )
-from controller.core.placement import Worker
+from controller.core.placement import Placement, Worker
 from controller.core.tasks import Progress, Target, TaskState
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
@@ -176,6 +176,8 @@ class TaskChange:
     waf_after: float
     is_faulted: bool
     moves: bool
+    placement_before: Placement
+    """Where its ranks are, or were until the fault; empty where it does not run."""
     target: Target | None
     transition_s: float
     """Expected seconds without training if it moves."""

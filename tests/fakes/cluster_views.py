@@ -185,6 +185,8 @@ def plan(**changes: object) -> PlanView:
                 waf_after=2.0e9,
                 is_faulted=False,
                 moves=False,
+                placement_before=["n1:0-1", "n2:0-1"],
+                placement_after=["n1:0-1", "n2:0-1"],
             ),
             TaskChangeView(
                 task="gpt-b",
@@ -195,6 +197,8 @@ def plan(**changes: object) -> PlanView:
                 waf_after=0.5e9,
                 is_faulted=True,
                 moves=True,
+                placement_before=["n3:0-1", "n4:0-1"],
+                placement_after=["n3:0-1"],
             ),
         ],
         steps=[

@@ -211,6 +211,14 @@ def test_a_lost_node_leaves_a_plan_that_waits_for_a_decision() -> None:
     assert (faulted.task, faulted.is_faulted, faulted.moves) == ("gpt-a", True, True)
     assert (resized.task, resized.is_faulted, resized.moves) == ("gpt-b", False, True)
     assert resized.layout_after == LayoutView(tp=2, pp=1, dp=1)
+    assert (faulted.placement_before, faulted.placement_after) == (
+        ["n1:0-1", "n2:0-1"],
+        ["n1:0-1", "n4:0-1"],
+    )
+    assert (resized.placement_before, resized.placement_after) == (
+        ["n3:0-1", "n4:0-1"],
+        ["n3:0-1"],
+    )
     assert plan.waf_now < plan.waf_after < plan.waf_before
     # gpt-b trains on, and gpt-a with the two replicas that it has left, until somebody decides.
     rate_of_two = next(p for p in default_task_profiles() if p.name == "gpt-a").throughput

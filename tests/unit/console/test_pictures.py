@@ -172,7 +172,16 @@ def test_plan_lines_fit_and_say_what_changes(width: int) -> None:
     assert all(cells_wide(line.spans) <= max(width, 58) for line in lines)
     text = "\n".join(line.text for line in lines)
     assert "4 → 2 workers" in text
+    assert lines[-1].text.strip() == "ranks gpt-b  n3:0-1 n4:0-1 → n3:0-1"
+    assert "n1:0" not in text, "a task that stays where it is needs no line"
     assert "100% before  → 67% now  → 83% after" in text
+
+
+def test_a_task_that_stops_or_starts_has_no_workers_on_one_side() -> None:
+    plan = cluster_views.plan()
+    stops = plan.changes[1].model_copy(update={"placement_after": []})
+    lines = plan_lines(WAITING, plan.model_copy(update={"changes": [stops]}), 80, ASCII)
+    assert lines[-1].text.strip() == "ranks gpt-b  n3:0-1 n4:0-1 -> -"
 
 
 @given(st.integers(60, 200), st.booleans())

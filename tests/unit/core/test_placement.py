@@ -1,6 +1,6 @@
 """Placements on small clusters: what is kept, what makes room, and what can't be placed."""
 
-from controller.core.placement import Placement, Unplaceable, Worker, place
+from controller.core.placement import Placement, Unplaceable, Worker, place, runs_of
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 
@@ -222,3 +222,10 @@ def test_with_another_model_layout_every_worker_that_is_held_stays() -> None:
         layouts_before={A: Layout(pp=2)},
     )  # fmt: skip
     assert placements == {A: at("b.0", "b.1")}
+
+
+def test_a_placement_is_told_by_rank_with_neighbours_in_one_term() -> None:
+    assert runs_of(at("n1.0", "n1.1", "n2.3", "n2.2", "n1.2")) == [
+        "n1:0-1", "n2:3", "n2:2", "n1:2",
+    ]  # fmt: skip
+    assert runs_of(()) == []
