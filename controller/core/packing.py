@@ -219,6 +219,8 @@ class _Fill:
     def add(self, k: int) -> bool:
         """Put the missing groups of a kind where they share a domain with the fewest, then in the smallest hole."""
         size, limit = self.kinds[k].size, self.kinds[k].count - self.num_placed(k)
+        if not limit:
+            return True
         room = {v: num for v in range(len(self.rooms)) if (num := self._room(v, size))}
         if sum(room.values()) < limit:
             return False
