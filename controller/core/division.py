@@ -110,6 +110,6 @@ class _Others:
             for task, size in self.best.assignments.items()
             if size != decision.assignments[task]
         )
-        more = f", nor have {num_vain} others" if num_vain else ""
+        more = f", like {num_vain} more" if num_vain else ""
         why = f"{sizes} would be better and has no placement ({reason}){more}; {which}: {decision.why}"
         return replace(decision, why=why), targets

@@ -49,17 +49,19 @@ def test_the_next_best_takes_from_the_task_that_is_worth_the_least() -> None:
     assert placed == {"a": 4, "b": 2}
     assert decision.why.startswith("b 4 would be better and has no placement (the tensor-parallel")
     assert "; the next best that has one: a grows 2 -> 4 and b keeps 2" in decision.why
+    assert ", like " not in decision.why
 
 
 def test_sizes_that_have_no_place_even_for_a_task_alone_are_not_tried_one_by_one() -> None:
     decision, placed = divided([pairs("a", 60, 2e9)], [3] * 40)
     assert placed == {"a": 80}
     assert "; the next best that has one: a grows 2 -> 80" in decision.why
-    assert "nor have" not in decision.why
+    assert ", like " not in decision.why
 
 
 def test_where_too_many_divisions_have_no_placement_some_workers_stay_idle() -> None:
     """Of 120 workers 40 pairs can be made; more than 256 divisions come before those that do with 40."""
     decision, placed = divided([pairs("a", 40, 3e9), pairs("b", 40, 2.9e9)], [3] * 40)
     assert sum(placed.values()) == 80
+    assert "), like 255 more; " in decision.why
     assert "the best of 39 workers less, as the next best was not found in time" in decision.why

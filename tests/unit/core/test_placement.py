@@ -224,6 +224,26 @@ def test_with_another_model_layout_every_worker_that_is_held_stays() -> None:
     assert placements == {A: at("b.0", "b.1")}
 
 
+def test_a_task_that_shrinks_keeps_groups_that_are_whole() -> None:
+    pairs = at("n1.0", "n1.1", "n1.2", "n1.3")
+    placements = place({A: Layout(tp=2)}, {A: pairs}, nodes(4), blocked=at("n1.1"))
+    assert placements == {A: at("n1.2", "n1.3")}
+
+
+def test_a_stage_that_moves_joins_the_replica_in_its_domain() -> None:
+    house = {NodeId("a"): 2, NodeId("b"): 1, NodeId("c"): 2, NodeId("d"): 1}
+    domains = {NodeId("b"): "x", NodeId("d"): "x", NodeId("c"): "y"}
+    placements = place(
+        {A: Layout(pp=2, dp=3)}, {A: at("a.0", "a.1")}, house,
+        layouts_before={A: Layout(pp=2)}, domains=domains,
+    )  # fmt: skip
+    assert placements == {A: at("a.0", "b.0", "c.0", "a.1", "d.0", "c.1")}
+
+
+def test_workers_that_nobody_holds_are_given_before_those_of_a_task_that_stops() -> None:
+    assert placed({B: Layout()}, {A: at("n1.0")}, nodes(2)) == {B: at("n1.1")}
+
+
 def test_a_placement_is_told_by_rank_with_neighbours_in_one_term() -> None:
     assert runs_of(at("n1.0", "n1.1", "n2.3", "n2.2", "n1.2")) == [
         "n1:0-1", "n2:3", "n2:2", "n1:2",
