@@ -25,16 +25,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.core.filling import pack_sizes
 from controller.core.packing_search import Kind
 
 _MAX_OPTIONS: Final = 5_000
 """Of one node; more than 2^8 takes a node with more than eight kinds of groups."""
-_MAX_TABLE: Final = 20_000_000
+_MAX_TABLE: Final = 10_000_000
 """Numbers in all tables."""
 _MAX_ANSWERS: Final = 2_000
 """Answers that are checked where sizes do not divide each other."""
-_MAX_PATTERNS: Final = 100_000
-"""Ways to fill a node that are tried in one packing of sizes."""
 _NEVER: Final = 2**40
 
 Table = NDArray[np.int64]
@@ -69,8 +68,11 @@ def clear(kinds: Sequence[Kind], rooms: Sequence[int], known_staying: int | None
         need[kind.size] += kind.count
     sizes = sorted(size for size, num in need.items() if num)
     if divides_all(sizes):
-        offers = _Offers.of(kinds, rooms, sizes)
-        return _clear_exactly(offers, known_staying) if offers else Cleared(None, None, False)
+        if offers := _Offers.of(kinds, rooms, sizes):
+            return _clear_exactly(offers, known_staying)
+        # Where nothing stays, there is room for everything.
+        nothing: list[dict[int, int]] = [{} for _ in kinds]
+        return Cleared(nothing if known_staying is None else None, None, False)
     anyhow, is_sure = pack_sizes(rooms, need)
     if anyhow is None:
         return Cleared(None, None, is_sure)
@@ -100,7 +102,9 @@ def _clear_exactly(offers: "_Offers", known_staying: int | None) -> Cleared:
     loss = offers.least_loss
     if loss >= _NEVER or (known_staying is not None and offers.num_held - loss <= known_staying):
         return Cleared(None, None, True)
-    return Cleared(offers.keeps(next(offers.answers(loss))), None, True)
+    answer = next(offers.answers(loss))
+    assert answer is not None, "the least loss has an answer"
+    return Cleared(offers.keeps(answer), None, True)
 
 
 def _clear_and_pack(
@@ -112,11 +116,15 @@ def _clear_and_pack(
     for loss in range(offers.least_loss, most + 1):
         for answer in offers.answers(loss):
             num_tried += 1
+            if num_tried > _MAX_ANSWERS:
+                return None
+            if answer is None:
+                continue
             keeps = offers.keeps(answer)
             packed, is_sure = _pack_around(keeps, offers.kinds, rooms, need)
             if packed is not None:
                 return Cleared(keeps, packed, True)
-            if num_tried == _MAX_ANSWERS or not is_sure:
+            if not is_sure:
                 return None
     return Cleared(None, None, True)
 
@@ -204,14 +212,16 @@ class _Offers:
         """Fewest ranks that must move; ``_NEVER`` or more where nothing helps."""
         return int(self.tables[0][self.missing])
 
-    def answers(self, loss: int) -> Iterator[list[_Option]]:
-        """Yield the choices of one option per node that lose so many ranks and reach what is missing."""
+    def answers(self, loss: int) -> Iterator[list[_Option] | None]:
+        """Yield the choices of one option per node that lose so many ranks and reach what is missing.
+
+        None stands for one that loses fewer: it may take many of them to come to the next.
+        """
         stack: list[tuple[int, tuple[int, ...], int, _Chain]] = [(0, self.missing, loss, None)]
         while stack:
             node, missing, left, chain = stack.pop()
             if node == len(self.options):
-                if not left:
-                    yield _unchained(chain)
+                yield None if left else _unchained(chain)
                 continue
             for option in reversed(self.options[node]):
                 after = tuple(max(0, m - g) for m, g in zip(missing, option.gains, strict=True))
@@ -313,65 +323,3 @@ def _tables(options: Sequence[Sequence[_Option]], missing: tuple[int, ...]) -> l
             table = np.minimum.reduce(ways)
         tables.append(table)
     return tables[::-1]
-
-
-def pack_sizes(
-    rooms: Sequence[int], need: Mapping[int, int]
-) -> tuple[list[dict[int, int]] | None, bool]:
-    """Return a packing of groups of these sizes by node, and whether the answer is sure.
-
-    The fullest nodes are filled first, each in every way that leaves no room for another group. What
-    is missing after a node in vain is not tried again.
-    """
-    sizes = sorted((size for size, num in need.items() if num), reverse=True)
-    order = sorted(range(len(rooms)), key=lambda v: -rooms[v])
-    # Workers from each node on.
-    rest = [*itertools.accumulate((rooms[v] for v in reversed(order)), initial=0)][::-1]
-    left = tuple(need[size] for size in sizes)
-    failed: set[tuple[int, tuple[int, ...]]] = set()
-    ways = [_fillings(rooms[order[0]], sizes, left)] if order else []
-    path: list[tuple[int, ...]] = []
-    lefts = [left]
-    num_tried = 0
-    while any(lefts[-1]):
-        filling = next(ways[-1], None) if ways else None
-        if filling is None:
-            if not path:
-                return None, True
-            failed.add((len(path), lefts.pop()))
-            path.pop()
-            ways.pop()
-            continue
-        num_tried += 1
-        if num_tried > _MAX_PATTERNS:
-            return None, False
-        after = tuple(a - b for a, b in zip(lefts[-1], filling, strict=True))
-        depth = len(path) + 1
-        wanted = sum(size * num for size, num in zip(sizes, after, strict=True))
-        if wanted > rest[depth] or (depth, after) in failed:
-            continue
-        if any(after) and depth == len(order):
-            continue
-        path.append(filling)
-        lefts.append(after)
-        ways.append(_fillings(rooms[order[depth]] if depth < len(order) else 0, sizes, after))
-    packed: list[dict[int, int]] = [{} for _ in rooms]
-    for v, filling in zip(order, path, strict=False):
-        packed[v] = {size: num for size, num in zip(sizes, filling, strict=True) if num}
-    return packed, True
-
-
-def _fillings(room: int, sizes: Sequence[int], left: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the ways to fill a node that leave no room for what is still missing, large groups first."""
-    stack: list[tuple[tuple[int, ...], int]] = [((), room)]
-    while stack:
-        filling, free = stack.pop()
-        i = len(filling)
-        if i < len(sizes):
-            most = min(left[i], free // sizes[i])
-            stack += [((*filling, num), free - num * sizes[i]) for num in range(most + 1)]
-        elif all(
-            free < size or num == missing
-            for size, num, missing in zip(sizes, filling, left, strict=True)
-        ):
-            yield filling

@@ -105,6 +105,8 @@ def _plan(plan: PlanView) -> dict[str, JsonValue]:
         "waf_after": plan.waf_after,
         "assignments_before": before,
         "assignments": assignments,
+        "placement_before": {each.task: list(each.placement_before) for each in plan.changes},
+        "placement_after": {each.task: list(each.placement_after) for each in plan.changes},
         "seen": plan.seen,
         "why": plan.why,
     }

@@ -2,7 +2,8 @@
 
 import pytest
 
-from controller.core.packing_search import Kind
+from controller.core.packing import Packing, pack
+from controller.core.packing_search import Kind, Site
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
@@ -19,3 +20,13 @@ def test_what_stays_is_bounded_by_room_and_by_what_is_needed() -> None:
     assert kind.most_staying([6, 2]) == 4
     assert kind.most_staying([3, 2]) == 3
     assert kind.num_held([6, 1]) == 3
+
+
+def test_where_too_much_could_give_way_everything_still_finds_room() -> None:
+    """More ways to clear the node than are looked at; and somebody has to move for the new group."""
+    held = [Kind(size, 1, stays={0: (stay,)}) for size in (4, 8) for stay in range(1, size + 1)] * 2
+    room = sum(kind.size for kind in held)
+    packing = pack([*held, Kind(16, 1)], Site([room, 12, 12], [0, 1, 2]), max_steps=0)
+    assert isinstance(packing, Packing)
+    assert not packing.has_fewest_moves
+    assert sum(sum(groups.values()) for groups in packing.groups) == len(held) + 1

@@ -1,0 +1,79 @@
+"""Whether groups of some sizes fit into nodes of some sizes, where none of the sizes divides another.
+
+The fullest nodes are filled first, each in every way that leaves no room for another group. What was missing
+after a node in vain is not tried again. Which ranks the groups are of does not matter here.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+_MAX_PATTERNS: Final = 100_000
+"""Ways to fill a node that are tried."""
+
+
+def pack_sizes(
+    rooms: Sequence[int], need: Mapping[int, int]
+) -> tuple[list[dict[int, int]] | None, bool]:
+    """Return a packing, and whether the answer is sure.
+
+    Args:
+        rooms: Free workers by node.
+        need: Groups to be placed by size.
+
+    Returns:
+        For every node its groups by size, or None where there are none, or none were found in time; and
+        False in that last case.
+    """
+    sizes = sorted((size for size, num in need.items() if num), reverse=True)
+    order = sorted(range(len(rooms)), key=lambda v: -rooms[v])
+    # Workers from each node on.
+    rest = [*itertools.accumulate((rooms[v] for v in reversed(order)), initial=0)][::-1]
+    left = tuple(need[size] for size in sizes)
+    failed: set[tuple[int, tuple[int, ...]]] = set()
+    ways = [_fillings(rooms[order[0]], sizes, left)] if order else []
+    path: list[tuple[int, ...]] = []
+    lefts = [left]
+    num_tried = 0
+    while any(lefts[-1]):
+        filling = next(ways[-1], None) if ways else None
+        if filling is None:
+            if not path:
+                return None, True
+            failed.add((len(path), lefts.pop()))
+            path.pop()
+            ways.pop()
+            continue
+        num_tried += 1
+        if num_tried > _MAX_PATTERNS:
+            return None, False
+        after = tuple(a - b for a, b in zip(lefts[-1], filling, strict=True))
+        depth = len(path) + 1
+        wanted = sum(size * num for size, num in zip(sizes, after, strict=True))
+        if wanted > rest[depth] or (depth, after) in failed:
+            continue
+        if any(after) and depth == len(order):
+            continue
+        path.append(filling)
+        lefts.append(after)
+        ways.append(_fillings(rooms[order[depth]] if depth < len(order) else 0, sizes, after))
+    packed: list[dict[int, int]] = [{} for _ in rooms]
+    for v, filling in zip(order, path, strict=False):
+        packed[v] = {size: num for size, num in zip(sizes, filling, strict=True) if num}
+    return packed, True
+
+
+def _fillings(room: int, sizes: Sequence[int], left: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to fill a node that leave no room for what is still missing, large groups first."""
+    stack: list[tuple[tuple[int, ...], int]] = [((), room)]
+    while stack:
+        filling, free = stack.pop()
+        i = len(filling)
+        if i < len(sizes):
+            most = min(left[i], free // sizes[i])
+            stack += [((*filling, num), free - num * sizes[i]) for num in range(most + 1)]
+        elif all(
+            free < size or num == missing
+            for size, num, missing in zip(sizes, filling, left, strict=True)
+        ):
+            yield filling
