@@ -74,7 +74,7 @@ def test_faults_and_their_cure_are_told() -> None:
         "gpt-a": ["n1:0-1", "n2:0-1"],
         "gpt-b": ["n3:0-1", "n4:0-1"],
     }
-    assert plan["placement_after"] == {"gpt-a": ["n1:0-1", "n2:0-1"], "gpt-b": ["n3:0-1"]}
+    assert plan["placement_after"] == {"gpt-a": ["n1:0-1", "n4:0-1"], "gpt-b": ["n3:0-1"]}
     assert 0 < plan["waf_after"] < plan["waf_before"]
     assert plan["seen"]
     assert plan["why"]
