@@ -35,6 +35,17 @@ TaskProgram = TrainingSpec | CommandTask
 """How a task trains."""
 
 
+def measured_program(program: TaskProgram) -> TrainingSpec:
+    """Return how a task trains while its speed is measured: at full speed, and leaving nothing behind.
+
+    The core measures no command.
+    """
+    assert isinstance(program, TrainingSpec), "a command keeps its checkpoints where it likes"
+    return program.model_copy(
+        update={"checkpoint_dir": "", "iteration_floor_s": 0.0, "num_iterations": None}
+    )
+
+
 def starts(
     instruction: StartRanks,
     program: TaskProgram,

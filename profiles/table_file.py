@@ -40,6 +40,7 @@ class TablePoint(Record):
         layout: What achieves it.
         origin: Where the number is from.
         iterations: How many iterations were measured; 0 for an estimate.
+        iteration_s: Seconds that one takes; None where that is not known.
     """
 
     workers: Annotated[int, Field(ge=1)]
@@ -47,6 +48,7 @@ class TablePoint(Record):
     layout: LayoutRecord
     origin: Origin
     iterations: Annotated[int, Field(ge=0)] = 0
+    iteration_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class Table(Record):
@@ -90,12 +92,14 @@ def load_table(path: Path) -> Table:
 
 
 def save_table(table: Table, path: Path) -> None:
-    """Write a table as JSON.
+    """Write a table as JSON, as a whole: who reads meanwhile finds the old one.
 
     Raises:
         OSError: It can't be written.
     """
-    path.write_text(json.dumps(table.model_dump(), indent=1) + "\n", encoding="utf-8")
+    scratch = path.with_name(f".{path.name}.new")
+    scratch.write_text(json.dumps(table.model_dump(), indent=1) + "\n", encoding="utf-8")
+    scratch.replace(path)
 
 
 def merged(tables: Iterable[Table]) -> Table:
@@ -124,7 +128,13 @@ def _one_of(known: TablePoint, new: TablePoint) -> TablePoint:
     count = known.iterations + new.iterations
     time = known.iterations / known.flops_per_s + new.iterations / new.flops_per_s
     rate = count / time if count else new.flops_per_s
-    return new.model_copy(update={"flops_per_s": rate, "iterations": count})
+    iteration_s = None
+    if known.iteration_s and new.iteration_s and count:
+        total_s = known.iterations * known.iteration_s + new.iterations * new.iteration_s
+        iteration_s = total_s / count
+    return new.model_copy(
+        update={"flops_per_s": rate, "iterations": count, "iteration_s": iteration_s}
+    )
 
 
 def estimated_table(title: str, layouts: Iterable[dict[str, Any]]) -> Table:

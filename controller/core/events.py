@@ -188,6 +188,26 @@ class LossDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasurementRequested:
+    """An operator wants a task's speed measured at ``sizes``, on idle workers; at all if none is named."""
+
+    request_id: str
+    actor: str
+    task: TaskId
+    sizes: tuple[int, ...]
+    num_iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementCancelled:
+    """An operator does not want to wait for a measurement."""
+
+    request_id: str
+    actor: str
+    measurement: str
+
+
+@dataclass(frozen=True, slots=True)
 class DrillRequested:
     """Someone asked to break something on purpose; fields left None are chosen by the core."""
 
@@ -215,6 +235,8 @@ EventBody = (
     | PlanRequested
     | UncordonRequested
     | LossDecided
+    | MeasurementRequested
+    | MeasurementCancelled
     | DrillRequested
 )
 

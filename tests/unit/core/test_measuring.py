@@ -1,0 +1,228 @@
+"""A measurement of a task's speed on idle workers: size after size, in nobody's way."""
+
+import pytest
+
+from controller.core.events import (
+    EventBody,
+    MeasurementCancelled,
+    MeasurementRequested,
+    PlanApproved,
+)
+from controller.core.instructions import AnswerRequest, StartRanks
+from controller.core.measurement import Measurement
+from controller.core.phases import TaskPhase
+from controller.core.policy import Policy
+from nodeagent.protocol.ids import NodeId, TaskId
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import World
+
+A, B = TaskId("gpt-a"), TaskId("gpt-b")
+RUN = TaskId("gpt-a@measure")
+
+
+def world_with_idle_nodes(*, is_auto_heal: bool = True, num_idle: int = 2) -> World:
+    """Return a world whose tasks train on n1 to n4; further nodes of two workers are idle."""
+    policy = Policy(is_auto_heal=is_auto_heal)
+    machine = demo_machine(num_nodes=4 + num_idle, policy=policy)
+    world = World(machine, num_iterations=10**6)
+    world.run_until(lambda: all(t.iteration >= 3 for t in machine.state.tasks.values()))
+    return world
+
+
+def answer_to(world: World, body: EventBody) -> AnswerRequest:
+    world.post(body)
+    return world.answers[-1]
+
+
+def ask(world: World, *sizes: int, task: TaskId = A, num: int = 4) -> AnswerRequest:
+    return answer_to(world, MeasurementRequested("r", "op", task, sizes, num))
+
+
+def measurement(world: World) -> Measurement:
+    found = world.machine.state.measurement
+    assert found is not None
+    return found
+
+
+def starts(world: World) -> list[StartRanks]:
+    return [start for _, start in world.starts if start.measures is not None]
+
+
+def measured_ranks(world: World) -> int:
+    return sum(rank.task == RUN for node in world.nodes.values() for rank in node.ranks.values())
+
+
+def end(world: World) -> Measurement:
+    world.run_until(lambda: measurement(world).is_over)
+    return measurement(world)
+
+
+def test_each_size_is_measured_on_idle_workers_while_the_task_trains_on() -> None:
+    world = world_with_idle_nodes()
+    before = {name: task.generation for name, task in world.machine.state.tasks.items()}
+    iteration = world.machine.state.tasks[A].iteration
+    assert ask(world, 2, 1, 4).code == "M-1"
+    world.iteration_s = 0.5
+    found = end(world)
+    assert [(s.workers, s.phase) for s in found.sizes] == [
+        (1, "measured"),
+        (2, "measured"),
+        (4, "measured"),
+    ]
+    assert found.ended == "all sizes are done"
+    for size in found.sizes:
+        assert size.iteration_s == pytest.approx(0.5)
+        assert size.flops_per_s == pytest.approx(2e9)  # 1e9 FLOPs an iteration
+    assert {w.node for start in starts(world) for w in start.placement} <= {"n5", "n6"}
+    assert all(start.measures == A and start.task == RUN for start in starts(world))
+    assert measured_ranks(world) == 0
+    tasks = world.machine.state.tasks
+    assert {name: task.generation for name, task in tasks.items()} == before
+    assert tasks[A].iteration > iteration
+    ours = [each for each in world.records if each.num_iterations > 1]
+    assert [(each.task, each.layout.dp, each.num_iterations) for each in ours] == [
+        (A, 1, 4),
+        (A, 2, 4),
+        (A, 4, 4),
+    ]
+
+
+def test_without_sizes_all_that_the_task_may_have_are_measured_and_what_does_not_fit_is_told() -> (
+    None
+):
+    world = world_with_idle_nodes(num_idle=1)
+    assert ask(world).is_ok
+    found = end(world)
+    assert {s.workers: s.phase for s in found.sizes} == {
+        1: "measured",
+        2: "measured",
+        3: "skipped",
+        4: "skipped",
+    }
+    assert "2 idle worker(s)" in found.sizes[3].reason
+
+
+def test_what_can_not_be_measured_is_refused_and_changes_nothing() -> None:
+    world = world_with_idle_nodes(num_idle=1)
+    for refused, code in (
+        (ask(world, task=TaskId("gpt-x")), "unknown"),
+        (ask(world, 5), "unlisted"),
+        (ask(world, 4), "nothing"),
+        (answer_to(world, MeasurementCancelled("r", "op", "M-1")), "unknown"),
+    ):
+        assert (refused.is_ok, refused.code) == (False, code)
+    assert world.machine.state.measurement is None
+    assert ask(world, 1).is_ok
+    refused = ask(world, 2, task=B)
+    assert (refused.is_ok, refused.code) == (False, "busy")
+    assert "M-1 measures gpt-a" in refused.message
+    end(world)
+    assert ask(world, 2, task=B).code == "M-2"
+
+
+def test_a_command_is_not_started_a_second_time() -> None:
+    world = world_with_idle_nodes()
+    task = world.machine.state.tasks[A]
+    task.spec = type(task.spec)(
+        **{name: getattr(task.spec, name) for name in task.spec.__dataclass_fields__}
+        | {"is_command": True}
+    )
+    assert ask(world).code == "unsupported"
+
+
+def test_an_operator_can_cancel_and_what_is_measured_stays() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 1, 2)
+    world.run_until(lambda: measurement(world).sizes[0].phase == "measured")
+    world.run(world.now + 2.0)
+    assert answer_to(world, MeasurementCancelled("r", "op", "M-1")).is_ok
+    found = end(world)
+    assert [s.phase for s in found.sizes] == ["measured", "skipped"]
+    assert found.sizes[1].reason == "cancelled by op"
+    assert measured_ranks(world) == 0
+    assert answer_to(world, MeasurementCancelled("r", "op", "M-1")).code == "decided"
+
+
+def test_it_gives_way_to_a_plan_that_wants_its_workers() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 4, num=100)
+    world.run(world.now + 3.0)
+    assert measured_ranks(world) == 4
+    world.lose_node("n1")
+    found = end(world)
+    assert found.ended.startswith("gives way: ")
+    assert found.sizes[0].phase == "skipped"
+    world.run_until(
+        lambda: all(t.phase is TaskPhase.RUNNING for t in world.machine.state.tasks.values())
+    )
+    world.run_until(lambda: all(len(t.ranks) == 4 for t in world.machine.state.tasks.values()))
+    places = {w.node for t in world.machine.state.tasks.values() for w in t.placement}
+    assert places & {NodeId("n5"), NodeId("n6")}
+
+
+def test_a_plan_that_waits_for_a_decision_ends_it_and_lets_none_begin() -> None:
+    world = world_with_idle_nodes(is_auto_heal=False)
+    ask(world, 4, num=100)
+    world.run(world.now + 3.0)
+    world.lose_node("n1")
+    world.run_until(lambda: world.machine.state.pending_plan() is not None)
+    assert end(world).ended == "gives way: P-1 waits for a decision"
+    assert ask(world, 1).code == "pending"
+    plan = world.machine.state.pending_plan()
+    assert plan is not None
+    world.post(PlanApproved("r", "op", plan.name, plan.revision))
+    world.run_until(lambda: world.machine.state.executing_plan() is None)
+    assert ask(world, 1).is_ok
+    assert end(world).sizes[0].phase == "measured"
+
+
+def test_a_fault_ends_the_size_with_its_reason_and_the_next_one_is_tried() -> None:
+    world = world_with_idle_nodes()
+    num_incidents = len(world.machine.state.incidents)
+    ask(world, 2, 4, num=30)
+    world.run(world.now + 3.0)
+    world.raise_in_rank(RUN, 1, "OutOfMemoryError", "CUDA out of memory")
+    found = end(world)
+    assert [s.phase for s in found.sizes] == ["failed", "measured"]
+    assert found.sizes[0].reason == "rank 1 raised OutOfMemoryError: CUDA out of memory"
+    assert len(world.machine.state.incidents) == num_incidents
+    assert len(starts(world)) == 2
+
+
+def test_a_node_that_goes_out_of_sight_ends_the_size_there() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 1, 2, num=30)
+    world.run(world.now + 3.0)
+    (worker,) = starts(world)[0].placement
+    world.cut(worker.node, 4.0)
+    found = end(world)
+    assert [s.phase for s in found.sizes] == ["failed", "measured"]
+    assert "out of contact" in found.sizes[0].reason
+    world.run(world.now + 10.0)
+    assert measured_ranks(world) == 0  # what was left behind is ended
+
+
+def test_iterations_that_do_not_come_end_the_size() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, 4, num=30)
+    world.run(world.now + 5.0)
+    world.lose_message(RUN, 0)
+    found = end(world)
+    assert [s.phase for s in found.sizes] == ["failed", "measured"]
+    assert found.sizes[0].reason == "no iteration was committed within 120 s"
+
+
+def test_the_next_controller_has_the_same_state_and_ends_it() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 1, 2, 4)
+    world.run_until(lambda: measurement(world).sizes[0].phase == "measured")
+    world.run(world.now + 3.0)
+    world.kill_controller(2.0)  # the world compares the states
+    world.run(world.now + 10.0)
+    found = end(world)
+    assert found.ended == "the controller was replaced"
+    assert [s.phase for s in found.sizes][2] == "skipped"
+    assert measured_ranks(world) == 0
+    world.run(world.now + 30.0)
+    assert ask(world, 4).is_ok
+    assert end(world).sizes[0].phase == "measured"
