@@ -8,6 +8,8 @@ from controller.api.views import (
     DrillView,
     IncidentView,
     LayoutView,
+    MeasuredSizeView,
+    MeasurementView,
     NodeView,
     PlanView,
     StepView,
@@ -16,6 +18,7 @@ from controller.api.views import (
     TransitionView,
     WorkerView,
 )
+from controller.core.measurement import NUM_WARM_UP, MeasuredRun, MeasuredSize, Measurement
 from controller.core.state import ClusterState, Incident, NodeState, Plan
 from controller.core.tasks import TaskState
 from controller.core.transitions import Transition
@@ -53,6 +56,7 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
         incidents=[incident_view(incident) for incident in state.incidents],
         plans=[plan_view(plan) for plan in state.plans],
         drills=list(frame.drills),
+        measurement=_measurement(state.measurement) if state.measurement else None,
     )
 
 
@@ -75,6 +79,11 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
                         "rss_bytes": rank.rss_bytes,
                     }
                 )
+    run = state.measurement.run if state.measurement else None
+    for number, worker in run.living.items() if run else ():
+        if worker.node == spec.node:
+            held = {"task": run.task, "global_rank": number} if run else {}
+            workers[worker.slot] = workers[worker.slot].model_copy(update=held)
     return NodeView(
         node=spec.node,
         address=spec.address,
@@ -87,6 +96,31 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
         agent_rss_bytes=node.rss_bytes,
         heartbeat_at=node.heard_at,
         workers=list(workers.values()),
+    )
+
+
+def _measurement(measurement: Measurement) -> MeasurementView:
+    return MeasurementView(
+        name=measurement.name,
+        task=measurement.task,
+        num_iterations=measurement.num_iterations,
+        num_warm_up=NUM_WARM_UP,
+        ended=measurement.ended,
+        is_over=measurement.is_over,
+        sizes=[_measured_size(size, measurement.run) for size in measurement.sizes],
+    )
+
+
+def _measured_size(size: MeasuredSize, run: MeasuredRun | None) -> MeasuredSizeView:
+    layout = size.layout
+    return MeasuredSizeView(
+        workers=size.workers,
+        layout=LayoutView(tp=layout.tp, pp=layout.pp, dp=layout.dp),
+        phase=size.phase,
+        reason=size.reason,
+        iterations=run.num_commits if run is not None and run.size is size else 0,
+        iteration_s=size.iteration_s,
+        flops_per_s=size.flops_per_s,
     )
 
 

@@ -24,6 +24,7 @@ def charter_of(options: DemoOptions, nodes: Sequence[LocalNode], root: Path) -> 
             for profile in options.profiles
         },
         policy=options.policy,
+        tables=options.tables,
     )
 
 

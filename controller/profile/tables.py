@@ -14,6 +14,7 @@ from profiles.records import RecordError
 from profiles.table_file import Table, load_table, merged, save_table
 
 _BAR: Final = 30
+_UNITS: Final = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6), ("FLOP/s", 1.0))
 
 
 def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -68,12 +69,15 @@ def _show(table: Table, png: Path | None, *, is_json: bool) -> None:
     if is_json:
         sys.stdout.write(f"{json.dumps(table.model_dump())}\n")
     elif png is None:
-        _print(table)
+        print_table(table)
 
 
-def _print(table: Table) -> None:
+def print_table(table: Table) -> None:
+    """Print a table with a bar per size."""
     most = max(point.flops_per_s / point.workers for point in table.points)
-    printed = Printed("workers", "TFLOP/s", "per worker", "", "layout", "origin", title=table.title)
+    unit, scale = next((unit for unit in _UNITS if most >= unit[1]), _UNITS[-1])
+    columns = "workers", unit, "per worker", "", "layout", "origin"
+    printed = Printed(*columns, title=table.title)
     for column in printed.columns[:3]:
         column.justify = "right"
     for point in table.points:
@@ -82,8 +86,8 @@ def _print(table: Table) -> None:
         layout = point.layout
         printed.add_row(
             str(point.workers),
-            f"{point.flops_per_s / 1e12:,.1f}",
-            f"{each / 1e12:.1f}",
+            f"{point.flops_per_s / scale:,.1f}",
+            f"{each / scale:.1f}",
             ProgressBar(total=most, completed=each, width=_BAR),
             f"tp{layout.tp} pp{layout.pp} dp{layout.dp}",
             f"{point.origin}{count}",

@@ -20,10 +20,12 @@ from controller.api.views import ClusterView, IncidentState, LogLevel, LogLine, 
 from controller.api.wire import (
     API_VERSION,
     ApprovePlan,
+    CancelMeasurement,
     Command,
     DecideLoss,
     Greeting,
     LogLines,
+    MeasureTask,
     RejectPlan,
     Reply,
     RequestPlan,
@@ -180,6 +182,8 @@ class Story:
                 code, message = "nothing", f"{command.node} is not isolated"
             case DecideLoss():
                 code, message = "nothing", f"{command.node} is healthy, not out of contact"
+            case MeasureTask() | CancelMeasurement():
+                code, message = "nothing", "no size fits on idle workers"
             case Shutdown():
                 self.is_over = True
         return Reply(request_id=command.request_id, is_ok=code == "ok", code=code, message=message)
