@@ -8,7 +8,9 @@ Tables of one task can be merged: what was measured counts more than what was es
 measurements each by the iterations behind it.
 """
 
+import contextlib
 import json
+import math
 import tomllib
 from collections.abc import Iterable
 from itertools import chain
@@ -98,8 +100,14 @@ def save_table(table: Table, path: Path) -> None:
         OSError: It can't be written.
     """
     scratch = path.with_name(f".{path.name}.new")
-    scratch.write_text(json.dumps(table.model_dump(), indent=1) + "\n", encoding="utf-8")
-    scratch.replace(path)
+    try:
+        scratch.write_text(json.dumps(table.model_dump(), indent=1) + "\n", encoding="utf-8")
+        scratch.replace(path)
+    except OSError as error:
+        error.filename = str(path)
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise
 
 
 def merged(tables: Iterable[Table]) -> Table:
@@ -115,6 +123,42 @@ def merged(tables: Iterable[Table]) -> Table:
         found[point.workers] = point if known is None else _one_of(known, point)
     points = [found[workers] for workers in sorted(found)]
     return Table(version=VERSION, title=every[0].title, points=points)
+
+
+def calibrated(table: Table, tables: Iterable[Table]) -> Table:
+    """Return ``table`` with its estimates scaled by what was measured over what was estimated.
+
+    The nearest size, in ratio, that one of ``tables`` estimates and ``table`` has measured tells by how much;
+    of two as near the smaller one. Estimates of other sizes are off by about the same factor, so without this
+    the planner would compare them with measurements as if they were none.
+
+    Raises:
+        RecordError: No size is both measured and estimated.
+    """
+    estimates = {
+        point.workers: point.flops_per_s
+        for each in tables
+        for point in each.points
+        if point.origin == "estimated"
+    }
+    factors = {
+        point.workers: point.flops_per_s / estimates[point.workers]
+        for point in table.points
+        if point.origin == "measured" and point.workers in estimates
+    }
+    if not factors:
+        raise RecordError("no size is both measured and estimated: nothing to calibrate by")
+
+    def factor(workers: int) -> float:
+        return factors[min(factors, key=lambda size: (abs(math.log(size / workers)), size))]
+
+    points = [
+        point
+        if point.origin == "measured"
+        else point.model_copy(update={"flops_per_s": point.flops_per_s * factor(point.workers)})
+        for point in table.points
+    ]
+    return table.model_copy(update={"points": points})
 
 
 def _one_of(known: TablePoint, new: TablePoint) -> TablePoint:

@@ -28,6 +28,7 @@ def _is_steady(turn: Turn, task: TaskState, iteration: int) -> bool:
         return False
     if not watch.pace.is_warm or watch.is_late or watch.stragglers:
         return False
-    if all(point.layout != task.layout for point in spec.table.points):
-        return False  # fewer replicas for a while
-    return not any(spec.task in incident.covers for incident in turn.state.open_incidents())
+    if any(spec.task in incident.covers for incident in turn.state.open_incidents()):
+        return False
+    # After a loss it may run for a while with replicas that its table does not list.
+    return any(point.layout == task.layout for point in spec.table.points)
