@@ -7,8 +7,10 @@ import pytest
 from controller.core.instructions import RecordIterations
 from controller.core.machine import Machine
 from controller.core.policy import Policy
+from controller.core.refinement import refine
 from controller.core.state import NodeSpec
 from controller.core.tasks import TaskSpec
+from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine, table
@@ -95,14 +97,15 @@ def test_nothing_counts_while_an_incident_is_open() -> None:
     assert [each for each in records(world, B) if each.layout == b.layout] == []
 
 
-def test_a_layout_that_the_table_does_not_have_does_not_count() -> None:
-    world = lone_world(table=table({2: 2.0, 4: 4.0}), workers=4, num_nodes=4, num_micro_batches=12)
+@pytest.mark.parametrize(("dp", "num"), [(2, 1), (3, 0)])
+def test_a_layout_that_the_table_does_not_have_does_not_count(dp: int, num: int) -> None:
+    world = lone_world()
     trained(world, 5)
-    assert len(records(world)) == 3
-    task = world.machine.state.tasks[A]
-    task.layout = Layout(dp=3)
-    trained(world, 8)
-    assert len(records(world)) == 3
+    state = world.machine.state
+    state.tasks[A].layout = Layout(dp=dp)
+    turn = Turn(state, world.machine.policy, cause=1, at=world.now)
+    refine(turn, state.tasks[A], 6, 1.0, 1)
+    assert len(turn.instructions) == num
 
 
 def test_a_line_of_a_command_may_stand_for_several_iterations() -> None:
