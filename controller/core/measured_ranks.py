@@ -30,7 +30,7 @@ def observe_run(turn: Turn, event: Observed, observation: RankObservation) -> No
         return
     match observation:
         case IterationCommitted():
-            _take_commit(turn, run, observation, event.observed_at)
+            _take_commit(turn, run, event.observed_at)
         case RankExited() if observation.is_expected:
             run.living.pop(observation.global_rank, None)
         case RankExited() | LaunchFailed():
@@ -107,11 +107,8 @@ def _fail(run: MeasuredRun, evidence: Evidence) -> None:
         run.size.reason = evidence.summary
 
 
-def _take_commit(
-    turn: Turn, run: MeasuredRun, commit: IterationCommitted, observed_at: float
-) -> None:
-    run.reporter = commit.global_rank if run.reporter is None else run.reporter
-    if run.is_ending or commit.global_rank != run.reporter:
+def _take_commit(turn: Turn, run: MeasuredRun, observed_at: float) -> None:
+    if run.is_ending:
         return
     since, run.committed_at = run.committed_at, observed_at
     run.num_commits += 1

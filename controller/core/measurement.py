@@ -43,7 +43,6 @@ class MeasuredRun:
         size: What they measure.
         placement: Their workers.
         living: Those that may still have a process, by global rank.
-        reporter: The rank whose iterations count; None before the first.
         committed_at: When its newest iteration was committed, by the clock of its node.
         num_commits: Its iterations.
         durations_s: How long those took that count.
@@ -57,7 +56,6 @@ class MeasuredRun:
     size: MeasuredSize
     placement: Placement
     living: dict[int, Worker]
-    reporter: int | None = None
     committed_at: float | None = None
     num_commits: int = 0
     durations_s: list[float] = field(default_factory=list)

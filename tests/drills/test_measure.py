@@ -114,7 +114,9 @@ def test_a_task_is_measured_on_idle_workers_and_its_runs_refine_the_table(
     assert after.incidents == after.plans == []
     assert [w.task for node in after.nodes for w in node.workers].count("small") == 1
     (root,) = demo.root.glob("unicron-*")
-    assert [path.name for path in root.glob("checkpoints*/*")] == ["small"]
+    kept = root / "checkpoints" / "small"
+    assert list((root / "checkpoints").iterdir()) == [kept]
+    assert list(root.rglob("losses.jsonl")) == [kept / "losses.jsonl"]
 
     again = subprocess.run(
         demo.measure("--output", str(output)), capture_output=True, text=True, check=False

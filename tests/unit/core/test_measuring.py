@@ -3,16 +3,22 @@
 import pytest
 
 from controller.core.events import (
+    CommandFailed,
     EventBody,
     MeasurementCancelled,
     MeasurementRequested,
+    Observed,
     PlanApproved,
 )
 from controller.core.instructions import AnswerRequest, StartRanks
+from controller.core.lifecycle import obstacle
 from controller.core.measurement import Measurement
 from controller.core.phases import TaskPhase
 from controller.core.policy import Policy
+from controller.core.tasks import Target
+from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.observations import IterationCommitted
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 
@@ -210,6 +216,85 @@ def test_iterations_that_do_not_come_end_the_size() -> None:
     found = end(world)
     assert [s.phase for s in found.sizes] == ["failed", "measured"]
     assert found.sizes[0].reason == "no iteration was committed within 120 s"
+
+
+def test_the_first_two_iterations_do_not_count() -> None:
+    world = world_with_idle_nodes()
+    world.iteration_s = 5.0
+    ask(world, 2, num=1)
+    world.run_until(lambda: (run := measurement(world).run) is not None and run.num_commits == 1)
+    world.iteration_s = 0.5  # from the third one on
+    assert end(world).sizes[0].iteration_s == pytest.approx(0.5)
+
+
+def test_each_iteration_has_its_own_time_limit() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, num=200)
+    assert end(world).sizes[0].phase == "measured"
+
+
+def test_a_cause_counts_more_than_the_echo_that_came_before_it() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, num=30)
+    world.run(world.now + 3.0)
+    world.fail_collective(RUN, 0)
+    assert "Connection closed by peer" in measurement(world).sizes[0].reason
+    world.kill_rank(RUN, 1)
+    assert end(world).sizes[0].reason == "rank 1 was ended by SIGKILL"
+
+
+def test_a_refused_start_ends_the_size() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 1, num=30)
+    (start,) = starts(world)
+    (worker,) = start.placement
+    failed = CommandFailed(
+        worker.node, "start", RUN, start.generation, "no memory", is_outcome_unknown=False
+    )
+    world.post(failed)
+    found = end(world)
+    assert (found.sizes[0].phase, found.sizes[0].reason) == ("failed", f"{worker.node}: no memory")
+
+
+def test_a_rank_that_its_node_does_not_list_after_a_stop_is_gone() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, num=30)
+    world.run(world.now + 3.0)
+    (name,) = {worker.node for worker in starts(world)[0].placement}
+    world.post(MeasurementCancelled("r", "op", "M-1"))
+    world.vanish(name)
+    world.run(world.now + 3.0)
+    assert measurement(world).is_over
+
+
+def test_a_clock_that_is_set_back_makes_no_time() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 1, num=5)
+    world.run_until(lambda: (run := measurement(world).run) is not None and run.num_commits == 3)
+    (start,) = starts(world)
+    committed = IterationCommitted(
+        task=RUN, generation=start.generation, global_rank=0, iteration=4, loss=1.0,
+        duration_s=1.0, num_tokens=1, grad_norm=1.0,
+    )  # fmt: skip
+    world.post(Observed(start.placement[0].node, 999, 0.1, committed))
+    run = measurement(world).run
+    assert run is not None
+    assert run.durations_s == [pytest.approx(1.0)]
+    assert end(world).sizes[0].phase == "measured"
+
+
+def test_a_task_waits_until_the_ranks_on_its_workers_are_gone() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, num=30)
+    world.run(world.now + 3.0)
+    state, start = world.machine.state, starts(world)[0]
+    turn = Turn(state, world.machine.policy, cause=1, at=world.now)
+    target = Target(start.layout, start.placement)
+    assert obstacle(turn, state.tasks[A], target) == "waits for workers of gpt-a@measure"
+    world.post(MeasurementCancelled("r", "op", "M-1"))
+    assert obstacle(turn, state.tasks[A], target) == "waits for workers of gpt-a@measure"
+    end(world)
+    assert obstacle(turn, state.tasks[A], target) is None
 
 
 def test_the_next_controller_has_the_same_state_and_ends_it() -> None:

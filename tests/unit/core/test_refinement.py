@@ -97,6 +97,18 @@ def test_nothing_counts_while_an_incident_is_open() -> None:
     assert [each for each in records(world, B) if each.layout == b.layout] == []
 
 
+def test_nothing_counts_while_iterations_are_late() -> None:
+    world = lone_world()
+    trained(world, 20)
+    watch = world.machine.state.tasks[A].watch
+    world.iteration_s = 1.6
+    world.run_until(lambda: watch.is_late)
+    num, iteration = len(records(world)), world.machine.state.tasks[A].iteration
+    trained(world, iteration + 3)
+    assert watch.is_late
+    assert len(records(world)) == num
+
+
 @pytest.mark.parametrize(("dp", "num"), [(2, 1), (3, 0)])
 def test_a_layout_that_the_table_does_not_have_does_not_count(dp: int, num: int) -> None:
     world = lone_world()
