@@ -137,7 +137,7 @@ class Runtime:
         if instruction.measures is None:
             program = self._programs[instruction.task]
         else:
-            program = measured_program(self._programs[instruction.measures])
+            program = measured_program(self._programs[instruction.measures], instruction.generation)
         return starts(instruction, program, self._backend, addresses)
 
     def _set_timer(self, timer: Timer, after_s: float) -> None:

@@ -71,5 +71,11 @@ def _measurement(command: wire.MeasureTask | wire.CancelMeasurement) -> EventBod
     request_id, actor = command.request_id, command.actor
     if isinstance(command, wire.CancelMeasurement):
         return MeasurementCancelled(request_id, actor, command.measurement)
-    task, num = TaskId(command.task), command.num_iterations
-    return MeasurementRequested(request_id, actor, task, command.sizes, num)
+    return MeasurementRequested(
+        request_id,
+        actor,
+        TaskId(command.task),
+        command.sizes,
+        command.num_iterations,
+        command.is_contained,
+    )

@@ -117,7 +117,7 @@ class MeasureTask(View):
     The reply's code is the measurement's name; how it goes is in the snapshots.
 
     Refusals: ``unknown``, ``busy`` (another one runs), ``pending`` (a plan waits for a decision),
-    ``unsupported`` (it is a command), ``unlisted`` (a size without layout), ``nothing`` (no size fits).
+    ``unsupported`` (it is a command, and not contained), ``unlisted`` (a size without layout), ``nothing`` (no size fits).
     """
 
     kind: Literal["measure_task"] = "measure_task"
@@ -126,6 +126,8 @@ class MeasureTask(View):
     task: str
     sizes: tuple[int, ...] = ()
     num_iterations: Annotated[int, Field(ge=1, le=10_000)] = 10
+    is_contained: bool = False
+    """It is a command, and keeps its files below ``UNICRON_TASK_DIR`` alone."""
 
 
 class CancelMeasurement(View):

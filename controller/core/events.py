@@ -189,13 +189,17 @@ class LossDecided:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementRequested:
-    """An operator wants a task's speed measured at ``sizes``, on idle workers; at all if none is named."""
+    """An operator wants a task's speed measured at ``sizes``, on idle workers; at all if none is named.
+
+    Of a command they say whether it keeps its files in the directory that it is given.
+    """
 
     request_id: str
     actor: str
     task: TaskId
     sizes: tuple[int, ...]
     num_iterations: int
+    is_contained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

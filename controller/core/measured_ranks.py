@@ -30,7 +30,7 @@ def observe_run(turn: Turn, event: Observed, observation: RankObservation) -> No
         return
     match observation:
         case IterationCommitted():
-            _take_commit(turn, run, event.observed_at)
+            _take_commit(turn, run, observation, event.observed_at)
         case RankExited() if observation.is_expected:
             run.living.pop(observation.global_rank, None)
         case RankExited() | LaunchFailed():
@@ -107,14 +107,17 @@ def _fail(run: MeasuredRun, evidence: Evidence) -> None:
         run.size.reason = evidence.summary
 
 
-def _take_commit(turn: Turn, run: MeasuredRun, observed_at: float) -> None:
-    if run.is_ending:
-        return
+def _take_commit(
+    turn: Turn, run: MeasuredRun, commit: IterationCommitted, observed_at: float
+) -> None:
+    run.reporter = commit.global_rank if run.reporter is None else run.reporter
+    if run.is_ending or commit.global_rank != run.reporter:
+        return  # every rank of a command may print the same
     since, run.committed_at = run.committed_at, observed_at
+    duration_s = commit.duration_s if run.is_command or since is None else observed_at - since
     run.num_commits += 1
-    is_forward = since is not None and observed_at > since  # clocks of nodes are set
-    if since is not None and is_forward and run.num_commits > NUM_WARM_UP:
-        run.durations_s.append(observed_at - since)
+    if duration_s > 0 and run.num_commits > NUM_WARM_UP:  # clocks of nodes are set
+        run.durations_s.append(duration_s)
     expect_iteration(turn, run)
 
 
@@ -124,8 +127,11 @@ def expect_iteration(turn: Turn, run: MeasuredRun) -> None:
 
 
 def _limit_s(turn: Turn, run: MeasuredRun) -> float:
+    """Return how long an iteration may take: the first one loads the program, too."""
+    spec, policy = turn.state.tasks[run.measures].spec, turn.policy
     longest_s = max(run.durations_s, default=0.0)
-    return max(turn.policy.start_limit_s, turn.policy.stall_factor * longest_s)
+    start_s = spec.start_limit_s or policy.start_limit_s
+    return max(start_s, spec.hang_limit_s, policy.stall_factor * longest_s)
 
 
 def send_stop(turn: Turn, run: MeasuredRun, nodes: tuple[NodeId, ...]) -> None:

@@ -2,7 +2,8 @@
 
 A size is placed on workers of nodes in service that no task holds or is to get. Its ranks train the
 task's model from fresh weights; after ``NUM_WARM_UP`` iterations the asked number is timed from commit to
-commit, and they are killed. The median makes T = FLOPs of an iteration / seconds.
+commit, and they are killed. The median makes T = FLOPs of an iteration / seconds. Of a command the lines are
+counted that it prints, each with the time that it tells.
 
 The planner does not know of it: its workers count as idle, and it gives way. It ends as soon as a
 plan waits for a decision, a task is to get one of its workers, an operator says so, or the controller is
@@ -10,7 +11,6 @@ replaced. A fault of its ranks, or an iteration that does not come in time, ends
 and the next size is tried: a model that does not fit on one worker may fit on two. Nothing is recovered.
 """
 
-from collections.abc import Collection
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -39,7 +39,7 @@ def begin_measurement(turn: Turn, event: MeasurementRequested) -> Measurement | 
     state, task = turn.state, turn.state.tasks.get(event.task)
     if task is None:
         return Refusal("unknown", f"there is no task {event.task}: {', '.join(state.tasks)} exist")
-    if refusal := _why_not(turn, task, event.sizes):
+    if refusal := _why_not(turn, task, event):
         return refusal
     table, least = task.spec.table, task.spec.min_workers
     wanted = event.sizes or [size for size in table.sizes if size >= least]
@@ -53,7 +53,7 @@ def begin_measurement(turn: Turn, event: MeasurementRequested) -> Measurement | 
     return state.measurement
 
 
-def _why_not(turn: Turn, task: TaskState, sizes: Collection[int]) -> Refusal | None:
+def _why_not(turn: Turn, task: TaskState, event: MeasurementRequested) -> Refusal | None:
     """Return what speaks against a measurement of the task now, or at these sizes at all."""
     name, listed = task.spec.task, task.spec.table.sizes
     running = turn.state.measurement
@@ -61,10 +61,14 @@ def _why_not(turn: Turn, task: TaskState, sizes: Collection[int]) -> Refusal | N
         return Refusal("busy", f"{running.name} measures {running.task}: wait for it, or cancel it")
     if pending := turn.state.pending_plan():
         return Refusal("pending", f"{pending.name} waits for a decision: decide on it first")
-    if task.spec.is_command:
-        text = "is a command: a second one beside it could write over its checkpoints"
-        return Refusal("unsupported", f"{name} {text}")
-    if unlisted := [size for size in sizes if size not in listed]:
+    if task.spec.is_command and not event.is_contained:
+        text = (
+            "is a command: a second one beside it could write over its checkpoints, unless it keeps"
+        )
+        return Refusal(
+            "unsupported", f"{name} {text} them below UNICRON_TASK_DIR; then say --contained"
+        )
+    if unlisted := [size for size in event.sizes if size not in listed]:
         known = ", ".join(map(str, listed))
         text = f"{name} has no layout for {unlisted[0]} worker(s): {known} are listed"
         return Refusal("unlisted", text)
@@ -150,7 +154,8 @@ def _end_run(turn: Turn, measurement: Measurement, run: MeasuredRun) -> None:
 def _keep(turn: Turn, measurement: Measurement, task: TaskState, run: MeasuredRun) -> None:
     size, num = run.size, len(run.durations_s)
     size.phase, size.iteration_s = "measured", median(run.durations_s)
-    size.flops_per_s = task.spec.flops_per_iteration / size.iteration_s
+    work = task.spec.flops_per_iteration or _work_by_table(measurement, task)
+    size.flops_per_s = work / size.iteration_s
     turn.emit(RecordIterations(turn.cause, measurement.task, size.layout, size.iteration_s, num))
     turn.tell(
         "good", "measured", measurement.task,
@@ -159,6 +164,16 @@ def _keep(turn: Turn, measurement: Measurement, task: TaskState, run: MeasuredRu
         workers=size.workers, iteration_s=size.iteration_s, flops_per_s=size.flops_per_s,
         iterations=num,
     )  # fmt: skip
+
+
+def _work_by_table(measurement: Measurement, task: TaskState) -> float:
+    """Return what an iteration of a command is worth, in the unit of its own table.
+
+    Nobody knows its FLOPs: its table is right at the smallest size that is measured, and the others follow.
+    """
+    first = next(size for size in measurement.sizes if size.iteration_s is not None)
+    assert first.iteration_s is not None
+    return task.spec.table.flops_per_s(first.workers) * first.iteration_s
 
 
 def _leave_out(
@@ -208,13 +223,15 @@ def _begin_size(
         size=size,
         placement=placement,
         living=dict(enumerate(placement)),
+        measures=measurement.task,
+        is_command=turn.state.tasks[measurement.task].spec.is_command,
     )
     size.phase, measurement.run = "running", run
     numbers = tuple(run.living)
     turn.emit(
         StartRanks(
             turn.cause, run.task, run.generation, size.layout, placement, numbers,
-            measures=measurement.task,
+            measures=run.measures,
         )
     )  # fmt: skip
     expect_iteration(turn, run)

@@ -26,6 +26,10 @@ to get, and leaves no checkpoint. The task itself trains on. As soon as a plan w
 task is to get one of the workers, the measurement ends; a size whose ranks fail is left out with the
 reason. Ctrl-C cancels it.
 
+A command is measured with --contained alone: started beside itself it could write over its own checkpoints.
+It gets a directory UNICRON_TASK_DIR of its own, which is left behind, and its lines are counted. Its FLOPs are
+not known, so the smallest size has the rate of its own table, and the others follow.
+
 What was measured goes into the controller's own table of the task too (docs/profiles.md), and with --output
 into a file. Exit code 0 if every size that fits was measured, 1 if not, or if the controller refuses.
 
@@ -54,6 +58,11 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument(
         "--connect", type=Path, required=True, metavar="SOCKET", help="the controller's API socket"
     )
+    parser.add_argument(
+        "--contained",
+        action="store_true",
+        help="TASK is a command that keeps its files below UNICRON_TASK_DIR alone: measure it too",
+    )
     parser.add_argument("--output", type=Path, metavar="FILE.json", help="write the table there")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -67,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
             task=arguments.task,
             sizes=() if arguments.sizes is None else sizes("--sizes", arguments.sizes),
             num_iterations=count("--iterations", arguments.iterations, _MAX_ITERATIONS),
+            is_contained=arguments.contained,
         )
         check_output(arguments.output)
         with connect(arguments.connect) as connection:

@@ -35,8 +35,14 @@ def test_a_task_that_is_measured_runs_at_full_speed_and_keeps_nothing() -> None:
     program = TrainingSpec(
         model=shape, checkpoint_dir="/checkpoints/a", iteration_floor_s=0.4, num_iterations=30
     )
-    measured = measured_program(program)
+    measured = measured_program(program, Generation(3))
+    assert isinstance(measured, TrainingSpec)
     assert measured.checkpoint_dir == ""
     assert measured.iteration_floor_s == 0
     assert measured.num_iterations is None
     assert measured.model == shape
+
+
+def test_a_command_that_is_measured_has_a_directory_of_its_own() -> None:
+    measured = measured_program(CommandTask(COMMAND, "/shared/t"), Generation(3))
+    assert measured == CommandTask(COMMAND, "/shared/t@measure-3")

@@ -1,5 +1,7 @@
 """A measurement of a task's speed on idle workers: size after size, in nobody's way."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core.events import (
@@ -126,14 +128,47 @@ def test_what_can_not_be_measured_is_refused_and_changes_nothing() -> None:
     assert ask(world, 2, task=B).code == "M-2"
 
 
-def test_a_command_is_not_started_a_second_time() -> None:
+def world_with_command() -> World:
     world = world_with_idle_nodes()
     task = world.machine.state.tasks[A]
-    task.spec = type(task.spec)(
-        **{name: getattr(task.spec, name) for name in task.spec.__dataclass_fields__}
-        | {"is_command": True}
-    )
-    assert ask(world).code == "unsupported"
+    changes = {"is_command": True, "flops_per_iteration": 0.0, "start_limit_s": 300.0}
+    task.spec = replace(task.spec, **changes)  # type: ignore[arg-type]
+    return world
+
+
+def test_a_command_is_not_started_a_second_time_unless_it_keeps_to_its_directory() -> None:
+    world = world_with_command()
+    refused = ask(world)
+    assert (refused.is_ok, refused.code) == (False, "unsupported")
+    assert "--contained" in refused.message
+
+
+def test_a_command_is_counted_by_its_lines_in_the_unit_of_its_table() -> None:
+    world = world_with_command()
+    table = world.machine.state.tasks[A].spec.table
+    world.post(MeasurementRequested("r", "op", A, (1, 2), 3, is_contained=True))
+    world.run_until(lambda: (run := measurement(world).run) is not None and run.num_commits == 4)
+    run = measurement(world).run
+    assert run is not None
+    other = IterationCommitted(
+        task=RUN, generation=run.generation, global_rank=1, iteration=4, loss=1.0,
+        duration_s=9.0, num_tokens=1, grad_norm=1.0,
+    )  # fmt: skip
+    world.post(Observed(run.placement[0].node, 999, world.now, other))  # another rank prints it too
+    assert run.durations_s == [1.0, 1.0]
+    world.run_until(lambda: measurement(world).sizes[0].phase == "measured")
+    world.iteration_s = 0.5
+    found = end(world)
+    assert found.sizes[0].flops_per_s == table.flops_per_s(1)
+    assert found.sizes[1].flops_per_s == pytest.approx(2 * table.flops_per_s(1))
+
+
+def test_a_command_has_the_time_to_start_that_its_profile_gives_it() -> None:
+    world = world_with_command()
+    world.post(MeasurementRequested("r", "op", A, (2,), 30, is_contained=True))
+    world.run(world.now + 5.0)
+    world.lose_message(RUN, 0)
+    assert end(world).sizes[0].reason == "no iteration was committed within 300 s"
 
 
 def test_an_operator_can_cancel_and_what_is_measured_stays() -> None:

@@ -153,7 +153,7 @@ BODIES: list[EventBody] = [
     LossDecided("r7", "op", N1, is_lost=True),
     UncordonRequested("r6", "op", N1, is_forced=True),
     UncordonRequested("r8", "op", N1, gpu=1),
-    MeasurementRequested("r9", "op", A, (1, 2), 10),
+    MeasurementRequested("r9", "op", A, (1, 2), 10, is_contained=True),
     MeasurementCancelled("r10", "op", "M-1"),
     DrillRequested("r4", "op", "lose-node"),
     DrillRequested("r5", "op", "kill-rank", A, 3, N1),
