@@ -79,11 +79,11 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
                         "rss_bytes": rank.rss_bytes,
                     }
                 )
-    run = state.measurement.run if state.measurement else None
-    for number, worker in run.living.items() if run else ():
-        if worker.node == spec.node:
-            held = {"task": run.task, "global_rank": number} if run else {}
-            workers[worker.slot] = workers[worker.slot].model_copy(update=held)
+    if state.measurement and (run := state.measurement.run):
+        for number, worker in run.living.items():
+            if worker.node == spec.node:
+                held = {"task": run.task, "global_rank": number}
+                workers[worker.slot] = workers[worker.slot].model_copy(update=held)
     return NodeView(
         node=spec.node,
         address=spec.address,

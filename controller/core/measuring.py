@@ -44,7 +44,8 @@ def begin_measurement(turn: Turn, event: MeasurementRequested) -> Measurement | 
     table, least = task.spec.table, task.spec.min_workers
     wanted = event.sizes or [size for size in table.sizes if size >= least]
     sizes = [MeasuredSize(size, table.layout(size)) for size in sorted(set(wanted))]
-    misfits = [place for size in sizes if isinstance(place := _place(turn, size), Unplaceable)]
+    places = [_place(turn, size) for size in sizes]
+    misfits = [each for each in places if isinstance(each, Unplaceable)]
     if len(misfits) == len(sizes):
         return Refusal("nothing", f"no size fits on idle workers: {misfits[0].reason}")
     state.num_measurements += 1
@@ -63,11 +64,10 @@ def _why_not(turn: Turn, task: TaskState, event: MeasurementRequested) -> Refusa
         return Refusal("pending", f"{pending.name} waits for a decision: decide on it first")
     if task.spec.is_command and not event.is_contained:
         text = (
-            "is a command: a second one beside it could write over its checkpoints, unless it keeps"
+            f"{name} is a command: a second one beside it could write over its checkpoints, unless it"
+            " keeps them below UNICRON_TASK_DIR; then say --contained"
         )
-        return Refusal(
-            "unsupported", f"{name} {text} them below UNICRON_TASK_DIR; then say --contained"
-        )
+        return Refusal("unsupported", text)
     if unlisted := [size for size in event.sizes if size not in listed]:
         known = ", ".join(map(str, listed))
         text = f"{name} has no layout for {unlisted[0]} worker(s): {known} are listed"

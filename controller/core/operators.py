@@ -160,15 +160,11 @@ def request_measurement(turn: Turn, event: MeasurementRequested) -> None:
     if isinstance(begun, Refusal):
         _refuse(turn, event.request_id, *begun)
         return
-    sizes = ", ".join(str(size.workers) for size in begun.sizes)
-    text = f"{event.actor} has {event.task} measured at {sizes} worker(s)"
-    turn.tell("info", "measurement", begun.name, text)
-    _answer(
-        turn,
-        event.request_id,
-        f"{begun.name} measures {event.task} at {sizes} worker(s)",
-        begun.name,
+    text = (
+        f"measures {begun.task} at {', '.join(str(size.workers) for size in begun.sizes)} worker(s)"
     )
+    turn.tell("info", "measurement", begun.name, f"{text}, for {event.actor}")
+    _answer(turn, event.request_id, f"{begun.name} {text}", code=begun.name)
 
 
 def end_measurement(turn: Turn, event: MeasurementCancelled) -> None:

@@ -72,9 +72,10 @@ class MeasuredTables:
         path = self._path(task)
         try:
             table = load_table(path) if path.exists() else None
-        except RecordError as error:
+        except (RecordError, PermissionError) as error:
+            reason = error if isinstance(error, RecordError) else f"{path}: permission denied"
             self._note(
-                task, f"{error}; mend or remove it: what {task} achieves is not kept meanwhile"
+                task, f"{reason}; mend or remove it: what {task} achieves is not kept meanwhile"
             )
             return
         self._points[task] = {point.workers: point for point in table.points} if table else {}
@@ -113,9 +114,13 @@ class MeasuredTables:
 def _work_by_table(spec: TaskSpec, points: dict[int, TablePoint]) -> float:
     """Return what an iteration of a command is worth, in the unit of its own table.
 
-    Nobody knows its FLOPs: its table is right at the size that it begins with, or else at the smallest one that
-    was timed, and the other sizes follow by their times.
+    Nobody knows its FLOPs: its table is right at the size that it begins with, or else at the smallest of its sizes
+    that was timed, and the other ones follow by their times.
     """
-    timed = {size: point.iteration_s for size, point in points.items() if point.iteration_s}
+    timed = {
+        size: points[size].iteration_s or 0.0
+        for size in spec.table.sizes
+        if size in points and points[size].iteration_s
+    }
     anchor = spec.workers if spec.workers in timed else min(timed)
     return spec.table.flops_per_s(anchor) * timed[anchor]

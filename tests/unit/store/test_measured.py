@@ -1,6 +1,7 @@
 """The tables of what tasks achieve: kept from run to run, and never at a user's expense."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,16 @@ def test_a_command_is_counted_in_the_unit_of_its_own_table(tmp_path: Path) -> No
     run.end()
     points = load_table(tmp_path / "gpt-a.json").points
     assert [p.flops_per_s for p in points] == [pytest.approx(2.5), pytest.approx(5.0)]
+
+
+def test_a_size_that_the_table_of_a_command_does_not_list_any_more_is_no_measure(
+    tmp_path: Path,
+) -> None:
+    first = Run(tmp_path, replace(spec(0.0), table=table({1: 3.0, 2: 5.0})))
+    first.record(DP1, 1.0)
+    first.end()
+    second = Run(tmp_path, replace(spec(0.0), table=table({4: 9.0}), workers=4, min_workers=4))
+    second.record(Layout(dp=4), 0.5)
+    second.end()
+    points = load_table(tmp_path / "gpt-a.json").points
+    assert [p.flops_per_s for p in points] == [pytest.approx(4.5), pytest.approx(9.0)]
