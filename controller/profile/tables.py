@@ -92,6 +92,7 @@ def print_table(table: Table) -> None:
     for point in table.points:
         each = point.flops_per_s / point.workers
         count = f", {point.iterations} iterations" if point.iterations else ""
+        count += f" of {point.iteration_s:.3g} s" if point.iteration_s else ""
         layout = point.layout
         printed.add_row(
             str(point.workers),
