@@ -118,7 +118,8 @@ def _is_left(turn: Turn, measurement: Measurement, run: MeasuredRun) -> bool:
     Ranks out of sight are left behind, as those of tasks are: their generation is over.
     """
     if not run.is_ending:
-        run.evidence = run.evidence or _why_unfit(turn, run)
+        if not measurement.ended:
+            run.evidence = run.evidence or _why_unfit(turn, run)
         is_enough = len(run.durations_s) >= measurement.num_iterations
         if not (run.evidence or is_enough or measurement.ended):
             return True

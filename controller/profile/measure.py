@@ -103,9 +103,9 @@ def _watch(connection: Connection, path: Path, name: str) -> MeasurementView:
     Raises:
         NoControllerError: The controller is gone, and with it the measurement.
     """
-    measurements = _measurements(connection, name)
+    told: set[int] = set()
     try:
-        return _follow(measurements)
+        return _follow(_measurements(connection, name), told)
     except KeyboardInterrupt:
         sys.stderr.write("\n")
     command = CancelMeasurement(
@@ -113,7 +113,7 @@ def _watch(connection: Connection, path: Path, name: str) -> MeasurementView:
     )
     ask(path, command)  # it may be over meanwhile
     with connect(path) as again:
-        return _follow(_measurements(again, name))
+        return _follow(_measurements(again, name), told)
 
 
 def _measurements(connection: Connection, name: str) -> Iterator[MeasurementView]:
@@ -125,8 +125,8 @@ def _measurements(connection: Connection, name: str) -> Iterator[MeasurementView
     raise NoControllerError(f"the controller has ended, and {name} with it")
 
 
-def _follow(measurements: Iterator[MeasurementView]) -> MeasurementView:
-    told: set[int] = set()
+def _follow(measurements: Iterator[MeasurementView], told: set[int]) -> MeasurementView:
+    """Show each size once it is done, and the one that runs; ``told`` are those that were shown."""
     while True:
         found = next(measurements)
         for size in found.sizes:
