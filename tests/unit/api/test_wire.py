@@ -9,9 +9,11 @@ from controller.api.views import LogLevel, LogLine
 from controller.api.wire import (
     API_VERSION,
     ApprovePlan,
+    AskWhatIf,
     CancelMeasurement,
     Command,
     DecideLoss,
+    DescribeCluster,
     FromServer,
     Greeting,
     LogLines,
@@ -39,6 +41,8 @@ COMMANDS: list[Command] = [
     CancelMeasurement(request_id="r10", actor="op", measurement="M-1"),
     RunDrill(request_id="r4", actor="op", drill="kill-rank", task="gpt-a", rank=0),
     RunDrill(request_id="r5", actor="op", drill="lose-node", node="n2"),
+    AskWhatIf(request_id="r11", actor="op", lost=("n2",), added={"n9": 8}, weights={"gpt-a": 2.0}),
+    DescribeCluster(request_id="r12", actor="op"),
     Shutdown(request_id="r6", actor="op"),
 ]
 LINE = LogLine(seq=1, at=0.5, level=LogLevel.DRILL, source="n1", text="one\ntwo")
@@ -47,6 +51,7 @@ MESSAGES: list[FromServer] = [
     Snapshot(view=cluster_views.waiting()),
     LogLines(lines=[LINE]),
     Reply(request_id="r1", is_ok=False, code="superseded", message="P-1 has changed"),
+    Reply(request_id="r9", is_ok=True, data={"assignments": {"gpt-a": 4}}),
 ]
 
 
@@ -93,6 +98,10 @@ def test_fields_of_a_newer_peer_are_ignored() -> None:
         '{"kind":"greeting","cluster":"demo"}',
         '{"kind":"approve_plan","request_id":"r","actor":"op","plan":"P-1"}',
         '{"kind":"approve_plan","request_id":"r","actor":"op","plan":"P-1","revision":"one"}',
+        '{"kind":"ask_what_if","request_id":"r","actor":"op","weights":{"gpt-a":-1}}',
+        '{"kind":"ask_what_if","request_id":"r","actor":"op","weights":{"gpt-a":"NaN"}}',
+        '{"kind":"ask_what_if","request_id":"r","actor":"op","num_added":-1}',
+        '{"kind":"ask_what_if","request_id":"r","actor":"op","added":{"n9":9999999}}',
     ],
 )
 def test_anything_else_is_no_command(text: str) -> None:
