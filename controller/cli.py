@@ -74,7 +74,7 @@ _COMMANDS = (
     ),
     _Command(
         "profile",
-        "estimate what models achieve on clusters",
+        "estimate and measure what models achieve on clusters",
         "What models achieve on clusters of any size, in their best layouts.",
         profile.add_arguments,
         profile.run,

@@ -25,6 +25,7 @@ from controller.launches import TaskProgram
 from controller.ports import Audience, DrillGround
 from controller.runtime import Runtime, Surroundings
 from controller.store.journal import Journal, read_journal
+from controller.store.measured import MeasuredTables
 from controller.store.replay import Legacy, fingerprint, replay
 from controller.store.run_file import save_spec
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -39,6 +40,7 @@ class Charter:
         tasks: The tasks.
         programs: What the ranks of each task run.
         policy: What operators decided in advance.
+        tables: Directory of the measured throughput tables; None is ``profiles`` beside the journal.
         failure_domains: What a node shares with others that fail together with it, where that is known.
     """
 
@@ -46,6 +48,7 @@ class Charter:
     tasks: Sequence[TaskSpec]
     programs: Mapping[TaskId, TaskProgram]
     policy: Policy
+    tables: Path | None = None
     failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
 
 
@@ -57,7 +60,7 @@ class Controller:
         journal: Its file; with the events of another controller, that one's work is taken over. What the
             run is of is written beside it.
         clock: The clock of the run; set on where a predecessor's stood.
-        note: Takes lines about why a node can't be reached.
+        note: Takes lines about a node that can't be reached, or a table that can't be kept.
 
     Raises:
         JournalError: The journal is damaged, was written for other nodes, tasks or policy, or does not
@@ -71,7 +74,7 @@ class Controller:
         charter: Charter,
         journal: Path,
         clock: SystemClock,
-        note: Callable[[NodeId, str], None],
+        note: Callable[[str, str], None],
     ) -> None:
         machine = Machine(
             [
@@ -101,6 +104,8 @@ class Controller:
             clock,
             legacy.last_seqs,
         )
+        directory = charter.tables or journal.parent / "profiles"
+        self._tables = MeasuredTables(directory, charter.tasks, note)
         for task, generation in legacy.ended.items():
             self.fleet.drop_rendezvous(task, generation)
 
@@ -117,7 +122,9 @@ class Controller:
         """Serve until cancelled. Cancelled at any instant it leaves a journal to go on from."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._runtime.run(Surroundings(self.fleet, audience, drills)))
+                surroundings = Surroundings(self.fleet, audience, drills, self._tables)
+                group.create_task(self._runtime.run(surroundings))
+                group.create_task(self._tables.run())
                 group.create_task(self.fleet.run())
                 group.create_task(self.foresight.run(audience.state_changed))
         finally:

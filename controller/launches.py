@@ -5,13 +5,13 @@ of ours, or a command and its environment's facts.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from controller.core.copies import copy_holders
 from controller.core.instructions import PrepareRanks, StartRanks
 from controller.core.placement import Placement
-from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.ids import Generation, NodeId
 from nodeagent.protocol.training import CommandPlace, RankLaunch, TrainingSpec
 from profiles.command import Command
 
@@ -33,6 +33,18 @@ class CommandTask:
 
 TaskProgram = TrainingSpec | CommandTask
 """How a task trains."""
+
+
+def measured_program(program: TaskProgram, generation: Generation) -> TaskProgram:
+    """Return how a task trains while its speed is measured: at full speed, and leaving nothing behind.
+
+    A command keeps its files where it likes: it gets an empty directory, which is left there.
+    """
+    if isinstance(program, CommandTask):
+        return replace(program, task_dir=f"{program.task_dir}@measure-{generation}")
+    return program.model_copy(
+        update={"checkpoint_dir": "", "iteration_floor_s": 0.0, "num_iterations": None}
+    )
 
 
 def starts(

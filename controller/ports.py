@@ -9,6 +9,7 @@ from controller.core.instructions import (
     HaltRanks,
     InspectRanks,
     ProbeNode,
+    RecordIterations,
     StopRanks,
 )
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
@@ -68,4 +69,12 @@ class DrillGround(Protocol):
 
     def carry_out(self, drill: CarryOutDrill) -> None:
         """Break the named thing, now or very soon."""
+        ...
+
+
+class Tables(Protocol):
+    """Keeps what tasks were measured to achieve."""
+
+    def record(self, instruction: RecordIterations) -> None:
+        """Refine a task's table."""
         ...

@@ -22,14 +22,15 @@ from controller.core.instructions import (
     Instruction,
     PrepareRanks,
     ProbeNode,
+    RecordIterations,
     SetTimer,
     StartRanks,
     StopRanks,
 )
 from controller.core.machine import Machine
 from controller.core.timers import Timer
-from controller.launches import Backend, TaskProgram, preparations, starts
-from controller.ports import Audience, DrillGround, Fleet
+from controller.launches import Backend, TaskProgram, measured_program, preparations, starts
+from controller.ports import Audience, DrillGround, Fleet, Tables
 from controller.store.journal import Journal
 from controller.store.replay import Legacy
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -43,6 +44,7 @@ class Surroundings:
     fleet: Fleet
     audience: Audience
     drills: DrillGround
+    tables: Tables
 
 
 class Runtime:
@@ -121,6 +123,8 @@ class Runtime:
                 fleet.drop_rendezvous(instruction.task, instruction.generation)
             case SetTimer():
                 self._set_timer(instruction.timer, instruction.after_s)
+            case RecordIterations():
+                surroundings.tables.record(instruction)
             case Announce():
                 audience.hear(event.at, instruction)
             case AnswerRequest():
@@ -133,7 +137,11 @@ class Runtime:
     def _launches(self, instruction: StartRanks) -> dict[NodeId, list[RankLaunch]]:
         nodes = self.machine.state.nodes
         addresses = {name: node.spec.address for name, node in nodes.items()}
-        return starts(instruction, self._programs[instruction.task], self._backend, addresses)
+        if instruction.measures is None:
+            program = self._programs[instruction.task]
+        else:
+            program = measured_program(self._programs[instruction.measures], instruction.generation)
+        return starts(instruction, program, self._backend, addresses)
 
     def _set_timer(self, timer: Timer, after_s: float) -> None:
         if timer in self._timers:

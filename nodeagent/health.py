@@ -151,7 +151,7 @@ class NodeHealth:
     def _paths(self) -> list[Path]:
         """Return what is written to, checkpoints first: a file system has the name of its first."""
         launches = [rank.record.present for rank in self._ranks()]
-        checkpoints = {each.training.checkpoint_dir for each in launches if each.training}
+        checkpoints = {each.training.checkpoint_dir for each in launches if each.training} - {""}
         return [*map(Path, sorted(checkpoints)), self._state_dir, *_ALWAYS_WRITTEN]
 
     def _disk_state(self) -> str:

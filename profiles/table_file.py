@@ -8,7 +8,9 @@ Tables of one task can be merged: what was measured counts more than what was es
 measurements each by the iterations behind it.
 """
 
+import contextlib
 import json
+import math
 import tomllib
 from collections.abc import Iterable
 from itertools import chain
@@ -40,6 +42,7 @@ class TablePoint(Record):
         layout: What achieves it.
         origin: Where the number is from.
         iterations: How many iterations were measured; 0 for an estimate.
+        iteration_s: Seconds that one takes; None where that is not known.
     """
 
     workers: Annotated[int, Field(ge=1)]
@@ -47,6 +50,7 @@ class TablePoint(Record):
     layout: LayoutRecord
     origin: Origin
     iterations: Annotated[int, Field(ge=0)] = 0
+    iteration_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class Table(Record):
@@ -90,12 +94,20 @@ def load_table(path: Path) -> Table:
 
 
 def save_table(table: Table, path: Path) -> None:
-    """Write a table as JSON.
+    """Write a table as JSON, as a whole: who reads meanwhile finds the old one.
 
     Raises:
         OSError: It can't be written.
     """
-    path.write_text(json.dumps(table.model_dump(), indent=1) + "\n", encoding="utf-8")
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        scratch.write_text(json.dumps(table.model_dump(), indent=1) + "\n", encoding="utf-8")
+        scratch.replace(path)
+    except OSError as error:
+        error.filename = str(path)
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise
 
 
 def merged(tables: Iterable[Table]) -> Table:
@@ -113,6 +125,42 @@ def merged(tables: Iterable[Table]) -> Table:
     return Table(version=VERSION, title=every[0].title, points=points)
 
 
+def calibrated(table: Table, tables: Iterable[Table]) -> Table:
+    """Return ``table`` with its estimates scaled by what was measured over what was estimated.
+
+    The nearest size, in ratio, that one of ``tables`` estimates and ``table`` has measured tells by how much;
+    of two as near the smaller one. Estimates of other sizes are off by about the same factor, so without this
+    the planner would compare them with measurements as if they were none.
+
+    Raises:
+        RecordError: No size is both measured and estimated.
+    """
+    estimates = {
+        point.workers: point.flops_per_s
+        for each in tables
+        for point in each.points
+        if point.origin == "estimated"
+    }
+    factors = {
+        point.workers: point.flops_per_s / estimates[point.workers]
+        for point in table.points
+        if point.origin == "measured" and point.workers in estimates
+    }
+    if not factors:
+        raise RecordError("no size is both measured and estimated: nothing to calibrate by")
+
+    def factor(workers: int) -> float:
+        return factors[min(factors, key=lambda size: (abs(math.log(size / workers)), size))]
+
+    points = [
+        point
+        if point.origin == "measured"
+        else point.model_copy(update={"flops_per_s": point.flops_per_s * factor(point.workers)})
+        for point in table.points
+    ]
+    return table.model_copy(update={"points": points})
+
+
 def _one_of(known: TablePoint, new: TablePoint) -> TablePoint:
     if known.origin != new.origin:
         return known if known.origin == "measured" else new
@@ -124,7 +172,13 @@ def _one_of(known: TablePoint, new: TablePoint) -> TablePoint:
     count = known.iterations + new.iterations
     time = known.iterations / known.flops_per_s + new.iterations / new.flops_per_s
     rate = count / time if count else new.flops_per_s
-    return new.model_copy(update={"flops_per_s": rate, "iterations": count})
+    iteration_s = None
+    if known.iteration_s and new.iteration_s and count:
+        total_s = known.iterations * known.iteration_s + new.iterations * new.iteration_s
+        iteration_s = total_s / count
+    return new.model_copy(
+        update={"flops_per_s": rate, "iterations": count, "iteration_s": iteration_s}
+    )
 
 
 def estimated_table(title: str, layouts: Iterable[dict[str, Any]]) -> Table:

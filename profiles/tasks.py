@@ -24,6 +24,8 @@ from profiles.command import Command
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from profiles.program import Program
+from profiles.records import RecordError
+from profiles.table_key import with_points_of_file
 from profiles.throughput import ThroughputPoint, ThroughputTable
 
 _UNKNOWN_KEY: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
@@ -71,7 +73,8 @@ class TaskProfile(BaseModel):
         iteration_floor_s: Shortest time an iteration takes, seconds; slows toys down to be watched.
         shard_optimizer: Whether each replica keeps a share of the optimizer state only.
         memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
-        throughput: T(t, x), with a layout for each size; tp and pp may differ.
+        throughput: T(t, x), with a layout for each size; tp and pp may differ. In a file, ``file`` names a
+            table to take it from (``profiles.table_key``).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -142,14 +145,14 @@ def _allowed_layouts(model: ModelShape) -> str:
 def default_task_profiles() -> list[TaskProfile]:
     """Return the demo's tasks, ``gpt-a`` and ``gpt-b``."""
     content = resources.files("profiles").joinpath("data", "demo.toml").read_bytes()
-    return _parse(content, "profiles/data/demo.toml")
+    return _parse(content, "profiles/data/demo.toml", Path())
 
 
 def load_task_profiles(path: Path) -> list[TaskProfile]:
     """Read the task profiles in the TOML file ``path``, in their order; at least one.
 
-    Directories of programs and commands are relative to the file's; a command without one is run
-    there.
+    Throughput tables, and directories of programs and commands, are relative to the file's; a command
+    without one is run there.
 
     Raises:
         ProfileError: The file can't be read, is empty or not TOML, or a profile in it is wrong.
@@ -159,7 +162,7 @@ def load_task_profiles(path: Path) -> list[TaskProfile]:
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ProfileError(f"{path}: {reason}; name a TOML file with task profiles") from error
-    return [_anchored(profile, path.parent) for profile in _parse(content, str(path))]
+    return [_anchored(profile, path.parent) for profile in _parse(content, str(path), path.parent)]
 
 
 def _anchored(profile: TaskProfile, folder: Path) -> TaskProfile:
@@ -177,9 +180,11 @@ def _anchored(profile: TaskProfile, folder: Path) -> TaskProfile:
     return profile.model_copy(update={"program": anchored})
 
 
-def _parse(content: bytes, source: str) -> list[TaskProfile]:
+def _parse(content: bytes, source: str, folder: Path) -> list[TaskProfile]:
     entries = _task_tables(_decode(content, source), source)
-    profiles = [_parse_task(entry, number, source) for number, entry in enumerate(entries, start=1)]
+    profiles = [
+        _parse_task(entry, number, source, folder) for number, entry in enumerate(entries, start=1)
+    ]
     names = [profile.name for profile in profiles]
     for number, name in enumerate(names, start=1):
         if (first := names.index(name) + 1) != number:
@@ -219,15 +224,18 @@ def _task_tables(document: dict[str, object], source: str) -> list[object]:
     return entries
 
 
-def _parse_task(entry: object, number: int, source: str) -> TaskProfile:
+def _parse_task(entry: object, number: int, source: str, folder: Path) -> TaskProfile:
     # By way of JSON, because pydantic is strict about types there (no "4" or true for 4) and yet
     # takes arrays and tables for what they stand for. A date becomes text, which no key accepts.
+    name = entry.get("name") if isinstance(entry, dict) else None
+    place = f"{source}: task {_shorten(repr(name) if isinstance(name, str) else str(number))}"
     try:
-        return TaskProfile.model_validate_json(json.dumps(entry, default=str), strict=True)
+        whole = with_points_of_file(entry, folder)
+        return TaskProfile.model_validate_json(json.dumps(whole, default=str), strict=True)
+    except RecordError as error:
+        raise ProfileError(f"{place}: {error}") from error
     except ValidationError as error:
-        name = entry.get("name") if isinstance(entry, dict) else None
-        task = repr(name) if isinstance(name, str) else str(number)
-        raise ProfileError(f"{source}: task {_shorten(task)}: {_first_mistake(error)}") from error
+        raise ProfileError(f"{place}: {_first_mistake(error)}") from error
 
 
 def _first_mistake(error: ValidationError) -> str:
@@ -252,7 +260,7 @@ def _unknown_key(location: tuple[int | str, ...]) -> str:
         "command": sorted(Command.model_fields),
         "model": sorted(ModelShape.model_fields),
         "program": sorted(Program.model_fields),
-        "throughput": sorted(ThroughputTable.model_fields),
+        "throughput": sorted([*ThroughputTable.model_fields, "file"]),
         "points": sorted(ThroughputPoint.model_fields),
         "layout": sorted(Layout.__dataclass_fields__),
     }

@@ -1,15 +1,18 @@
-"""One command to a running controller: connect, ask, wait for the answer. For scripts and commands.
+"""A running controller, from scripts and commands: ask for something, wait for the answer, watch.
 
 Consoles stay connected and use their own link (``console.client``).
 """
 
 import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from controller.api.wire import API_VERSION, Command, FromServer, Greeting, Reply
+from controller.api.views import ClusterView
+from controller.api.wire import API_VERSION, Command, FromServer, Greeting, Reply, Snapshot
 
 _FROM_SERVER: Final[TypeAdapter[FromServer]] = TypeAdapter(FromServer)
 _TIMEOUT_S: Final = 10.0
@@ -19,34 +22,88 @@ class NoControllerError(Exception):
     """Nobody answers at the socket, or not in this version. The text is one line."""
 
 
+class Connection:
+    """A connection to a controller; made by ``connect``."""
+
+    def __init__(self, path: Path, messages: Iterator[FromServer], link: socket.socket) -> None:
+        self._path = path
+        self._messages = messages
+        self._link = link
+
+    def ask(self, command: Command) -> Reply:
+        """Send ``command`` and return its reply; what comes before it is dropped.
+
+        Raises:
+            NoControllerError: The controller does not answer.
+        """
+        try:
+            self._link.sendall(command.model_dump_json().encode() + b"\n")
+        except OSError as error:
+            raise NoControllerError(f"{self._path}: {_reason(error)}") from error
+        for message in self._messages:
+            if isinstance(message, Reply) and message.request_id == command.request_id:
+                return message
+        text = "the controller closed the connection without an answer"
+        raise NoControllerError(f"{self._path}: {text}")
+
+    def views(self) -> Iterator[ClusterView]:
+        """Yield the cluster as it changes, about once a second at least, until the connection ends.
+
+        Raises:
+            NoControllerError: Nothing comes for too long.
+        """
+        for message in self._messages:
+            if isinstance(message, Snapshot):
+                yield message.view
+
+
+@contextmanager
+def connect(path: Path) -> Iterator[Connection]:
+    """Connect to the controller at ``path``.
+
+    Raises:
+        NoControllerError: There is none, or it speaks another version.
+    """
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(_TIMEOUT_S)
+        try:
+            link.connect(str(path))
+        except FileNotFoundError as error:
+            raise NoControllerError(f"{path}: there is no controller's socket") from error
+        except OSError as error:
+            raise NoControllerError(f"{path}: {_reason(error)}") from error
+        with link.makefile("rb") as lines:
+            yield Connection(path, _messages(path, lines), link)
+
+
+def _messages(path: Path, lines: Iterable[bytes]) -> Iterator[FromServer]:
+    try:
+        for line in lines:
+            message = _FROM_SERVER.validate_json(line)
+            if isinstance(message, Greeting) and message.version != API_VERSION:
+                raise NoControllerError(
+                    f"{path}: the controller speaks API version {message.version}, this"
+                    f" command {API_VERSION}"
+                )
+            yield message
+    except TimeoutError as error:
+        text = f"{path}: the controller does not answer within {_TIMEOUT_S:.0f} s"
+        raise NoControllerError(text) from error
+    except OSError as error:
+        raise NoControllerError(f"{path}: {_reason(error)}") from error
+    except ValidationError as error:
+        raise NoControllerError(f"{path}: not a controller's socket") from error
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
 def ask(path: Path, command: Command) -> Reply:
     """Send ``command`` to the controller at ``path`` and return its reply.
 
     Raises:
         NoControllerError: There is none, it speaks another version, or it does not answer.
     """
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_TIMEOUT_S)
-        try:
-            connection.connect(str(path))
-            connection.sendall(command.model_dump_json().encode() + b"\n")
-            with connection.makefile("rb") as lines:
-                for line in lines:
-                    message = _FROM_SERVER.validate_json(line)
-                    if isinstance(message, Greeting) and message.version != API_VERSION:
-                        raise NoControllerError(
-                            f"{path}: the controller speaks API version {message.version}, this"
-                            f" command {API_VERSION}"
-                        )
-                    if isinstance(message, Reply) and message.request_id == command.request_id:
-                        return message
-        except FileNotFoundError as error:
-            raise NoControllerError(f"{path}: there is no controller's socket") from error
-        except TimeoutError as error:
-            text = f"{path}: the controller does not answer within {_TIMEOUT_S:.0f} s"
-            raise NoControllerError(text) from error
-        except OSError as error:
-            raise NoControllerError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-        except ValidationError as error:
-            raise NoControllerError(f"{path}: not a controller's socket") from error
-    raise NoControllerError(f"{path}: the controller closed the connection without an answer")
+    with connect(path) as connection:
+        return connection.ask(command)

@@ -10,6 +10,8 @@ from controller.api.views import (
     ExplanationView,
     IncidentView,
     LayoutView,
+    MeasuredSizeView,
+    MeasurementView,
     NodeView,
     PlanView,
     PreparedView,
@@ -23,6 +25,7 @@ from controller.api.views import (
     WorkerView,
 )
 from controller.core.explanation import Explanation
+from controller.core.measurement import NUM_WARM_UP, MeasuredRun, MeasuredSize, Measurement
 from controller.core.placement import runs_of
 from controller.core.state import ClusterState, Incident, NodeState, Plan
 from controller.core.tasks import TaskState
@@ -67,6 +70,7 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
         ],
         drills=list(frame.drills),
         prepared=frame.prepared,
+        measurement=_measurement(state.measurement) if state.measurement else None,
     )
 
 
@@ -89,6 +93,11 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
                         "rss_bytes": rank.rss_bytes,
                     }
                 )
+    if state.measurement and (run := state.measurement.run):
+        for number, worker in run.living.items():
+            if worker.node == spec.node:
+                held = {"task": run.task, "global_rank": number}
+                workers[worker.slot] = workers[worker.slot].model_copy(update=held)
     return NodeView(
         node=spec.node,
         address=spec.address,
@@ -101,6 +110,31 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
         agent_rss_bytes=node.rss_bytes,
         heartbeat_at=node.heard_at,
         workers=list(workers.values()),
+    )
+
+
+def _measurement(measurement: Measurement) -> MeasurementView:
+    return MeasurementView(
+        name=measurement.name,
+        task=measurement.task,
+        num_iterations=measurement.num_iterations,
+        num_warm_up=NUM_WARM_UP,
+        ended=measurement.ended,
+        is_over=measurement.is_over,
+        sizes=[_measured_size(size, measurement.run) for size in measurement.sizes],
+    )
+
+
+def _measured_size(size: MeasuredSize, run: MeasuredRun | None) -> MeasuredSizeView:
+    layout = size.layout
+    return MeasuredSizeView(
+        workers=size.workers,
+        layout=LayoutView(tp=layout.tp, pp=layout.pp, dp=layout.dp),
+        phase=size.phase,
+        reason=size.reason,
+        iterations=run.num_commits if run is not None and run.size is size else 0,
+        iteration_s=size.iteration_s,
+        flops_per_s=size.flops_per_s,
     )
 
 

@@ -7,6 +7,8 @@ from controller.core.events import (
     DrillRequested,
     EventBody,
     LossDecided,
+    MeasurementCancelled,
+    MeasurementRequested,
     PlanApproved,
     PlanRejected,
     PlanRequested,
@@ -21,16 +23,14 @@ def event_of(
     | wire.RequestPlan
     | wire.UncordonNode
     | wire.DecideLoss
+    | wire.MeasureTask
+    | wire.CancelMeasurement
     | wire.RunDrill,
 ) -> EventBody:
     """Return the event that ``command`` asks for."""
     match command:
-        case wire.ApprovePlan():
-            return PlanApproved(command.request_id, command.actor, command.plan, command.revision)
-        case wire.RejectPlan():
-            return PlanRejected(
-                command.request_id, command.actor, command.plan, command.revision, command.reason
-            )
+        case wire.ApprovePlan() | wire.RejectPlan():
+            return _decision(command)
         case wire.RequestPlan():
             return PlanRequested(command.request_id, command.actor)
         case wire.UncordonNode():
@@ -45,6 +45,8 @@ def event_of(
             return LossDecided(
                 command.request_id, command.actor, NodeId(command.node), command.is_lost
             )
+        case wire.MeasureTask() | wire.CancelMeasurement():
+            return _measurement(command)
         case wire.RunDrill():
             return DrillRequested(
                 command.request_id,
@@ -56,3 +58,24 @@ def event_of(
             )
         case _:
             assert_never(command)
+
+
+def _decision(command: wire.ApprovePlan | wire.RejectPlan) -> EventBody:
+    about = command.request_id, command.actor, command.plan, command.revision
+    if isinstance(command, wire.ApprovePlan):
+        return PlanApproved(*about)
+    return PlanRejected(*about, command.reason)
+
+
+def _measurement(command: wire.MeasureTask | wire.CancelMeasurement) -> EventBody:
+    request_id, actor = command.request_id, command.actor
+    if isinstance(command, wire.CancelMeasurement):
+        return MeasurementCancelled(request_id, actor, command.measurement)
+    return MeasurementRequested(
+        request_id,
+        actor,
+        TaskId(command.task),
+        command.sizes,
+        command.num_iterations,
+        command.is_contained,
+    )

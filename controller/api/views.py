@@ -6,6 +6,7 @@ and know nothing of sockets. Field names are a published format: add, never rena
 """
 
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -19,6 +20,8 @@ __all__ = [
     "LayoutView",
     "LogLevel",
     "LogLine",
+    "MeasuredSizeView",
+    "MeasurementView",
     "NodeCondition",
     "NodeView",
     "PlanState",
@@ -270,6 +273,36 @@ class PlanView(View):
     """Comes a moment after the plan; old plans have none."""
 
 
+class MeasuredSizeView(View):
+    """One size of a measurement."""
+
+    workers: int
+    layout: LayoutView
+    phase: Literal["waiting", "running", "measured", "failed", "skipped"]
+    reason: str = ""
+    """Why it failed, or was left out."""
+    iterations: int = 0
+    """So far, those of the warm-up included; only while it runs."""
+    iteration_s: float | None = None
+    """Median of the iterations that count."""
+    flops_per_s: float | None = None
+
+
+class MeasurementView(View):
+    """A measurement of a task's speed on idle workers: the one that runs, or the newest."""
+
+    name: str
+    task: str
+    num_iterations: int
+    """How many count at each size."""
+    num_warm_up: int
+    """How many come before them."""
+    ended: str = ""
+    """Why no further size is begun; empty while it goes on."""
+    is_over: bool = False
+    sizes: list[MeasuredSizeView] = []
+
+
 class LogLevel(StrEnum):
     """Weight of a line in the event stream."""
 
@@ -321,3 +354,4 @@ class ClusterView(View):
     plans: list[PlanView]
     drills: list[DrillView] = []
     prepared: PreparedView | None = None
+    measurement: MeasurementView | None = None

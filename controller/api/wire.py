@@ -115,6 +115,34 @@ class DecideLoss(View):
     is_lost: bool
 
 
+class MeasureTask(View):
+    """Measure a task's speed on idle workers, at all its sizes if none is named.
+
+    The reply's code is the measurement's name; how it goes is in the snapshots.
+
+    Refusals: ``unknown``, ``busy`` (another one runs), ``pending`` (a plan waits for a decision),
+    ``unsupported`` (it is a command, and not contained), ``unlisted`` (a size without layout), ``nothing`` (no size fits).
+    """
+
+    kind: Literal["measure_task"] = "measure_task"
+    request_id: str
+    actor: str
+    task: str
+    sizes: tuple[int, ...] = ()
+    num_iterations: Annotated[int, Field(ge=1, le=10_000)] = 10
+    is_contained: bool = False
+    """It is a command, and keeps its files below ``UNICRON_TASK_DIR`` alone."""
+
+
+class CancelMeasurement(View):
+    """End a measurement; what is measured stays. Refusals: ``unknown``, ``decided``."""
+
+    kind: Literal["cancel_measurement"] = "cancel_measurement"
+    request_id: str
+    actor: str
+    measurement: str
+
+
 class RunDrill(View):
     """Break something on purpose. Refusals: ``unsupported``, ``no_target``."""
 
@@ -174,6 +202,8 @@ Command = Annotated[
     | RunDrill
     | AskWhatIf
     | DescribeCluster
+    | MeasureTask
+    | CancelMeasurement
     | Shutdown,
     Field(discriminator="kind"),
 ]

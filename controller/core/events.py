@@ -188,6 +188,30 @@ class LossDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasurementRequested:
+    """An operator wants a task's speed measured at ``sizes``, on idle workers; at all if none is named.
+
+    Of a command they say whether it keeps its files in the directory that it is given.
+    """
+
+    request_id: str
+    actor: str
+    task: TaskId
+    sizes: tuple[int, ...]
+    num_iterations: int
+    is_contained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementCancelled:
+    """An operator does not want to wait for a measurement."""
+
+    request_id: str
+    actor: str
+    measurement: str
+
+
+@dataclass(frozen=True, slots=True)
 class DrillRequested:
     """Someone asked to break something on purpose; fields left None are chosen by the core."""
 
@@ -215,6 +239,8 @@ EventBody = (
     | PlanRequested
     | UncordonRequested
     | LossDecided
+    | MeasurementRequested
+    | MeasurementCancelled
     | DrillRequested
 )
 

@@ -26,6 +26,9 @@ class StartRanks:
 
     ``continues`` names the parked process of each rank that has one; the others get a new one. What
     else is left of the task on these nodes is ended. All take up training as ``resume`` says.
+
+    With ``measures`` they train as that task does, from fresh weights, at full speed, and leave nothing
+    behind; ``task`` is a name for them alone.
     """
 
     cause: int
@@ -36,6 +39,7 @@ class StartRanks:
     global_ranks: tuple[int, ...]
     continues: Mapping[int, RankRef] = field(default_factory=dict)
     resume: Resume = field(default_factory=Resume)
+    measures: TaskId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,25 @@ class DropRendezvous:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordIterations:
+    """Keep how long iterations of a task take in a layout of its table.
+
+    Attributes:
+        cause: Number of the event.
+        task: The task.
+        layout: Where they ran.
+        iteration_s: Seconds of one, or the typical one of several.
+        num_iterations: How many that stands for.
+    """
+
+    cause: int
+    task: TaskId
+    layout: Layout
+    iteration_s: float
+    num_iterations: int
+
+
+@dataclass(frozen=True, slots=True)
 class Announce:
     """Tell operators, and the event log, what happened.
 
@@ -180,6 +203,7 @@ Instruction = (
     | ProbeNode
     | SetTimer
     | DropRendezvous
+    | RecordIterations
     | Announce
     | AnswerRequest
     | CarryOutDrill

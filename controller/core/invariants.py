@@ -15,7 +15,7 @@ def check_invariants(state: ClusterState) -> None:
     Raises:
         InvariantViolationError: Two tasks hold a worker, a rank lives on a lost node or is to live on one, or on an isolated node or GPU, a task
             without ranks has some, a generation takes up training from ranks that it does not have,
-            or more than one plan is pending or under way.
+            more than one plan is pending or under way, or workers are measured on that are not idle.
     """
     holder: dict[object, str] = {}
     for task in state.tasks.values():
@@ -36,6 +36,10 @@ def check_invariants(state: ClusterState) -> None:
         ):
             raise InvariantViolationError(f"{task.spec.task} is to run where nobody may")
         _check_generation(task)
+    run = state.measurement.run if state.measurement else None
+    for worker in run.living.values() if run else ():
+        if worker in holder or state.nodes[worker.node].condition is not NodeCondition.HEALTHY:
+            raise InvariantViolationError(f"{worker} is measured on, but is not idle")
     for plan_state in (PlanState.PENDING, PlanState.APPROVED):
         if sum(plan.state is plan_state for plan in state.plans) > 1:
             raise InvariantViolationError(f"more than one plan is {plan_state}")

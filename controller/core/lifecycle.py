@@ -60,6 +60,9 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
     for other in turn.state.tasks.values():
         if other is not task and not wanted.isdisjoint(other.occupied_workers):
             return f"waits for workers of {other.spec.task}"
+    run = turn.state.measurement.run if turn.state.measurement else None
+    if run is not None and not wanted.isdisjoint(run.living.values()):
+        return f"waits for workers of {run.task}"
     return None
 
 
@@ -248,7 +251,10 @@ def compare_inventory(
     On an attach, ranks that should have been started but were not are asked for again, and so is
     a stop that is still wanted: the commands may have been lost with the connection.
     """
+    measured = turn.state.measurement.run if turn.state.measurement else None
     for status in ranks:
+        if measured is not None and measured.holds(node, status):
+            continue
         if is_attach:
             _note_return(turn, node, status)
         _take_status(turn, node, status)

@@ -20,6 +20,8 @@ from controller.core.events import (
     HaltCarriedOut,
     HeartbeatReceived,
     LossDecided,
+    MeasurementCancelled,
+    MeasurementRequested,
     NodeAttached,
     Observed,
     PeerProbed,
@@ -36,6 +38,8 @@ from controller.core.incidents import take_evidence
 from controller.core.instructions import Instruction
 from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
 from controller.core.lookup import LookupTable, Outlook
+from controller.core.measured_ranks import note_run_failure, note_run_stop, take_overdue_run
+from controller.core.measuring import advance_measurement
 from controller.core.monitor import take_timer
 from controller.core.nodes import (
     attach_node,
@@ -65,6 +69,7 @@ from controller.core.timers import (
     IterationOverdue,
     JudgeNode,
     LookDue,
+    MeasurementOverdue,
     PrepareOverdue,
     SettleIncident,
     StartOverdue,
@@ -134,6 +139,7 @@ class Machine:
         form_anew(turn)
         if self._num_finished() > num_finished:
             reconsider(turn, trigger="a finished task", seen="a task has finished")
+        advance_measurement(turn)
         drop_useless_spares(turn)
         park_what_moves(turn)
         continue_parked(turn)
@@ -183,6 +189,8 @@ class Machine:
                 | PlanRequested()
                 | UncordonRequested()
                 | LossDecided()
+                | MeasurementRequested()
+                | MeasurementCancelled()
                 | DrillRequested()
             ):
                 take_request(turn, body)
@@ -196,7 +204,10 @@ def _new_task(spec: TaskSpec) -> TaskState:
 
 def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
     task = turn.state.tasks.get(event.task)
-    if task is None or event.generation != task.generation:
+    if task is None:
+        note_run_stop(turn, event.task, event.generation, event.node)
+        return
+    if event.generation != task.generation:
         return
     if task.phase is TaskPhase.STOPPING and not task.is_stop_graceful:
         task.stopped_nodes.add(event.node)
@@ -208,6 +219,8 @@ def _note_failure(turn: Turn, event: CommandFailed) -> None:
         "warning", "command_failed", event.node, f"{event.command} of {event.task}: {event.error}"
     )
     task = turn.state.tasks.get(event.task)
+    if task is None and event.command == "start":
+        note_run_failure(turn, event.task, event.generation, event.node, event.error)
     if event.is_outcome_unknown or task is None or event.generation != task.generation:
         return
     if event.command == "start" and task.phase is TaskPhase.STARTING:
@@ -222,6 +235,8 @@ def _fire(turn: Turn, timer: Timer) -> None:
                 settle(turn, incident)
         case JudgeNode():
             judge_node(turn, turn.state.nodes[timer.node])
+        case MeasurementOverdue():
+            take_overdue_run(turn, timer)
         case _:
             task = turn.state.tasks[timer.task]
             if task.generation == timer.generation:

@@ -21,6 +21,7 @@ from controller.core.inspections import (
     leave_out_parked,
 )
 from controller.core.phases import TaskPhase
+from controller.core.refinement import refine
 from controller.core.slowness import note_lateness
 from controller.core.tasks import TaskState
 from controller.core.timers import InspectionOverdue, IterationOverdue
@@ -43,12 +44,14 @@ def note_commit(
 ) -> None:
     """Take in that the generation has committed an iteration, and expect the next one."""
     watch, spec = task.watch, task.spec
-    since, watch.committed_at = watch.committed_at, observed_at
+    since, watch.committed_at, num = watch.committed_at, observed_at, 1
     if spec.is_command:
         # Its lines are read in bunches, and one may stand for several iterations.
-        duration_s = commit.duration_s * max(1, commit.iteration - watch.iteration)
+        num = max(1, commit.iteration - watch.iteration)
+        duration_s = num * commit.duration_s
     else:
         duration_s = commit.duration_s if since is None else max(0.0, observed_at - since)
+    refine(turn, task, commit.iteration, duration_s / num, num)
     watch.pace.add(duration_s, is_long=spec.is_long(commit.iteration))
     watch.moved_at, watch.inspection = turn.at, None
     _expect_iteration(turn, task)

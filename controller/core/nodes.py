@@ -19,6 +19,7 @@ from controller.core.incidents import open_incident, take_evidence
 from controller.core.instructions import ProbeNode
 from controller.core.isolation import Outage, strand, withdraw
 from controller.core.lifecycle import compare_inventory, lose_rank
+from controller.core.measured_ranks import compare_run
 from controller.core.monitor import note_contact
 from controller.core.node_evidence import chosen_of, gather, peers_of, tasks_on
 from controller.core.parking import note_heard
@@ -56,6 +57,7 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         text = f"has returned with a new session; {len(event.ranks)} stale rank(s) are ended"
     turn.tell("good", "node_attached", event.node, text, agent_pid=event.agent_pid)
     compare_inventory(turn, event.node, event.ranks, is_attach=True)
+    compare_run(turn, event.node, event.ranks, is_attach=True)
     note_contact(turn, event.node)
     if before is NodeCondition.LOST:
         reconsider(turn, trigger=event.node, seen=f"{event.node} has returned")
@@ -85,6 +87,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     node.heard_at, node.rss_bytes = turn.at, event.rss_bytes
     note_clock(turn, node, event.sent_wall_s, event.received_wall_s)
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
+    compare_run(turn, event.node, event.ranks, is_attach=False)
     for task in turn.state.tasks.values():
         note_heard(task, event.node)
     node.progress = {

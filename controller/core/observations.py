@@ -15,6 +15,7 @@ from controller.core.faults import severity_of
 from controller.core.findings import take_finding
 from controller.core.incidents import incident_of, take_evidence, take_late
 from controller.core.lifecycle import lose_rank
+from controller.core.measured_ranks import observe_run
 from controller.core.monitor import note_commit, note_joined, take_look
 from controller.core.nodes import judge_nodes_of
 from controller.core.parking import take_position
@@ -52,6 +53,7 @@ def observe(turn: Turn, event: Observed) -> None:
         return
     task = turn.state.tasks.get(observation.task)
     if task is None:
+        observe_run(turn, event, observation)
         return
     if observation.generation != task.generation:
         if isinstance(observation, RankExited | LaunchFailed):

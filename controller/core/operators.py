@@ -10,6 +10,8 @@ from typing import Final, assert_never
 from controller.core.events import (
     DrillRequested,
     LossDecided,
+    MeasurementCancelled,
+    MeasurementRequested,
     PlanApproved,
     PlanRejected,
     PlanRequested,
@@ -17,6 +19,7 @@ from controller.core.events import (
 )
 from controller.core.instructions import AnswerRequest, CarryOutDrill
 from controller.core.isolation import release_gpu
+from controller.core.measuring import Refusal, begin_measurement, cancel_measurement
 from controller.core.node_evidence import gather
 from controller.core.nodes import declare_lost, wait_for
 from controller.core.phases import NodeCondition, PlanState, TaskPhase
@@ -34,7 +37,14 @@ _MAX_DRILLS: Final = 50
 
 
 Request = (
-    PlanApproved | PlanRejected | PlanRequested | UncordonRequested | LossDecided | DrillRequested
+    PlanApproved
+    | PlanRejected
+    | PlanRequested
+    | UncordonRequested
+    | LossDecided
+    | MeasurementRequested
+    | MeasurementCancelled
+    | DrillRequested
 )
 
 
@@ -51,6 +61,10 @@ def take_request(turn: Turn, request: Request) -> None:
             uncordon(turn, request)
         case LossDecided():
             decide_loss(turn, request)
+        case MeasurementRequested():
+            request_measurement(turn, request)
+        case MeasurementCancelled():
+            end_measurement(turn, request)
         case DrillRequested():
             request_drill(turn, request)
         case _:
@@ -138,6 +152,28 @@ def decide_loss(turn: Turn, event: LossDecided) -> None:
     else:
         _answer(turn, event.request_id, f"{event.node} is given up")
         declare_lost(turn, node, f"{event.actor} has given it up")
+
+
+def request_measurement(turn: Turn, event: MeasurementRequested) -> None:
+    """Measure a task's speed on idle workers; the answer's code is the measurement's name."""
+    begun = begin_measurement(turn, event)
+    if isinstance(begun, Refusal):
+        _refuse(turn, event.request_id, *begun)
+        return
+    text = (
+        f"measures {begun.task} at {', '.join(str(size.workers) for size in begun.sizes)} worker(s)"
+    )
+    turn.tell("info", "measurement", begun.name, f"{text}, for {event.actor}")
+    _answer(turn, event.request_id, f"{begun.name} {text}", code=begun.name)
+
+
+def end_measurement(turn: Turn, event: MeasurementCancelled) -> None:
+    """Cancel a measurement; what is measured stays."""
+    refusal = cancel_measurement(turn, event.measurement, event.actor)
+    if refusal is not None:
+        _refuse(turn, event.request_id, *refusal)
+    else:
+        _answer(turn, event.request_id, f"{event.measurement} is cancelled")
 
 
 def _node_of(turn: Turn, event: UncordonRequested | LossDecided) -> NodeState | None:
@@ -270,8 +306,8 @@ def _on_node(turn: Turn, event: DrillRequested, name: NodeId) -> CarryOutDrill |
     return CarryOutDrill(turn.cause, event.drill, name)
 
 
-def _answer(turn: Turn, request_id: str, message: str) -> None:
-    turn.emit(AnswerRequest(turn.cause, request_id, is_ok=True, code="ok", message=message))
+def _answer(turn: Turn, request_id: str, message: str, code: str = "ok") -> None:
+    turn.emit(AnswerRequest(turn.cause, request_id, is_ok=True, code=code, message=message))
 
 
 def _refuse(turn: Turn, request_id: str, code: str, message: str) -> None:

@@ -137,7 +137,6 @@ def rehearse(state: ClusterState, policy: Policy, at: float, supposition: Suppos
     planned = planned_tasks(turn, includes_held=includes_held)
     tasks = tuple(plan_task(turn, task) for task in planned)
     num_workers = Available(turn, planned).num_workers
-    turn.instructions.clear()
     plan = propose(
         turn, trigger="what-if", seen=f"supposed: {supposition}", includes_held=includes_held
     )
@@ -178,7 +177,7 @@ def _suppose(turn: Turn, supposition: Supposition) -> None:
         task = _task(turn, name)
         if task.phase is TaskPhase.FINISHED:
             raise ImpossibleError(f"{name} has finished: it can't be faulted")
-        task.target = task.interim = None
+        task.target = None
     for node, num_workers in supposition.added.items():
         _add(turn, node, num_workers)
     _add_workers(turn, supposition.num_added)
@@ -196,8 +195,6 @@ def _task(turn: Turn, name: TaskId) -> TaskState:
 def _finish(turn: Turn, task: TaskState) -> None:
     if not task.can_regroup:
         raise ImpossibleError(f"{task.spec.task} is {task.phase}: only what trains can finish")
-    task.leaving.clear()
-    task.preparation = None
     for rank in task.ranks.values():
         rank.done = "finished"
     for number in task.ranks:

@@ -10,6 +10,7 @@ from controller.core.cost import Problem
 from controller.core.evidence import Evidence
 from controller.core.handling import Occurrence
 from controller.core.health import ProbeOutcome
+from controller.core.measurement import Measurement
 from controller.core.phases import (
     INCIDENT_CHANGES,
     NODE_CHANGES,
@@ -226,6 +227,10 @@ class ClusterState:
     num_plans: int = 0
     num_incidents: int = 0
     """Names given so far; an incident that turns out to be part of another leaves a gap."""
+    measurement: Measurement | None = None
+    """The one that runs, or the newest."""
+    num_measurements: int = 0
+    num_measured_runs: int = 0
 
     def can_use(self, worker: Worker) -> bool:
         """Whether a rank may run on ``worker``."""

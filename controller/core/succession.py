@@ -24,6 +24,9 @@ def take_over(turn: Turn, event: ControllerStarted) -> None:
     if event.term == 1:
         return
     turn.state.drills.clear()  # whether they were carried out is unknown: they excuse no fault
+    measurement = turn.state.measurement
+    if measurement and not measurement.ended:
+        measurement.ended = "the controller was replaced"  # whoever asked is not told any more
     for node in turn.state.nodes.values():
         _await_node(turn, node)
     turn.tell(

@@ -43,6 +43,7 @@ class TaskSpec:
         hang_limit_s: An iteration that takes less is never overdue, whatever the others took.
         long_intervals: The iteration after a multiple of one of these does something else besides:
             it saves a checkpoint, or evaluates.
+        has_floor: Whether its iterations are slowed down to be watched: they do not tell what it achieves.
     """
 
     task: TaskId
@@ -59,6 +60,7 @@ class TaskSpec:
     stop_limit_s: float | None = None
     hang_limit_s: float = 0.0
     long_intervals: tuple[int, ...] = ()
+    has_floor: bool = False
 
     @property
     def smallest_size(self) -> int:

@@ -107,6 +107,15 @@ class InspectionOverdue:
     kind: Literal["inspection_overdue"] = "inspection_overdue"
 
 
+@dataclass(frozen=True, slots=True)
+class MeasurementOverdue:
+    """Ranks that are measured should have committed another iteration by now."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["measurement_overdue"] = "measurement_overdue"
+
+
 TaskTimer = (
     StartOverdue
     | StopOverdue
@@ -120,4 +129,4 @@ TaskTimer = (
 )
 """Timers of one generation of a task."""
 
-Timer = SettleIncident | JudgeNode | TaskTimer
+Timer = SettleIncident | JudgeNode | MeasurementOverdue | TaskTimer

@@ -24,6 +24,7 @@ def charter_of(options: DemoOptions, nodes: Sequence[LocalNode], root: Path) -> 
             for profile in options.profiles
         },
         policy=options.policy,
+        tables=options.tables,
         failure_domains=options.failure_domains,
     )
 
@@ -46,6 +47,7 @@ def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         start_limit_s=command.start_limit_s if command else None,
         stop_limit_s=command.stop_limit_s if command else None,
         hang_limit_s=command.hang_limit_s if command else 0.0,
+        has_floor=profile.iteration_floor_s > 0,
         long_intervals=(profile.checkpoint_interval,) if command is None else (),
     )
 

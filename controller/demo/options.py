@@ -52,6 +52,7 @@ class DemoOptions:
     sshd: ServerChoice
     network: NetworkChoice
     event_log: Path | None
+    tables: Path | None
     serve: Path | None
     time_limit_s: float | None
     failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
@@ -143,6 +144,12 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--event-log", type=Path, metavar="FILE", help="write every event there, one JSON a line"
     )
     output.add_argument(
+        "--tables",
+        type=Path,
+        metavar="DIR",
+        help="keep there what tasks were measured to achieve (default: gone with the demo)",
+    )
+    output.add_argument(
         "--serve", type=Path, metavar="SOCKET", help="where consoles connect (default: chosen)"
     )
     output.add_argument(
@@ -198,6 +205,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         sshd=arguments.sshd,
         network="namespaces" if arguments.namespaces else "loopback",
         event_log=arguments.event_log,
+        tables=arguments.tables,
         serve=arguments.serve,
         time_limit_s=arguments.time_limit,
         failure_domains=domains,
@@ -219,6 +227,11 @@ def _check_each(arguments: argparse.Namespace) -> None:
             raise OptionError(f"{option} {path}: there is no directory {path.parent}")
         if path is not None and path.is_dir():
             raise OptionError(f"{option} {path}: is a directory")
+    tables = arguments.tables
+    if tables is not None and not (tables.is_dir() if tables.exists() else tables.parent.is_dir()):
+        raise OptionError(
+            f"--tables {tables}: must be a directory, or one to be made in a directory"
+        )
     if arguments.time_limit is not None and not 0 < arguments.time_limit < math.inf:
         raise OptionError(f"--time-limit {arguments.time_limit}: must be above 0 seconds")
 

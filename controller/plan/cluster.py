@@ -8,7 +8,6 @@ import argparse
 import getpass
 import json
 import sys
-import time
 import uuid
 from collections.abc import Iterable
 from itertools import groupby
@@ -19,11 +18,11 @@ from rich.console import Console
 
 from controller.api.client import NoControllerError, ask
 from controller.api.wire import AskWhatIf
-from controller.core.rehearsal import ImpossibleError, rehearse
+from controller.core.rehearsal import ImpossibleError
 from controller.plan.printed import explanation_of, print_answer
 from controller.plan.problem_file import Problem
 from controller.plan.questions import supposition_of
-from controller.plan.rehearsed import as_json, problem_of
+from controller.plan.rehearsed import answered
 from controller.store.run_file import RunError, read_run
 from profiles.records import RecordError
 
@@ -31,7 +30,6 @@ from profiles.records import RecordError
 def run_on_cluster(arguments: argparse.Namespace) -> int:
     """Ask, print the answer and return 0, or 2 where nobody can be asked or something is wrong."""
     question = _question(arguments)
-    begin_s = time.perf_counter()
     try:
         if arguments.state:
             answer = _of_saved(arguments.state, question)
@@ -43,7 +41,6 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
     except (ImpossibleError, NoControllerError, RunError, RecordError) as error:
         sys.stderr.write(f"unicron plan: {error}\n")
         return 2
-    answer["solve_s"] = time.perf_counter() - begin_s
     if arguments.explain:
         asked = Problem.model_validate(problem).asked
         answer |= explanation_of(asked, answer["assignments"])
@@ -71,8 +68,8 @@ def _question(arguments: argparse.Namespace) -> AskWhatIf:
 
 def _of_saved(directory: Path, question: AskWhatIf) -> dict[str, Any]:
     machine, legacy = read_run(directory)
-    found = rehearse(machine.state, machine.policy, legacy.at, supposition_of(question))
-    return as_json(found) | {"problem": problem_of(found)}
+    supposition, has_problem = supposition_of(question), question.has_problem
+    return answered(machine.state, machine.policy, legacy.at, supposition, has_problem=has_problem)
 
 
 def _of_live(path: Path, question: AskWhatIf) -> dict[str, Any]:

@@ -9,12 +9,14 @@ import asyncio
 import json
 from typing import assert_never
 
+from pydantic import JsonValue
+
 from controller.api.wire import AskWhatIf, DescribeCluster, Question, Reply
-from controller.core.cluster_spec import present_spec
+from controller.core.cluster_spec import ClusterSpec, present_spec
 from controller.core.policy import Policy
-from controller.core.rehearsal import ImpossibleError, Supposition, rehearse, snapshot
+from controller.core.rehearsal import ImpossibleError, Supposition, snapshot
 from controller.core.state import ClusterState
-from controller.plan.rehearsed import as_json, problem_of
+from controller.plan.rehearsed import answered
 from controller.store.run_file import encode_spec
 from nodeagent.protocol.ids import NodeId, TaskId
 
@@ -30,7 +32,7 @@ async def answer(question: Question, state: ClusterState, policy: Policy, at: fl
     """
     match question:
         case DescribeCluster():
-            spec = json.loads(encode_spec(present_spec(state, policy)))
+            spec = await asyncio.to_thread(_described, present_spec(state, policy))
             return Reply(request_id=question.request_id, is_ok=True, data={"spec": spec})
         case AskWhatIf():
             return await asyncio.to_thread(_what_if, question, snapshot(state), policy, at)
@@ -38,16 +40,19 @@ async def answer(question: Question, state: ClusterState, policy: Policy, at: fl
             assert_never(question)
 
 
+def _described(spec: ClusterSpec) -> JsonValue:
+    described: JsonValue = json.loads(encode_spec(spec))
+    return described
+
+
 def _what_if(question: AskWhatIf, copied: ClusterState, policy: Policy, at: float) -> Reply:
     try:
-        found = rehearse(copied, policy, at, supposition_of(question))
+        supposition, has_problem = supposition_of(question), question.has_problem
+        data = answered(copied, policy, at, supposition, has_problem=has_problem)
     except ImpossibleError as error:
         return Reply(
             request_id=question.request_id, is_ok=False, code="impossible", message=str(error)
         )
-    data = as_json(found)
-    if question.has_problem:
-        data["problem"] = problem_of(found)
     return Reply(request_id=question.request_id, is_ok=True, data=data)
 
 

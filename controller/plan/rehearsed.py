@@ -1,11 +1,30 @@
 """What a cluster's core would propose, for programs: the terms of the objective, and who goes where."""
 
 import math
+import time
 from typing import Any
 
 from controller.core.cost import PlanTask, earned, forgone, gain
-from controller.core.rehearsal import Rehearsal
+from controller.core.policy import Policy
+from controller.core.rehearsal import Rehearsal, Supposition, rehearse
+from controller.core.state import ClusterState
 from controller.core.tasks import Target
+
+
+def answered(
+    state: ClusterState, policy: Policy, at: float, supposition: Supposition, *, has_problem: bool
+) -> dict[str, Any]:
+    """Return the answer of ``rehearse``, whose arguments these are, and how long it took.
+
+    With ``has_problem`` the planner's problem is in it.
+
+    Raises:
+        ImpossibleError: Something is supposed that can't be.
+    """
+    begin_s = time.perf_counter()
+    rehearsal = rehearse(state, policy, at, supposition)
+    answer = as_json(rehearsal) | {"solve_s": time.perf_counter() - begin_s}
+    return answer | {"problem": problem_of(rehearsal)} if has_problem else answer
 
 
 def as_json(rehearsal: Rehearsal) -> dict[str, Any]:

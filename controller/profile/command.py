@@ -2,19 +2,21 @@
 
 import argparse
 
-from controller.profile import check, estimate, tables
+from controller.profile import check, estimate, measure, tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron profile``."""
-    what = parser.add_subparsers(dest="what", required=True, metavar="{estimate,check,show,merge}")
+    what = parser.add_subparsers(
+        dest="what", required=True, metavar="{estimate,check,measure,show,merge}"
+    )
     estimate.add_arguments(what)
     check.add_arguments(what)
+    measure.add_arguments(what)
     tables.add_arguments(what)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one of them and return its exit code."""
-    if arguments.what in {"show", "merge"}:
-        return tables.run(arguments)
-    return check.run(arguments) if arguments.what == "check" else estimate.run(arguments)
+    run_of = {"estimate": estimate.run, "check": check.run, "measure": measure.run}
+    return run_of.get(arguments.what, tables.run)(arguments)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from controller.profile.options import check_output, count, sizes
 from profiles.estimate.constants import fitted_constants
 from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration import flops_per_s
@@ -21,7 +22,6 @@ from profiles.estimate.shape_file import find_shape
 from profiles.records import RecordError
 from profiles.table_file import estimated_table, save_table
 
-_MAX_WORKERS: Final = 10**6
 _DEFAULT_WORKERS: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
 _DEFAULT_TOKENS: Final = 2**22
 """Tokens of an iteration where no batch is given: about what GPT-3 and Llama 3 were trained with."""
@@ -78,11 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         shape = find_shape(arguments.model)
         if arguments.seq is not None:
-            shape = shape.with_sequence(_count("--seq", arguments.seq, 10**8))
+            shape = shape.with_sequence(count("--seq", arguments.seq, 10**8))
         gpu = _gpu(arguments.hardware)
-        sizes = _sizes(arguments.workers)
+        given = arguments.workers
+        wanted = _DEFAULT_WORKERS if given is None else sizes("--workers", given)
         global_batch = _global_batch(arguments.global_batch, shape)
-        _check_output(arguments.output)
+        check_output(arguments.output)
     except RecordError as error:
         sys.stderr.write(f"unicron profile: {error}\n")
         return 2
@@ -93,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         "stack": stack.name,
         "global_batch": global_batch,
         "seq": shape.seq,
-        **estimate(shape, gpu, stack, sizes, global_batch),
+        **estimate(shape, gpu, stack, wanted, global_batch),
     }
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
@@ -115,21 +116,15 @@ def _write(answer: dict[str, Any], path: Path) -> int:
     return 0
 
 
-def _check_output(path: Path | None) -> None:
-    """Refuse, before anything is searched, to replace a file."""
-    if path is not None and path.exists():
-        raise RecordError(f"--output {path}: is there already; name another, or merge the two")
-
-
 def estimate(
-    shape: DecoderShape, gpu: Gpu, stack: Stack, sizes: tuple[int, ...], global_batch: int
+    shape: DecoderShape, gpu: Gpu, stack: Stack, wanted: tuple[int, ...], global_batch: int
 ) -> dict[str, Any]:
     """Return throughput and layouts of the sizes that can be used, and why the others can't."""
     machine = Machine(gpu, fitted_constants())
     throughput: dict[str, float] = {}
     layouts: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
-    for workers in sizes:
+    for workers in wanted:
         found = best(shape, Wish(workers, global_batch), stack, machine)
         if found is None:
             left_out[str(workers)] = "more replicas than samples in every layout"
@@ -176,26 +171,10 @@ def _gpu(name: str) -> Gpu:
     return gpu
 
 
-def _sizes(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return _DEFAULT_WORKERS
-    sizes = [_count("--workers", word.strip(), _MAX_WORKERS) for word in text.split(",")]
-    for place, size in enumerate(sizes):
-        if size in sizes[:place]:
-            raise RecordError(f"--workers {text:.80}: {size} is given twice")
-    return tuple(sorted(sizes))
-
-
 def _global_batch(text: str | None, shape: DecoderShape) -> int:
     if text is None:
         return max(1, _DEFAULT_TOKENS // shape.seq)
-    return _count("--global-batch", text, 10**7)
-
-
-def _count(option: str, text: str, limit: int) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 12 or not 1 <= int(text) <= limit:
-        raise RecordError(f"{option}: {text!r:.80} must be a whole number from 1 to {limit}")
-    return int(text)
+    return count("--global-batch", text, 10**7)
 
 
 def _print(answer: dict[str, Any]) -> None:

@@ -11,9 +11,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Printed
 
 from profiles.records import RecordError
-from profiles.table_file import Table, load_table, merged, save_table
+from profiles.table_file import Table, calibrated, load_table, merged, save_table
 
 _BAR: Final = 30
+_UNITS: Final = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6), ("FLOP/s", 1.0))
 
 
 def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -34,6 +35,11 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     )
     merge.add_argument("tables", type=Path, nargs="+", metavar="TABLE")
     merge.add_argument("--output", type=Path, required=True, metavar="FILE.json")
+    merge.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="scale estimates by what was measured over what was estimated, at the nearest size",
+    )
     merge.add_argument("--force", action="store_true", help="replace the file if it is there")
 
 
@@ -41,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show or merge; return 0, or 2 where something can't be used."""
     try:
         if arguments.what == "merge":
-            _merge(arguments.tables, arguments.output, is_forced=arguments.force)
+            _merge(arguments)
         else:
             _show(load_table(arguments.table), arguments.png, is_json=arguments.json)
     except RecordError as error:
@@ -53,12 +59,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _merge(paths: list[Path], output: Path, *, is_forced: bool) -> None:
-    table = merged([load_table(path) for path in paths])
-    if output.exists() and not is_forced:
+def _merge(arguments: argparse.Namespace) -> None:
+    output: Path = arguments.output
+    tables = [load_table(path) for path in arguments.tables]
+    table = merged(tables)
+    if arguments.calibrate:
+        table = calibrated(table, tables)
+    if output.exists() and not arguments.force:
         raise RecordError(f"{output}: is there already; --force replaces it")
     save_table(table, output)
-    sys.stderr.write(f"{output}: {len(table.points)} sizes of {len(paths)} tables\n")
+    sys.stderr.write(f"{output}: {len(table.points)} sizes of {len(tables)} tables\n")
 
 
 def _show(table: Table, png: Path | None, *, is_json: bool) -> None:
@@ -68,22 +78,26 @@ def _show(table: Table, png: Path | None, *, is_json: bool) -> None:
     if is_json:
         sys.stdout.write(f"{json.dumps(table.model_dump())}\n")
     elif png is None:
-        _print(table)
+        print_table(table)
 
 
-def _print(table: Table) -> None:
+def print_table(table: Table) -> None:
+    """Print a table with a bar per size."""
     most = max(point.flops_per_s / point.workers for point in table.points)
-    printed = Printed("workers", "TFLOP/s", "per worker", "", "layout", "origin", title=table.title)
+    unit, scale = next((unit for unit in _UNITS if most >= unit[1]), _UNITS[-1])
+    columns = "workers", unit, "per worker", "", "layout", "origin"
+    printed = Printed(*columns, title=table.title)
     for column in printed.columns[:3]:
         column.justify = "right"
     for point in table.points:
         each = point.flops_per_s / point.workers
         count = f", {point.iterations} iterations" if point.iterations else ""
+        count += f" of {point.iteration_s:.3g} s" if point.iteration_s else ""
         layout = point.layout
         printed.add_row(
             str(point.workers),
-            f"{point.flops_per_s / 1e12:,.1f}",
-            f"{each / 1e12:.1f}",
+            f"{point.flops_per_s / scale:,.1f}",
+            f"{each / scale:.1f}",
             ProgressBar(total=most, completed=each, width=_BAR),
             f"tp{layout.tp} pp{layout.pp} dp{layout.dp}",
             f"{point.origin}{count}",

@@ -1,1 +1,1 @@
-"""What the controller writes down: its journal of events, and the event log for people."""
+"""What the controller writes down: its journal of events, the event log for people, and measured tables."""

@@ -78,10 +78,8 @@ def read_run(directory: Path) -> tuple[Machine, Legacy]:
     except OSError as error:
         raise RunError(f"{error.filename}: {(error.strerror or 'unreadable').lower()}") from error
     except JournalError as error:
-        text_of_error = str(error)
-        is_placed = text_of_error.startswith(str(directory))
-        raise RunError(
-            text_of_error if is_placed else f"{directory / JOURNAL_NAME}: {error}"
-        ) from error
+        is_placed = str(error).startswith(str(directory))
+        place = "" if is_placed else f"{directory / JOURNAL_NAME}: "
+        raise RunError(f"{place}{error}") from error
     except ValueError as error:
         raise RunError(f"{directory / RUN_NAME}: {error}") from error

@@ -21,7 +21,8 @@ class TrainingSpec(BaseModel):
         model: Shape of the model.
         program: Training program; None for the built-in GPT.
         data_path: Text file that is read as bytes; empty means the reference text of CPython.
-        checkpoint_dir: Directory of the task's checkpoints, shared by all nodes.
+        checkpoint_dir: Directory of the task's checkpoints, shared by all nodes; empty where nothing is
+            loaded, saved or recorded.
         checkpoint_interval: Iterations between two checkpoints.
         num_micro_batches: Micro-batches of the global batch, over all replicas; at least dp.
         micro_batch_size: Samples of one micro-batch.

@@ -76,6 +76,8 @@ class Keeping:
 
     def load(self, store: AgentStore) -> int:
         """Load the newest checkpoint into the loop's model; return its iteration, 0 if there is none."""
+        if not self._entered.launch.settings.checkpoint_dir:
+            return 0
         return self.checkpoints.load(self._loop.chunks[0], self._loop.optimizer, store)
 
     def copy(self, iteration: int) -> None:
@@ -92,10 +94,14 @@ class Keeping:
     def save(self, iteration: int, loss: float, *, is_final: bool) -> None:
         """Begin a checkpoint of ``iteration``; the final one waits for another that is being written.
 
+        Nothing is saved where the task has no directory for it.
+
         Raises:
             HaltedError: The generation was halted meanwhile.
         """
         loop = self._loop
+        if not self._entered.launch.settings.checkpoint_dir:
+            return
         if is_final:
             # One that is still being written would make the last one be skipped.
             self._wait_for_checkpoint()

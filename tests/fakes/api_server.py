@@ -21,11 +21,13 @@ from controller.api.wire import (
     API_VERSION,
     ApprovePlan,
     AskWhatIf,
+    CancelMeasurement,
     Command,
     DecideLoss,
     DescribeCluster,
     Greeting,
     LogLines,
+    MeasureTask,
     RejectPlan,
     Reply,
     RequestPlan,
@@ -184,6 +186,8 @@ class Story:
                 code, message = "nothing", f"{command.node} is healthy, not out of contact"
             case AskWhatIf() | DescribeCluster():
                 code, message = "impossible", "no console asks this"
+            case MeasureTask() | CancelMeasurement():
+                code, message = "nothing", "no size fits on idle workers"
             case Shutdown():
                 self.is_over = True
         return Reply(request_id=command.request_id, is_ok=code == "ok", code=code, message=message)

@@ -20,7 +20,7 @@ from controller.core.tasks import TaskSpec
 from controller.fleet.address import NodeAddress
 from controller.launches import TaskProgram
 from controller.store.eventlog import EventLog
-from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.training import TrainingSpec
 
 
@@ -61,8 +61,8 @@ async def _run(remit: Remit) -> None:
     charter = Charter(remit.addresses, [remit.task], programs, Policy(is_auto_heal=True))
     audience = _Audience(EventLog(remit.event_log))
 
-    def note(node: NodeId, text: str) -> None:
-        sys.stderr.write(f"{node}: {text}\n")
+    def note(source: str, text: str) -> None:
+        sys.stderr.write(f"{source}: {text}\n")
 
     controller = Controller(charter, remit.journal, SystemClock(), note)
     async with asyncio.TaskGroup() as group:

@@ -10,6 +10,7 @@ from controller.core.instructions import (
     HaltRanks,
     InspectRanks,
     ProbeNode,
+    RecordIterations,
     StopRanks,
 )
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
@@ -53,6 +54,10 @@ class Ports:
     def inspect_ranks(self, instruction: InspectRanks) -> None:
         """Note a look at ranks."""
         self._note("inspect_ranks", instruction)
+
+    def record(self, instruction: RecordIterations) -> None:
+        """Note iterations."""
+        self._note("record", instruction)
 
     def probe(self, instruction: ProbeNode) -> None:
         """Note a probe."""

@@ -39,6 +39,7 @@ from controller.core.instructions import (
     Instruction,
     PrepareRanks,
     ProbeNode,
+    RecordIterations,
     SetTimer,
     StartRanks,
     StopRanks,
@@ -113,6 +114,7 @@ class World:
     """Runs a machine against the make-believe cluster."""
 
     has_controller = True
+    checkpoint_interval = 5
     _term = 0
 
     def __init__(
@@ -131,9 +133,9 @@ class World:
         self.answers: list[AnswerRequest] = []
         self.drills: list[CarryOutDrill] = []
         self.num_iterations = num_iterations
-        self.checkpoint_interval = 5
         self.nodes = {name: FakeNode(name) for name in machine.state.nodes}
         self.tasks = {name: FakeTask() for name in machine.state.tasks}
+        self.records: list[RecordIterations] = []
         self.runs: dict[tuple[TaskId, Generation], Run] = {}
         self.starts: list[tuple[float, StartRanks]] = []
         self.ended: set[tuple[TaskId, Generation]] = set()
@@ -224,12 +226,19 @@ class World:
                 self._set_timer(instruction.timer, instruction.after_s)
             case Announce():
                 self._hear(instruction)
-            case AnswerRequest():
-                self.answers.append(instruction)
-            case CarryOutDrill():
-                self.drills.append(instruction)
+            case AnswerRequest() | CarryOutDrill() | RecordIterations():
+                self._keep(instruction)
             case DropRendezvous():
                 pass
+
+    def _keep(self, instruction: AnswerRequest | CarryOutDrill | RecordIterations) -> None:
+        """Keep for the test what the machine wants of its surroundings."""
+        if isinstance(instruction, AnswerRequest):
+            self.answers.append(instruction)
+        elif isinstance(instruction, CarryOutDrill):
+            self.drills.append(instruction)
+        else:
+            self.records.append(instruction)
 
     def _hear(self, announcement: Announce) -> None:
         """Keep it; whoever is named as the culprit of a stall does not go on."""
@@ -314,9 +323,11 @@ class World:
     def _order_start(self, instruction: StartRanks) -> None:
         self.starts.append((self.now, instruction))
         key = instruction.task, instruction.generation
-        if key not in self.runs:
+        if instruction.measures is not None:
+            self.tasks[instruction.task] = FakeTask()  # nothing is left of the one before
+        elif key not in self.runs:
             self._check_survivors(instruction)
-        spec = self.machine.state.tasks[instruction.task].spec
+        spec = self.machine.state.tasks[instruction.measures or instruction.task].spec
         self.runs.setdefault(
             key, Run(*key, instruction.layout, instruction.resume, spec.num_micro_batches)
         )
@@ -834,7 +845,7 @@ class World:
     def _begin_term(self) -> None:
         """Tell the machine that a controller begins its work."""
         self._term += 1
-        names = tuple(self.nodes), tuple(self.tasks)
+        names = tuple(self.nodes), tuple(self.machine.state.tasks)
         self.post(ControllerStarted("run", self._term, 0.0, *names, fingerprint(self.machine)))
 
     def _attach_once(self, node: FakeNode) -> None:

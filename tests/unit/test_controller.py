@@ -18,7 +18,7 @@ def address(node: NodeId) -> NodeAddress:
 
 
 def test_nodes_have_the_failure_domains_of_the_charter(tmp_path: Path) -> None:
-    charter = Charter([address(N1), address(N2)], [], {}, Policy(), {N2: "rack-2"})
+    charter = Charter([address(N1), address(N2)], [], {}, Policy(), failure_domains={N2: "rack-2"})
     controller = Controller(charter, tmp_path / "journal", SystemClock(), lambda _node, _text: None)
     domains = {name: node.spec.failure_domain for name, node in controller.state.nodes.items()}
     controller._journal.close()

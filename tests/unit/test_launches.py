@@ -2,10 +2,12 @@
 
 from controller.core.instructions import StartRanks
 from controller.core.placement import Worker
-from controller.launches import CommandTask, starts
+from controller.launches import CommandTask, measured_program, starts
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.training import TrainingSpec
 from profiles.command import Command
 from profiles.layout import Layout
+from profiles.model import ModelShape
 
 N1, N2 = NodeId("n1"), NodeId("n2")
 COMMAND = Command(argv=("python", "train.py"))
@@ -26,3 +28,21 @@ def test_ranks_are_counted_on_their_node_and_meet_at_rank_0() -> None:
     assert [places[number].local_rank for number in (0, 1, 2)] == [0, 0, 1]
     assert places[0].local_workers == (3, 1)
     assert {place.master_address for place in places.values()} == {"fd00::2"}
+
+
+def test_a_task_that_is_measured_runs_at_full_speed_and_keeps_nothing() -> None:
+    shape = ModelShape(num_layers=2, hidden_size=8, num_attention_heads=2, seq_length=8)
+    program = TrainingSpec(
+        model=shape, checkpoint_dir="/checkpoints/a", iteration_floor_s=0.4, num_iterations=30
+    )
+    measured = measured_program(program, Generation(3))
+    assert isinstance(measured, TrainingSpec)
+    assert measured.checkpoint_dir == ""
+    assert measured.iteration_floor_s == 0
+    assert measured.num_iterations is None
+    assert measured.model == shape
+
+
+def test_a_command_that_is_measured_has_a_directory_of_its_own() -> None:
+    measured = measured_program(CommandTask(COMMAND, "/shared/t"), Generation(3))
+    assert measured == CommandTask(COMMAND, "/shared/t@measure-3")

@@ -93,7 +93,7 @@ class Harness:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Harness"]:
-        surroundings = Surroundings(self.ports, self.ports, self.ports)
+        surroundings = Surroundings(self.ports, self.ports, self.ports, self.ports)
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             task = group.create_task(self.runtime.run(surroundings))
             yield self
@@ -185,7 +185,7 @@ async def test_an_event_that_can_not_be_journaled_is_neither_handled_nor_acknowl
     runtime = Runtime(machine, journal, Ticks(), TRAINING)
     runtime.post(report(1))
     with pytest.raises(ValueError, match="closed file"):
-        await runtime.run(Surroundings(ports, ports, ports))
+        await runtime.run(Surroundings(ports, ports, ports, ports))
     assert (machine.events, ports.calls) == ([], [])
 
 

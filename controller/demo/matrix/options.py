@@ -118,6 +118,7 @@ def cluster_options(sshd: ServerChoice = "auto", network: NetworkChoice = "auto"
         sshd=sshd,
         network=network,
         event_log=None,
+        tables=None,
         serve=None,
         time_limit_s=None,
     )

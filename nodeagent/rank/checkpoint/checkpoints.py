@@ -72,7 +72,7 @@ class Checkpoints:
         self._losses = RecordedLosses(path, settings_digest(training))
         self._loader = Loader(self._directory, place, training, self._losses)
         self._expected: dict[int, float] = {}
-        self._can_note = True
+        self._can_note = bool(training.checkpoint_dir)
         self._saver = self._new_saver()
 
     def _new_saver(self) -> Saver:

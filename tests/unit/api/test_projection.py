@@ -16,7 +16,7 @@ from controller.api.views import (
     TaskPhase,
     TaskView,
 )
-from controller.core.events import PlanApproved
+from controller.core.events import MeasurementRequested, PlanApproved
 from nodeagent.protocol.ids import TaskId
 from profiles.tasks import default_task_profiles
 from tests.fakes.clusters import demo_machine
@@ -261,3 +261,28 @@ def test_a_frame_adds_what_the_core_does_not_know() -> None:
     view = view_of(World(demo_machine()), frame)
     assert (view.cluster, view.started_wall_s, view.now) == ("big", 1e9, 0.0)
     assert (view.is_auto_heal, view.is_closing, view.drills) == (False, True, [drill])
+
+
+def test_a_measurement_is_shown_with_its_sizes_and_the_workers_it_holds() -> None:
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6)
+    tasks = world.machine.state.tasks.values()
+    world.run_until(lambda: all(task.iteration >= 3 for task in tasks))
+    assert view_of(world).measurement is None
+    world.post(MeasurementRequested("r", "op", A, (1, 2), 3))
+    world.run(world.now + 3.0)
+    found = view_of(world).measurement
+    assert found is not None
+    assert (found.name, found.task, found.num_iterations, found.num_warm_up) == ("M-1", A, 3, 2)
+    assert [size.phase for size in found.sizes] == ["running", "waiting"]
+    assert found.sizes[0].iterations > 0
+    held = [worker.task for worker in node_of(view_of(world), "n5").workers]
+    assert sorted(held, key=str) == [None, "gpt-a@measure"]
+    world.run(world.now + 20.0)
+    found = view_of(world).measurement
+    assert found is not None
+    assert found.is_over
+    assert [size.layout for size in found.sizes] == [
+        LayoutView(tp=1, pp=1, dp=1),
+        LayoutView(tp=1, pp=1, dp=2),
+    ]
+    assert [size.flops_per_s for size in found.sizes] == [pytest.approx(1e9)] * 2

@@ -9,11 +9,15 @@ from controller.api.views import LogLevel, LogLine
 from controller.api.wire import (
     API_VERSION,
     ApprovePlan,
+    AskWhatIf,
+    CancelMeasurement,
     Command,
     DecideLoss,
+    DescribeCluster,
     FromServer,
     Greeting,
     LogLines,
+    MeasureTask,
     RejectPlan,
     Reply,
     RequestPlan,
@@ -33,8 +37,12 @@ COMMANDS: list[Command] = [
     RequestPlan(request_id="r3", actor="op"),
     DecideLoss(request_id="r8", actor="op", node="n2", is_lost=False),
     UncordonNode(request_id="r7", actor="op", node="n2", is_forced=True),
+    MeasureTask(request_id="r9", actor="op", task="gpt-a", sizes=(1, 2), num_iterations=5),
+    CancelMeasurement(request_id="r10", actor="op", measurement="M-1"),
     RunDrill(request_id="r4", actor="op", drill="kill-rank", task="gpt-a", rank=0),
     RunDrill(request_id="r5", actor="op", drill="lose-node", node="n2"),
+    AskWhatIf(request_id="r11", actor="op", lost=("n2",), added={"n9": 8}, weights={"gpt-a": 2.0}),
+    DescribeCluster(request_id="r12", actor="op"),
     Shutdown(request_id="r6", actor="op"),
 ]
 LINE = LogLine(seq=1, at=0.5, level=LogLevel.DRILL, source="n1", text="one\ntwo")
@@ -43,6 +51,7 @@ MESSAGES: list[FromServer] = [
     Snapshot(view=cluster_views.waiting()),
     LogLines(lines=[LINE]),
     Reply(request_id="r1", is_ok=False, code="superseded", message="P-1 has changed"),
+    Reply(request_id="r9", is_ok=True, data={"assignments": {"gpt-a": 4}}),
 ]
 
 
@@ -89,6 +98,10 @@ def test_fields_of_a_newer_peer_are_ignored() -> None:
         '{"kind":"greeting","cluster":"demo"}',
         '{"kind":"approve_plan","request_id":"r","actor":"op","plan":"P-1"}',
         '{"kind":"approve_plan","request_id":"r","actor":"op","plan":"P-1","revision":"one"}',
+        '{"kind":"ask_what_if","request_id":"r","actor":"op","weights":{"gpt-a":-1}}',
+        '{"kind":"ask_what_if","request_id":"r","actor":"op","weights":{"gpt-a":"NaN"}}',
+        '{"kind":"ask_what_if","request_id":"r","actor":"op","num_added":-1}',
+        '{"kind":"ask_what_if","request_id":"r","actor":"op","added":{"n9":9999999}}',
     ],
 )
 def test_anything_else_is_no_command(text: str) -> None:

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
-from controller.core.events import PlanRequested
+from controller.core.events import PlanRequested, UncordonRequested
 from controller.core.machine import Machine
-from controller.core.phases import TaskPhase
+from controller.core.phases import PlanState, TaskPhase
 from controller.core.policy import Policy
 from controller.core.rehearsal import (
     ImpossibleError,
@@ -64,6 +64,7 @@ def assert_equal(answer: Rehearsal, plan: Plan) -> None:
     """Assert that a plan is the one of the answer."""
     foreseen = answer.plan
     assert foreseen is not None
+    assert foreseen.state is PlanState.PENDING
     assert foreseen.changes == plan.changes
     assert foreseen.why == plan.why
     assert foreseen.isolated_nodes == plan.isolated_nodes
@@ -97,9 +98,26 @@ def test_the_return_of_a_lost_node_is_answered_as_the_core_then_plans() -> None:
     world.run_until(lambda: world.machine.state.num_plans == 1)
     world.run_until(lambda: world.machine.state.executing_plan() is None)
     answer = ask(world, added={node(1): 0})
+    assert answer.before[B] is None, "b was stopped for the loss"
     world.restore_node("n1")
     world.run_until(lambda: world.machine.state.num_plans == 2)
     assert_equal(answer, world.machine.state.plans[-1])
+
+
+@pytest.mark.parametrize("gpu", [None, 1])
+def test_the_return_of_what_is_isolated_is_answered_as_the_core_then_plans(gpu: int | None) -> None:
+    world = running(num_nodes=4, absent=("n4",))
+    state = world.machine.state.nodes[node(4)]
+    if gpu is None:
+        state.isolated = "looked at"
+    else:
+        state.isolated_gpus[gpu] = "looked at"
+    world.restore_node("n4")
+    assert not world.machine.state.plans, "one more worker is of no use to b"
+    answer = ask(world, added={node(4): 0})
+    world.post(UncordonRequested("1", "somebody", node(4), is_forced=True, gpu=gpu))
+    assert_equal(answer, proposed(world))
+    assert answer.num_workers == 8
 
 
 def test_the_end_of_a_task_is_answered_as_the_core_then_plans() -> None:
@@ -122,6 +140,18 @@ def test_an_operators_own_request_is_answered_as_the_core_then_plans() -> None:
     world.restore_node("n4")
     world.machine.state.nodes[node(4)].isolated = ""
     answer = ask(world)
+    world.post(PlanRequested("1", "somebody"))
+    assert_equal(answer, proposed(world))
+
+
+def test_a_task_that_is_held_takes_part_where_an_operator_asks_and_not_otherwise() -> None:
+    world = running()
+    world.raise_in_rank("b", 0, kind="ProgramError")
+    world.run_until(lambda: world.machine.state.tasks[B].phase is TaskPhase.HELD)
+    by_itself = ask(world, lost=(node(1),))
+    assert by_itself.left_alone == {B: TaskPhase.HELD}
+    answer = ask(world)
+    assert set(answer.after) == {A, B}
     world.post(PlanRequested("1", "somebody"))
     assert_equal(answer, proposed(world))
 
@@ -157,6 +187,18 @@ def test_added_workers_come_in_nodes_of_the_usual_size() -> None:
     target = answer.after[B]
     assert target is not None
     assert {worker.node for worker in target.placement} == {node(3), NodeId("new-1")}
+
+
+def test_new_nodes_get_names_of_their_own() -> None:
+    answer = ask(running(), num_added=2, added={NodeId("new-1"): 4})
+    assert answer.num_workers == 12
+
+
+def test_a_node_that_is_named_twice_is_lost_once() -> None:
+    world = running()
+    twice, once = ask(world, lost=(node(1), node(1))), ask(world, lost=(node(1),))
+    assert twice.plan is not None
+    assert twice.after == once.after
 
 
 def test_a_faulted_task_pays_for_its_transition_at_the_same_size() -> None:
@@ -195,6 +237,7 @@ def test_a_task_that_nobody_may_move_is_left_alone() -> None:
         ({"weights": {TaskId("c"): 1.0}}, "there is no task 'c'; there are a, b"),
         ({"finished": (TaskId("c"),)}, "there is no task 'c'"),
         ({"faulted": (TaskId("c"),)}, "there is no task 'c'"),
+        ({"finished": (A,), "faulted": (A,)}, "a has finished: it can't be faulted"),
         ({"finished": (B,)}, "b is waiting: only what trains can finish"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from controller.cli import main
 from profiles.records import RecordError
-from profiles.table_file import load_table, merged
+from profiles.table_file import calibrated, load_table, merged, save_table
 
 
 def point(workers: int, rate: float, origin: str = "estimated", **more: object) -> dict[str, Any]:
@@ -69,6 +69,58 @@ def test_the_faster_of_two_layouts_stays(tmp_path: Path) -> None:
         load_table(write(tmp_path / f"{n}.json", each)) for n, each in enumerate((fast, slow))
     ]
     assert merged(tables).points[0].layout.tp == 2
+
+
+def test_estimates_are_calibrated_by_the_nearest_size_that_was_measured(tmp_path: Path) -> None:
+    estimates = write(tmp_path / "e.json", *(point(size, 10.0 * size) for size in (1, 2, 4, 8, 64)))
+    measured = write(
+        tmp_path / "m.json",
+        point(2, 10.0, "measured", iterations=3),
+        point(8, 60.0, "measured", iterations=3),
+        point(16, 1.0, "measured", iterations=3),  # nobody has estimated it
+    )
+    tables = [load_table(estimates), load_table(measured)]
+    found = {each.workers: each for each in calibrated(merged(tables), tables).points}
+    assert {size: each.flops_per_s for size, each in found.items()} == {
+        1: 5.0,
+        2: 10.0,
+        4: 20.0,  # as near to 2 as to 8
+        8: 60.0,
+        16: 1.0,
+        64: pytest.approx(480.0),
+    }
+    assert found[4].origin == "estimated"
+    with pytest.raises(RecordError, match="nothing to calibrate by"):
+        calibrated(tables[0], tables[:1])
+
+
+def test_merge_calibrates_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    estimates = write(tmp_path / "e.json", point(1, 10.0), point(2, 20.0))
+    measured = write(tmp_path / "m.json", point(1, 5.0, "measured", iterations=3))
+    words = [
+        "profile",
+        "merge",
+        str(estimates),
+        str(measured),
+        "--output",
+        str(tmp_path / "b.json"),
+    ]
+    assert main([*words, "--calibrate"]) == 0
+    assert [p.flops_per_s for p in load_table(tmp_path / "b.json").points] == [5.0, 10.0]
+    assert main([words[0], words[1], str(estimates), "--output", "c.json", "--calibrate"]) == 2
+    assert "nothing to calibrate by" in capsys.readouterr().err
+
+
+def test_whoever_reads_finds_a_whole_table_and_a_failure_leaves_the_old_one(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.json", point(1, 1.0))
+    other = load_table(write(tmp_path / "b.json", point(1, 2.0)))
+    file.chmod(0o400)
+    save_table(other, file)  # it is replaced, not written into
+    assert load_table(file) == other
+    (tmp_path / "d.json").mkdir()
+    with pytest.raises(OSError, match=r"d\.json'"):
+        save_table(other, tmp_path / "d.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.json", "d.json"]
 
 
 @pytest.mark.parametrize(

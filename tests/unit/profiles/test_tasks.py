@@ -311,3 +311,47 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="is a directory; name a TOML file"):
         load_task_profiles(tmp_path)
+
+
+TABLE = """\
+version = 1
+title = "gpt, measured"
+[[points]]
+workers = 4
+flops_per_s = 3.5e9
+layout = { tp = 2, dp = 2 }
+origin = "measured"
+iterations = 12
+"""
+WITH_FILE = GOOD.replace("[task.throughput]", '[task.throughput]\nfile = "tables/gpt.toml"')
+
+
+def test_a_table_in_a_file_beside_it_stands_for_the_points_of_its_sizes(path: Path) -> None:
+    (path.parent / "tables").mkdir()
+    (path.parent / "tables" / "gpt.toml").write_text(TABLE)
+    path.write_text(WITH_FILE)
+    (profile,) = load_task_profiles(path)
+    assert profile.throughput.flops_per_s(2) == 1.0e9
+    assert profile.throughput.flops_per_s(4) == 3.5e9
+    assert profile.throughput.layout(4) == Layout(tp=2, dp=2)
+    alone = WITH_FILE.partition("points")[0].replace("min_workers = 2", "min_workers = 4")
+    path.write_text(alone)
+    (profile,) = load_task_profiles(path)
+    assert profile.throughput.sizes == (4,)
+
+
+def test_a_bad_table_in_a_file_is_one_error_with_both_places(path: Path) -> None:
+    table = path.parent / "tables" / "gpt.toml"
+    assert refusal(path, WITH_FILE) == f"task 'gpt': {table}: no such file or directory"
+    table.parent.mkdir()
+    table.write_text(TABLE[:40])
+    assert refusal(path, WITH_FILE).startswith(f"task 'gpt': {table}: ")
+    table.write_text(TABLE.replace("dp = 2", "dp = 5").replace("workers = 4", "workers = 10"))
+    assert refusal(path, WITH_FILE).startswith("task 'gpt': num_micro_batches = 12: ")
+    assert refusal(path, WITH_FILE.replace('"tables/gpt.toml"', "3")) == (
+        "task 'gpt': throughput.file = 3: must be the path of a table"
+    )
+    misspelt = WITH_FILE.replace("file =", "flie =")
+    assert (
+        refusal(path, misspelt) == "task 'gpt': unknown key throughput.flie; did you mean 'file'?"
+    )

@@ -156,6 +156,13 @@ def test_ranks_that_are_parked_until_a_plan_is_approved_are_waiting() -> None:
     assert seconds(approved, "transition") == pytest.approx(seconds(healed, "transition"), rel=0.1)
 
 
+def test_under_auto_heal_nobody_is_waited_for() -> None:
+    fault = happening("node_lost", 50_000.0, 1)
+    operator = 'operator = { law = "constant", s = 900 }'
+    erratic = small((operator, 'operator = { law = "lognormal", median_s = 900, sigma = 2 }'))
+    assert run_unicron(setup_of(erratic, course()), course(fault), 1) == run(fault)
+
+
 def test_a_revised_plan_is_approved_as_it_is_when_the_operator_looks(
     states: list[ClusterState],
 ) -> None:

@@ -18,6 +18,8 @@ from controller.core.events import (
     HaltCarriedOut,
     HeartbeatReceived,
     LossDecided,
+    MeasurementCancelled,
+    MeasurementRequested,
     NodeAttached,
     Observed,
     PeerProbed,
@@ -36,6 +38,7 @@ from controller.core.timers import (
     IterationOverdue,
     JudgeNode,
     LookDue,
+    MeasurementOverdue,
     PrepareOverdue,
     SettleIncident,
     StartOverdue,
@@ -129,6 +132,7 @@ TIMERS: list[Timer] = [
     IterationOverdue(A, G2),
     LookDue(A, G2),
     InspectionOverdue(A, G2),
+    MeasurementOverdue(TaskId("gpt-a@measure"), G2),
 ]
 BODIES: list[EventBody] = [
     ControllerStarted("run-1", 2, 1000.5, (N1,), (TaskId("gpt-a"),), "0123"),
@@ -149,6 +153,8 @@ BODIES: list[EventBody] = [
     LossDecided("r7", "op", N1, is_lost=True),
     UncordonRequested("r6", "op", N1, is_forced=True),
     UncordonRequested("r8", "op", N1, gpu=1),
+    MeasurementRequested("r9", "op", A, (1, 2), 10, is_contained=True),
+    MeasurementCancelled("r10", "op", "M-1"),
     DrillRequested("r4", "op", "lose-node"),
     DrillRequested("r5", "op", "kill-rank", A, 3, N1),
 ]

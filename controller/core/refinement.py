@@ -1,0 +1,34 @@
+"""Which iterations of a normal run tell what a task achieves in its layout.
+
+Those of a task that trains as it should: beyond the warm-up of its generation, in the layout that its table
+has for the size, without checkpoint or evaluation, while no incident of it is open, no rank is slower than its
+peers and no iteration is late. How long they take is kept outside (``controller.store.measured``), and is
+what a later run may plan with; this run's plans do not change by it.
+"""
+
+from controller.core.instructions import RecordIterations
+from controller.core.phases import TaskPhase
+from controller.core.tasks import TaskState
+from controller.core.turn import Turn
+
+
+def refine(turn: Turn, task: TaskState, iteration: int, duration_s: float, num: int) -> None:
+    """Have ``num`` iterations recorded, which took ``duration_s`` each, if they are steady.
+
+    Call it before they are part of the task's pace.
+    """
+    layout = task.layout
+    if layout is not None and duration_s > 0 and _is_steady(turn, task, iteration):
+        turn.emit(RecordIterations(turn.cause, task.spec.task, layout, duration_s, num))
+
+
+def _is_steady(turn: Turn, task: TaskState, iteration: int) -> bool:
+    spec, watch = task.spec, task.watch
+    if task.phase is not TaskPhase.RUNNING or spec.has_floor or spec.is_long(iteration):
+        return False
+    if not watch.pace.is_warm or watch.is_late or watch.stragglers:
+        return False
+    if any(spec.task in incident.covers for incident in turn.state.open_incidents()):
+        return False
+    # After a loss it may run for a while with replicas that its table does not list.
+    return any(point.layout == task.layout for point in spec.table.points)

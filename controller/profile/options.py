@@ -1,0 +1,42 @@
+"""Options that commands on throughput share, and how they are checked."""
+
+from pathlib import Path
+from typing import Final
+
+from profiles.records import RecordError
+
+_MAX_WORKERS: Final = 10**6
+
+
+def count(option: str, text: str, limit: int) -> int:
+    """Return a whole number from 1 to ``limit``.
+
+    Raises:
+        RecordError: It is none.
+    """
+    if not (text.isascii() and text.isdigit()) or len(text) > 12 or not 1 <= int(text) <= limit:
+        raise RecordError(f"{option}: {text!r:.80} must be a whole number from 1 to {limit}")
+    return int(text)
+
+
+def sizes(option: str, text: str) -> tuple[int, ...]:
+    """Return numbers of workers, separated by commas, ascending.
+
+    Raises:
+        RecordError: One is no number of workers, or is given twice.
+    """
+    found = [count(option, word.strip(), _MAX_WORKERS) for word in text.split(",")]
+    for place, size in enumerate(found):
+        if size in found[:place]:
+            raise RecordError(f"{option} {text:.80}: {size} is given twice")
+    return tuple(sorted(found))
+
+
+def check_output(path: Path | None) -> None:
+    """Refuse, before anything is begun, to replace a file.
+
+    Raises:
+        RecordError: It is there already.
+    """
+    if path is not None and path.exists():
+        raise RecordError(f"--output {path}: is there already; name another, or merge the two")

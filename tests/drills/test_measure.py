@@ -1,0 +1,160 @@
+"""A demo with idle workers: a task is measured there while it trains, and every run refines its table."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.api.client import connect
+from profiles.table_file import load_table
+from profiles.tasks import load_task_profiles
+from tests.fakes.demo_runs import command
+from tests.fakes.polling import wait_until
+
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
+
+TASKS = """\
+[[task]]
+name = "small"
+weight = 1.0
+workers = 1
+min_workers = 1
+num_micro_batches = 4
+checkpoint_interval = 50
+
+[task.model]
+num_layers = 2
+hidden_size = 32
+num_attention_heads = 4
+seq_length = 32
+
+[task.throughput]
+points = [
+    { workers = 1, flops_per_s = 1e9, layout = { tp = 1, pp = 1, dp = 1 } },
+    { workers = 2, flops_per_s = 2e9, layout = { tp = 1, pp = 1, dp = 2 } },
+    { workers = 4, flops_per_s = 4e9, layout = { tp = 1, pp = 1, dp = 4 } },
+]
+"""
+
+
+@dataclass
+class Demo:
+    """A running demo: two nodes of two workers, of which the task has one."""
+
+    socket: Path
+    tables: Path
+    root: Path
+    process: subprocess.Popen[bytes]
+
+    def measure(self, *words: str) -> list[str]:
+        """Return the command line of a measurement."""
+        first = [sys.executable, "-m", "controller.cli", "profile", "measure", "small"]
+        return [*first, "--connect", str(self.socket), *words]
+
+    def view(self) -> Any:  # noqa: ANN401 - a view
+        """Return the cluster as it is now."""
+        with connect(self.socket) as connection:
+            return next(connection.views())
+
+
+@pytest.fixture
+def demo(short_tmp: Path, tmp_path: Path) -> Iterator[Demo]:
+    tasks, root = tmp_path / "tasks.toml", short_tmp
+    tasks.write_text(TASKS)
+    socket, tables = short_tmp / "api.sock", tmp_path / "tables"
+    words = command(
+        "--tasks", str(tasks), "--nodes", "2", "--workers-per-node", "2", "--headless",
+        "--iterations", "100000", "--serve", str(socket), "--tables", str(tables),
+    )  # fmt: skip
+    environment = {**os.environ, "TMPDIR": str(root)}
+    process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
+    running = Demo(socket, tables, root, process)
+    try:
+        wait_until(socket.exists, limit_s=60)
+        wait_until(lambda: running.view().tasks[0].iteration >= 5, limit_s=60)
+        yield running
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+def test_a_task_is_measured_on_idle_workers_and_its_runs_refine_the_table(
+    demo: Demo, tmp_path: Path
+) -> None:
+    before = demo.view().tasks[0]
+    output = tmp_path / "measured.json"
+    done = subprocess.run(
+        demo.measure("--iterations", "4", "--json", "--output", str(output)),
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert [(s["workers"], s["phase"]) for s in answer["sizes"]] == [
+        (1, "measured"),
+        (2, "measured"),
+        (4, "skipped"),
+    ]
+    assert "3 idle worker(s)" in done.stderr
+    table = load_table(output)
+    assert [(p.workers, p.origin, p.iterations) for p in table.points] == [
+        (1, "measured", 4),
+        (2, "measured", 4),
+    ]
+    assert {str(p.workers): p.flops_per_s for p in table.points} == answer["throughput"]
+    after = demo.view()
+    assert after.tasks[0].generation == before.generation
+    assert after.tasks[0].iteration > before.iteration
+    assert after.incidents == after.plans == []
+    assert [w.task for node in after.nodes for w in node.workers].count("small") == 1
+    (root,) = demo.root.glob("unicron-*")
+    kept = root / "checkpoints" / "small"
+    assert list((root / "checkpoints").iterdir()) == [kept]
+    assert list(root.rglob("losses.jsonl")) == [kept / "losses.jsonl"]
+
+    again = subprocess.run(
+        demo.measure("--output", str(output)), capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 2
+    assert "is there already" in again.stderr
+    demo.process.send_signal(signal.SIGTERM)
+    demo.process.wait(timeout=60)
+    refined = load_table(demo.tables / "small.json")
+    assert [p.workers for p in refined.points] == [1, 2]
+    assert refined.points[0].iterations > 4  # the task itself has trained with one worker
+    assert refined.points[1].iterations == 4
+    tasks = tmp_path / "tasks.toml"
+    tasks.write_text(
+        TASKS.replace("[task.throughput]", '[task.throughput]\nfile = "tables/small.json"')
+    )
+    (profile,) = load_task_profiles(tasks)
+    assert profile.throughput.flops_per_s(2) == refined.points[1].flops_per_s
+    assert profile.throughput.flops_per_s(4) == 4e9
+
+
+def test_an_interrupt_cancels_the_measurement_in_the_controller(demo: Demo) -> None:
+    measure = subprocess.Popen(
+        demo.measure("--sizes", "2", "--iterations", "10000", "--json"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(
+        lambda: (m := demo.view().measurement) is not None and m.sizes[0].iterations > 2, limit_s=60
+    )
+    busy = subprocess.run(demo.measure(), capture_output=True, text=True, check=False)
+    assert busy.returncode == 1
+    assert "M-1 measures small" in busy.stderr
+    measure.send_signal(signal.SIGINT)
+    out, errors = measure.communicate(timeout=30)
+    assert measure.returncode == 1
+    assert json.loads(out)["sizes"][0]["phase"] == "skipped"
+    assert "cancelled by" in errors
+    found = demo.view()
+    assert found.measurement.is_over
+    assert not any(w.task == "small@measure" for node in found.nodes for w in node.workers)
+    assert found.tasks[0].phase == "running"
