@@ -194,7 +194,11 @@ def _leave_out(
 def _place(turn: Turn, size: MeasuredSize) -> Placement | Unplaceable:
     """Return workers of nodes in service that no task holds or is to get."""
     idle, name = Available(turn, ()), TaskId("measure")
-    placed = place({name: size.layout}, {}, idle.workers_by_node, blocked=idle.blocked)
+    # In one domain it is packed into few nodes: the table is of what its traffic does at its best.
+    packed = dict.fromkeys(idle.workers_by_node, "all")
+    placed = place(
+        {name: size.layout}, {}, idle.workers_by_node, blocked=idle.blocked, domains=packed
+    )
     if isinstance(placed, Unplaceable):
         num_idle = idle.num_workers
         return Unplaceable(f"{size.layout} does not fit on the {num_idle} idle worker(s)")
