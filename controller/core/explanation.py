@@ -176,6 +176,8 @@ def _alternative(
     rates = in_flops(waf, best_waf)
     if math.isclose(worth, best, rel_tol=1e-12):
         verdict = "is worth as much and loses the tie: fewest changes of size, then by name"
+    elif worth > best:  # the planner would have chosen it
+        verdict = f"would give {rates}, and has no placement"
     elif waf >= best_waf:
         verdict = f"would give {rates}, but not long enough to pay for its transition"
     else:

@@ -7,8 +7,8 @@ group never spans nodes, because its traffic is the heaviest. Among all placemen
    task keeps its tp and pp, that a rank at the same place (tp, pp) holds: what its process has is
    of no use at another place. Every other rank moves;
 2. of those, the one that spreads replicas best over failure domains: the fewest pairs of
-   data-parallel peers (groups of one stage) share a domain. A node for which no domain is named is
-   one by itself.
+   data-parallel peers (groups of one stage) share a domain. Nodes for which no domain is named are one
+   domain together: nothing is spread over them, and tasks fill node after node.
 
 How that is found, and how far it is proven, is told in ``controller.core.packing``. There groups are
 counted by node; which workers and global ranks they get is told in ``controller.core.seating``.
@@ -176,9 +176,8 @@ class _House:
             if worker.node in self._number and worker.slot < num_workers_by_node[worker.node]:
                 self._blocked[self._number[worker.node]].add(worker.slot)
         self.rooms = [count - len(self._blocked.get(v, ())) for v, count in enumerate(self._counts)]
-        number: dict[tuple[str, str], int] = {}
-        keys = [("named", domains[n]) if domains.get(n) else ("node", n) for n in self._names]
-        self.domains = [number.setdefault(key, len(number)) for key in keys]
+        number: dict[str, int] = {}
+        self.domains = [number.setdefault(domains.get(n, ""), len(number)) for n in self._names]
         self._num_sharing = [0] * len(number)
         for domain in self.domains:
             self._num_sharing[domain] += 1

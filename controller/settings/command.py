@@ -24,7 +24,7 @@ A settings file is TOML. Every key of [policy] is optional, times are seconds:
   asks_before_loss = true    # before a node is given up that nobody can see, also with is_auto_heal
   max_recoveries = 3         # without a new iteration, then the operator is asked
 
-  [failure_domains]          # nodes that fail together; replicas of a task are spread over domains
+  [failure_domains]          # nodes that fail together: replicas of a task are spread over such domains
   rack-1 = ["n1", "n2"]
 
 examples:

@@ -4,7 +4,7 @@
     rack-1 = ["n1", "n2"]
     rack-2 = ["n3", "n4"]
 
-A node that is not named is a domain by itself. What they are used for is told in
+Nodes that are not named are one domain together. What they are used for is told in
 ``controller.core.placement``.
 """
 

@@ -26,18 +26,10 @@ def demo_machine(
     num_nodes: int = 4,
     policy: Policy | None = None,
     num_iterations: int | None = None,
-    failure_domain: str = "",
 ) -> Machine:
-    """Return a machine over the demo's tasks and nodes ``n1``.. of two workers.
-
-    With one failure domain for all nodes nothing is spread: the tasks fill ``n1`` to ``n4`` in order, and
-    nodes beyond are idle.
-    """
+    """Return a machine over the demo's tasks and nodes ``n1``.. of two workers."""
     return Machine(
-        [
-            NodeSpec(NodeId(f"n{i}"), f"127.0.0.1:{2200 + i}", 2, failure_domain)
-            for i in range(1, num_nodes + 1)
-        ],
+        [NodeSpec(NodeId(f"n{i}"), f"127.0.0.1:{2200 + i}", 2) for i in range(1, num_nodes + 1)],
         [
             TaskSpec(
                 task=TaskId(profile.name),

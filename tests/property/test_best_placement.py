@@ -46,7 +46,7 @@ class Case:
         return old is not None and (old.tp, old.pp) == (new.tp, new.pp)
 
     def domain(self, node: NodeId) -> str:
-        return self.domains.get(node, f"node {node}")
+        return self.domains.get(node, "")
 
     def score(self, placements: Mapping[TaskId, Placement]) -> tuple[int, int]:
         """Ranks that stay and, negated, pairs of peers that share a domain; by the definition."""

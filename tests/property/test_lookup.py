@@ -6,7 +6,7 @@ from itertools import combinations
 
 from hypothesis import given, settings, strategies as st
 
-from controller.core.cost import PlanTask, Problem, horizon_s
+from controller.core.cost import PlanTask, Problem, horizon_of, horizon_s
 from controller.core.lookup import LookupTable, Loss, Outlook, look_ahead
 from controller.core.planner import solve
 from nodeagent.protocol.ids import TaskId
@@ -90,6 +90,8 @@ def test_a_table_of_another_version_is_not_used(outlook: Outlook, data: st.DataO
     if tasks:
         index = data.draw(st.integers(0, len(tasks) - 1))
         task = tasks[index]
+        horizon = horizon_of(task, running_s)
+        sooner = replace(task, remaining_s=horizon / 2 or min(1.0, running_s))
         tasks[index] = data.draw(
             st.sampled_from(
                 [
@@ -97,7 +99,7 @@ def test_a_table_of_another_version_is_not_used(outlook: Outlook, data: st.DataO
                     replace(task, workers=task.workers + 1),
                     replace(task, transition_s=task.transition_s + 1),
                     replace(task, min_workers=task.min_workers + 1),
-                    replace(task, remaining_s=(task.remaining_s or 0.0) + 1e16),
+                    *([sooner] if running_s else []),
                     replace(task, rates=Rates.of({1: 1.0})),
                 ]
             )

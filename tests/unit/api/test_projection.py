@@ -264,7 +264,7 @@ def test_a_frame_adds_what_the_core_does_not_know() -> None:
 
 
 def test_a_measurement_is_shown_with_its_sizes_and_the_workers_it_holds() -> None:
-    world = World(demo_machine(num_nodes=5, failure_domain="rack"), num_iterations=10**6)
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6)
     tasks = world.machine.state.tasks.values()
     world.run_until(lambda: all(task.iteration >= 3 for task in tasks))
     assert view_of(world).measurement is None

@@ -43,6 +43,15 @@ def test_the_verdict_says_when_a_tie_was_broken() -> None:
     assert first.verdict.startswith("is worth as much and loses the tie")
 
 
+def test_a_better_division_is_said_to_have_no_placement() -> None:
+    task = plan_task(A, {2: 9.0, 3: 10.0}, 0)
+    first, *_ = explain(Problem((task,), 3, LONG_S), {A: 2}).alternatives
+    assert (first.differs, first.verdict) == (
+        {A: 3},
+        "would give 10.0 of 9.0 FLOP/s, and has no placement",
+    )
+
+
 def test_an_estimate_that_would_change_the_plan_is_named() -> None:
     task = plan_task(A, {2: 9.0, 3: 10.0}, 2)  # growing gains 1 FLOP/s and costs 270 FLOP
     found = explained(task, num_workers=3, running_s=100.0).sensitivity

@@ -16,8 +16,7 @@ A, B = TaskId("gpt-a"), TaskId("gpt-b")
 
 def quiet_world(*, num_iterations: int = 10**6) -> World:
     world = World(
-        demo_machine(num_nodes=5, num_iterations=num_iterations, failure_domain="rack"),
-        num_iterations=num_iterations,
+        demo_machine(num_nodes=5, num_iterations=num_iterations), num_iterations=num_iterations
     )
     world.run(4.0)
     return world

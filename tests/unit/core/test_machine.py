@@ -217,7 +217,7 @@ def test_a_node_that_lost_its_ranks_without_a_word_is_noticed(world: World) -> N
 
 
 def test_a_plan_gives_nobody_workers_of_a_node_out_of_contact() -> None:
-    world = World(demo_machine(num_nodes=5, failure_domain="rack"), num_iterations=10**6)
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6)
     trained(world, 4)
     world.cut("n5", 60.0)
     world.lose_node("n2")
@@ -311,7 +311,7 @@ def test_a_rank_that_dies_during_the_transition_does_not_stop_it(world: World) -
 
 
 def test_a_lost_node_without_tasks_needs_no_plan() -> None:
-    world = World(demo_machine(num_nodes=5, failure_domain="rack"), num_iterations=10**6)
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6)
     trained(world, 3)
     world.lose_node("n5")
     world.run(world.now + 15)

@@ -31,7 +31,7 @@ RUN = TaskId("gpt-a@measure")
 def world_with_idle_nodes(*, is_auto_heal: bool = True, num_idle: int = 2) -> World:
     """Return a world whose tasks train on n1 to n4; further nodes of two workers are idle."""
     policy = Policy(is_auto_heal=is_auto_heal)
-    machine = demo_machine(num_nodes=4 + num_idle, policy=policy, failure_domain="rack")
+    machine = demo_machine(num_nodes=4 + num_idle, policy=policy)
     world = World(machine, num_iterations=10**6)
     world.run_until(lambda: all(t.iteration >= 3 for t in machine.state.tasks.values()))
     return world

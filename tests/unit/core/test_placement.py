@@ -79,16 +79,22 @@ def test_a_task_on_the_lost_node_alone_does_not_disturb_the_other() -> None:
     }
 
 
-def test_a_shrinking_task_stays_spread_over_nodes() -> None:
-    current = {A: at("n1.0", "n2.0", "n2.1")}
-    assert placed({A: Layout(dp=2)}, current, nodes(2, 2)) == {A: at("n1.0", "n2.0")}
+APART = {NodeId(f"n{i}"): f"rack-{i}" for i in range(1, 5)}
 
 
-def test_in_one_domain_a_shrinking_task_gives_up_the_nodes_where_it_holds_the_least() -> None:
+def test_a_shrinking_task_stays_spread_over_domains() -> None:
     current = {A: at("n1.0", "n2.0", "n2.1")}
-    rack = {NodeId("n1"): "rack", NodeId("n2"): "rack"}
-    placements = place({A: Layout(dp=2)}, current, nodes(2, 2), domains=rack)
-    assert placements == {A: at("n2.0", "n2.1")}
+    placements = place({A: Layout(dp=2)}, current, nodes(2, 2), domains=APART)
+    assert placements == {A: at("n1.0", "n2.0")}
+
+
+def test_without_domains_a_shrinking_task_gives_up_the_nodes_where_it_holds_the_least() -> None:
+    current = {A: at("n1.0", "n2.0", "n2.1")}
+    assert placed({A: Layout(dp=2)}, current, nodes(2, 2)) == {A: at("n2.0", "n2.1")}
+
+
+def test_without_domains_a_task_is_on_as_few_nodes_as_it_needs() -> None:
+    assert placed({A: Layout(dp=4)}, {}, nodes(4, 4)) == {A: at("n1.0", "n1.1", "n1.2", "n1.3")}
 
 
 def test_replicas_of_a_task_are_spread_over_domains_and_each_stays_inside_one() -> None:
@@ -102,8 +108,10 @@ def test_replicas_of_a_task_are_spread_over_domains_and_each_stays_inside_one() 
 
 def test_replicas_are_spread_only_where_no_rank_moves_for_it() -> None:
     current = {A: at("n1.0", "n1.1")}
-    assert placed({A: Layout(dp=2)}, current, nodes(2, 2)) == current
-    assert placed({A: Layout(dp=3)}, current, nodes(3, 2))[A][2].node == "n2"
+    assert place({A: Layout(dp=2)}, current, nodes(2, 2), domains=APART) == current
+    grown = place({A: Layout(dp=3)}, current, nodes(3, 2), domains=APART)
+    assert not isinstance(grown, Unplaceable)
+    assert grown[A][2].node == "n2"
 
 
 def test_a_group_that_lost_a_worker_keeps_the_others_where_its_node_has_room() -> None:

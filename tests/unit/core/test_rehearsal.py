@@ -41,7 +41,7 @@ def running(
 ) -> World:
     """Return a world in which a trains on n1 and n2 and b on n3, far from their ends."""
     machine = Machine(
-        [NodeSpec(node(number), "h", 2, "rack") for number in range(1, num_nodes + 1)],
+        [NodeSpec(node(number), "h", 2) for number in range(1, num_nodes + 1)],
         [
             TaskSpec(A, 1.5, 4, 1, SIZES_A, 1e9, None, num_micro_batches=12),
             TaskSpec(B, 1.0, 2, 2, SIZES_B, 1e9, None, num_micro_batches=12),

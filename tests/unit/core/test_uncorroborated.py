@@ -24,8 +24,7 @@ def training(*, is_auto_heal: bool = False, asks_before_loss: bool = False) -> W
         uncorroborated_limit_s=LIMIT_S,
         asks_before_loss=asks_before_loss,
     )
-    machine = demo_machine(num_nodes=5, policy=policy, failure_domain="rack")
-    world = World(machine, num_iterations=10**6)
+    world = World(demo_machine(num_nodes=5, policy=policy), num_iterations=10**6)
     world.run_until(lambda: task(world).iteration >= 7)
     return world
 
