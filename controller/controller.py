@@ -95,7 +95,9 @@ class Controller:
         save_spec(spec_of(machine), journal.parent)
         self._journal = Journal(journal)
         self._runtime = Runtime(machine, self._journal, clock, charter.programs, legacy=legacy)
-        self.foresight = Foresight(machine, self._runtime.has_news)
+        self.foresight = Foresight(
+            machine, self._runtime.has_news, lambda text: note("planner", text)
+        )
         self._runtime.post(started)
         self.fleet = SshFleet(
             charter.addresses,

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from profiles.records import Record, RecordError, parse_record, read_text, validated
 
@@ -125,6 +125,15 @@ def merged(tables: Iterable[Table]) -> Table:
     return Table(version=VERSION, title=every[0].title, points=points)
 
 
+def _scaled(point: TablePoint, factor: float) -> TablePoint:
+    rate = point.flops_per_s * factor
+    try:
+        return TablePoint.model_validate(point.model_dump() | {"flops_per_s": rate})
+    except ValidationError as error:
+        text = f"{point.workers} workers would be estimated at {rate:g} FLOP/s, which can't be"
+        raise RecordError(f"{text}: is the measurement sound?") from error
+
+
 def calibrated(table: Table, tables: Iterable[Table]) -> Table:
     """Return ``table`` with its estimates scaled by what was measured over what was estimated.
 
@@ -153,9 +162,7 @@ def calibrated(table: Table, tables: Iterable[Table]) -> Table:
         return factors[min(factors, key=lambda size: (abs(math.log(size / workers)), size))]
 
     points = [
-        point
-        if point.origin == "measured"
-        else point.model_copy(update={"flops_per_s": point.flops_per_s * factor(point.workers)})
+        point if point.origin == "measured" else _scaled(point, factor(point.workers))
         for point in table.points
     ]
     return table.model_copy(update={"points": points})

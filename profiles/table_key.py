@@ -27,7 +27,9 @@ def with_points_of_file(entry: object, folder: Path) -> object:
     if not isinstance(name, str) or not name:
         raise RecordError(f"throughput.file = {name!r:.60}: must be the path of a table")
     if not isinstance(given, list):
-        return entry
+        raise RecordError(f"throughput.points = {given!r:.60}: must be a list")
+    if "\0" in name:
+        raise RecordError(f"throughput.file = {name!r:.60}: must be the path of a table")
     points = [
         {
             "workers": point.workers,

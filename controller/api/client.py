@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from controller.api.views import ClusterView
 from controller.api.wire import API_VERSION, Command, FromServer, Greeting, Reply, Snapshot
@@ -37,7 +38,11 @@ class Connection:
             NoControllerError: The controller does not answer.
         """
         try:
-            self._link.sendall(command.model_dump_json().encode() + b"\n")
+            line = command.model_dump_json().encode() + b"\n"
+        except PydanticSerializationError as error:
+            raise NoControllerError("what is asked has bytes in it that are not UTF-8") from error
+        try:
+            self._link.sendall(line)
         except OSError as error:
             raise NoControllerError(f"{self._path}: {_reason(error)}") from error
         for message in self._messages:

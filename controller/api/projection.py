@@ -44,7 +44,7 @@ class Frame:
     drills: Sequence[DrillView] = ()
     max_losses: int | None = 120
     """Newest losses per task; None for all of them."""
-    explanations: Mapping[tuple[str, int], Explanation] = field(default_factory=dict)
+    explanations: Mapping[tuple[str, int], Explanation | None] = field(default_factory=dict)
     prepared: PreparedView | None = None
 
 

@@ -234,10 +234,10 @@ class PreparedView(View):
     """Plans that were sought before they are needed."""
 
     num_events: int
-    """Next events that there is a plan for, those alike counted once."""
+    """Problems that there is a plan for: the present one and those of next events, those alike counted once."""
     took_s: float
     is_current: bool
-    """Whether they hold for the cluster as it is."""
+    """Whether they hold for the cluster as it was when it was last looked at, a second ago at most."""
     num_found: int
     """Plans that were there when they were needed."""
     num_missed: int

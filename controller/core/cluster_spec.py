@@ -5,12 +5,15 @@ which a rehearsal can begin.
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from controller.core.machine import Machine
-from controller.core.phases import TaskPhase
+from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.policy import Policy
 from controller.core.state import ClusterState, NodeSpec
 from controller.core.tasks import TaskSpec, TaskState
+
+_PRESENT: Final = {NodeCondition.HEALTHY, NodeCondition.UNREACHABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,18 @@ def spec_of(machine: Machine) -> ClusterSpec:
 
 
 def present_spec(state: ClusterState, policy: Policy) -> ClusterSpec:
-    """Return the nodes in service, and the tasks that have workers, each at its present size.
+    """Return the nodes that ranks may run on, and the tasks that have workers, each at its present size.
 
-    Tasks that are finished, held or stopped are left out.
+    A node out of contact is presumed to train. GPUs that are isolated alone are not counted, and tasks that are
+    finished, held or stopped are left out.
     """
     sized = [(task, _present_size(task)) for task in state.tasks.values()]
     return ClusterSpec(
-        nodes=tuple(node.spec for node in state.nodes.values() if node.is_in_service),
+        nodes=tuple(
+            replace(node.spec, num_workers=node.spec.num_workers - len(node.isolated_gpus))
+            for node in state.nodes.values()
+            if node.condition in _PRESENT and not node.isolated
+        ),
         tasks=tuple(replace(task.spec, workers=size) for task, size in sized if size),
         policy=policy,
     )

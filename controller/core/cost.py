@@ -133,10 +133,10 @@ class Quantum:
     would then depend on how the search is written. So both terms of G are rounded, separately, to
     whole multiples of one unit 2^exponent and compared as integers. The unit is as fine as it can
     be while every sum of both terms over all tasks stays below 2^53, so that floats (a vectorised
-    search) hold the same sums exactly. That is a relative error below 1e-15 per term.
+    search) hold the same sums exactly. That is below 1e-15 of the sum of all that the tasks could gain.
 
-    The unit follows from the tables, the horizon and the transition times alone: not from the
-    order of the tasks, their present sizes, their faults, or the number of workers.
+    The unit follows from the tables, the weights, the horizon and the transition times: not from the
+    order of the tasks, their present sizes, or their faults.
     """
 
     exponent: int
@@ -149,6 +149,8 @@ class Quantum:
             OverflowError: The gains are too large for a float.
         """
         bound = math.fsum(task.most_waf * (running_s + task.transition_s) for task in tasks)
+        if not math.isfinite(bound):
+            raise OverflowError("the gains are too large for a float")
         # The bound is below 2^52 units; what is left up to 2^53 is for rounding, half a unit a term.
         return cls(math.frexp(bound)[1] - _SIGNIFICANT_BITS)
 

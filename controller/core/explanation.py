@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from controller.core.cost import PlanTask, Problem, Quantum, earned, forgone, gain
-from controller.core.options import score
+from controller.core.options import Options, score
 from controller.core.planner import Decision, in_flops, solve
 from controller.core.variants import best_divisions
 from nodeagent.protocol.ids import TaskId
@@ -98,7 +98,7 @@ class Explanation:
     Attributes:
         terms: By name of the task.
         alternatives: The nearest, the best first.
-        sensitivity: Empty where a hundredth to a hundred times the estimates change nothing.
+        sensitivity: Empty where 1/100, 1/10, half, twice, 10 and 100 times the estimates change nothing.
         waiting: The cost of it.
     """
 
@@ -114,7 +114,7 @@ def explain(problem: Problem, assignments: Mapping[TaskId, int]) -> Explanation:
     return Explanation(
         terms=terms(problem, assignments),
         alternatives=_alternatives(tasks, problem, assignments),
-        sensitivity=tuple(_sensitivity(tasks, problem, assignments)),
+        sensitivity=tuple(_sensitivity(tasks, problem)),
         waiting=_waiting(tasks, problem.num_workers, assignments),
     )
 
@@ -156,46 +156,66 @@ def _alternatives(
         key=lambda sizes: (*score(options, sizes), sizes),
         reverse=True,
     )
+    chosen = tuple(assignments[task.name] for task in tasks)
     return tuple(
-        _alternative(tasks, sizes, problem.running_s, assignments) for sizes in ranked[:_NEAREST]
+        Alternative(
+            differs=_differing(tasks, sizes, assignments),
+            objective=_worth(tasks, sizes, problem.running_s),
+            waf=_waf(tasks, sizes),
+            verdict=_verdict(tasks, options, sizes, chosen),
+        )
+        for sizes in ranked[:_NEAREST]
     )
 
 
-def _alternative(
+def _worth(tasks: Sequence[PlanTask], sizes: Sequence[int], running_s: float) -> float:
+    pairs = zip(tasks, sizes, strict=True)
+    return math.fsum(gain(task, size, running_s) for task, size in pairs)
+
+
+def _waf(tasks: Sequence[PlanTask], sizes: Sequence[int]) -> float:
+    return math.fsum(task.waf(size) for task, size in zip(tasks, sizes, strict=True))
+
+
+def _differing(
+    tasks: Sequence[PlanTask], sizes: Sequence[int], assignments: Mapping[TaskId, int]
+) -> dict[TaskId, int]:
+    pairs = zip(tasks, sizes, strict=True)
+    return {task.name: size for task, size in pairs if size != assignments[task.name]}
+
+
+def _verdict(
     tasks: Sequence[PlanTask],
+    options: Sequence[Options],
     sizes: Sequence[int],
-    running_s: float,
-    assignments: Mapping[TaskId, int],
-) -> Alternative:
-    pairs = list(zip(tasks, sizes, strict=True))
-    chosen = [(task, assignments[task.name]) for task in tasks]
-    waf, best_waf = (math.fsum(task.waf(size) for task, size in each) for each in (pairs, chosen))
-    worth, best = (
-        math.fsum(gain(task, size, running_s) for task, size in each) for each in (pairs, chosen)
-    )
+    chosen: Sequence[int],
+) -> str:
+    """Say why the planner did not choose ``sizes``, by its own numbers."""
+    (worth, _), (best, _) = score(options, sizes), score(options, chosen)
+    waf, best_waf = _waf(tasks, sizes), _waf(tasks, chosen)
     rates = in_flops(waf, best_waf)
-    if math.isclose(worth, best, rel_tol=1e-12):
-        verdict = "is worth as much and loses the tie: fewest changes of size, then by name"
-    elif worth > best:  # the planner would have chosen it
-        verdict = f"would give {rates}, and has no placement"
-    elif waf >= best_waf:
-        verdict = f"would give {rates}, but not long enough to pay for its transition"
-    else:
-        verdict = f"gives {rates}"
-    differs = {task.name: size for task, size in pairs if size != assignments[task.name]}
-    return Alternative(differs, worth, waf, verdict)
+    if (*score(options, sizes), tuple(sizes)) > (*score(options, chosen), tuple(chosen)):
+        return f"would give {rates}, and has no placement"
+    if worth == best:
+        return "is worth as much and loses the tie: fewest changes of size, then by name"
+    if waf < best_waf:
+        return f"gives {rates}"
+    costs = (
+        math.fsum(forgone(task, size) for task, size in zip(tasks, each, strict=True))
+        for each in (sizes, chosen)
+    )
+    if next(costs) > next(costs):
+        return f"would give {rates}, but not long enough to pay for its transition"
+    return f"would give {rates}, but a task of it ends too soon"
 
 
-def _sensitivity(
-    tasks: list[PlanTask], problem: Problem, assignments: Mapping[TaskId, int]
-) -> Iterator[Sensitivity]:
-    """Yield what other estimates lead to; those that lead to the same division are left out."""
+def _sensitivity(tasks: list[PlanTask], problem: Problem) -> Iterator[Sensitivity]:
+    """Yield what other estimates lead the planner to; those that lead it to the same are left out."""
+    planned = solve(tasks, num_workers=problem.num_workers, running_s=problem.running_s).assignments
     for estimate, factor, others, running_s in _variants(tasks, problem.running_s):
         other: Decision = solve(others, num_workers=problem.num_workers, running_s=running_s)
         differs = {
-            name: workers
-            for name, workers in other.assignments.items()
-            if workers != assignments[name]
+            name: workers for name, workers in other.assignments.items() if workers != planned[name]
         }
         if differs:
             yield Sensitivity(estimate, factor, differs)

@@ -36,8 +36,8 @@ class Outlook:
     """The present, as the planner sees it, and what may happen next.
 
     Attributes:
-        tasks: Those that a plan divides the workers among, in the order of their names.
-        queued: Those that may be launched, in the order of their names.
+        tasks: Those that a plan divides the workers among.
+        queued: Those that may be launched.
         num_workers: Workers that a plan may give away.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
         losses: One per node.
@@ -50,6 +50,10 @@ class Outlook:
     worker_mtbf_s: float
     losses: tuple[Loss, ...]
     joins: frozenset[int]
+
+
+_MAX_SIZES: Final = 10**6
+"""Sizes of tasks in the whole table: some 50 MB."""
 
 
 class Key(NamedTuple):
@@ -117,7 +121,8 @@ class LookupTable:
 
 
 def look_ahead(outlook: Outlook) -> LookupTable:
-    """Return the table for all that may happen next."""
+    """Return the table for all that may happen next; pairs are left out where they are very many."""
+    outlook = replace(outlook, tasks=_by_name(outlook.tasks), queued=_by_name(outlook.queued))
     by_workers: dict[int, set[Key]] = defaultdict(set)
     for key in _keys(outlook):
         by_workers[key.num_workers].add(key)
@@ -129,6 +134,10 @@ def look_ahead(outlook: Outlook) -> LookupTable:
     return LookupTable(version, outlook.worker_mtbf_s, divisions)
 
 
+def _by_name(tasks: Sequence[PlanTask]) -> tuple[PlanTask, ...]:
+    return tuple(sorted(tasks, key=lambda task: task.name))
+
+
 def _keys(outlook: Outlook) -> set[Key]:
     num_workers = outlook.num_workers
     faulted = frozenset(task.name for task in outlook.tasks if task.is_faulted)
@@ -136,7 +145,7 @@ def _keys(outlook: Outlook) -> set[Key]:
     keys = {Key(num_workers, faulted, names)}
     keys |= {
         Key(num_workers - loss.num_workers, faulted | loss.faulted, names)
-        for loss in _losses(outlook.losses)
+        for loss in _losses(outlook.losses, _MAX_SIZES // max(1, len(outlook.tasks)))
     }
     keys |= {Key(num_workers + joined, faulted, names) for joined in outlook.joins}
     keys |= {Key(num_workers, faulted - {name}, names - {name}) for name in names}
@@ -149,11 +158,13 @@ def _keys(outlook: Outlook) -> set[Key]:
     return keys
 
 
-def _losses(losses: Sequence[Loss]) -> set[Loss]:
-    """Return what one node takes, and what any two do."""
+def _losses(losses: Sequence[Loss], limit: int) -> set[Loss]:
+    """Return what one node takes, and what any two do, unless those are more than ``limit``."""
     counts = Counter(losses)
     twice = [loss for loss, count in counts.items() if count > 1]
     kinds = set(counts)
+    if len(kinds) ** 2 // 2 > limit:
+        return kinds
     pairs = [*combinations(kinds, 2), *((loss, loss) for loss in twice)]
     return kinds | {
         Loss(one.num_workers + other.num_workers, one.faulted | other.faulted)

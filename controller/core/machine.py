@@ -50,13 +50,13 @@ from controller.core.nodes import (
 )
 from controller.core.observations import observe
 from controller.core.operators import take_request
+from controller.core.outlook import outlook
 from controller.core.parking import halt, note_heard
 from controller.core.phases import InvariantViolationError, TaskPhase
 from controller.core.placement import Unplaceable, place
 from controller.core.planning import advance_plan, make_requested_plans, reconsider
 from controller.core.policy import Policy
 from controller.core.preparation import drop_useless_spares, end_preparation
-from controller.core.problem import outlook
 from controller.core.resolution import close_cured_incidents
 from controller.core.state import ClusterState, NodeSpec, NodeState
 from controller.core.succession import form_anew, take_over

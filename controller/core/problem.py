@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from controller.core.cost import PlanTask
-from controller.core.lookup import Loss, Outlook
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.placement import Unplaceable, Worker, place
 from controller.core.planner import Decision
@@ -107,38 +106,6 @@ def plan_task(turn: Turn, task: TaskState) -> PlanTask:
 def _rounded(seconds: float | None) -> float | None:
     """Return an estimate in two digits: it is no better, and so seldom becomes another one."""
     return None if seconds is None else float(f"{seconds:.1e}")
-
-
-def outlook(turn: Turn) -> Outlook:
-    """Return the planner's problem as it is now, and what may happen next.
-
-    Tasks that were handed to the operator are queued: they take part when he asks for a plan.
-    """
-    planned = planned_tasks(turn, includes_held=False)
-    held = [task for task in planned_tasks(turn, includes_held=True) if task not in planned]
-    available = Available(turn, planned)
-    faulted = {node: set[TaskId]() for node in available.workers_by_node}
-    for task in planned:
-        parts = filter(None, (task.place, task.target))
-        nodes = {worker.node for part in parts for worker in part.placement}
-        for node in nodes & faulted.keys():
-            faulted[node].add(task.spec.task)
-    losses = [
-        Loss(room, frozenset(faulted[node]))
-        for node, room in zip(available.workers_by_node, available.rooms, strict=True)
-    ]
-    return Outlook(
-        tasks=_in_order(turn, planned),
-        queued=_in_order(turn, held),
-        num_workers=available.num_workers,
-        worker_mtbf_s=turn.policy.worker_mtbf_s,
-        losses=tuple(sorted(losses, key=lambda loss: (loss.num_workers, sorted(loss.faulted)))),
-        joins=frozenset(node.spec.num_workers for node in turn.state.nodes.values()),
-    )
-
-
-def _in_order(turn: Turn, tasks: Sequence[TaskState]) -> tuple[PlanTask, ...]:
-    return tuple(sorted((plan_task(turn, task) for task in tasks), key=lambda task: task.name))
 
 
 def expected_transition_s(policy: Policy, task: TaskState) -> float:

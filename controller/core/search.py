@@ -111,7 +111,10 @@ class Scale:
     def idle(self, price: int, most: int) -> Layer:
         """Return the layer behind the last task: workers left idle, ``most`` or those within the gap."""
         count = min(most, self.gap // price) if price else most
-        return Layer(0, np.arange(count + 1).astype(self.dtype) * (price * self.factor))
+        step = (
+            price * self.factor if count else 0
+        )  # where there are some, the price is within the gap
+        return Layer(0, np.arange(count + 1).astype(self.dtype) * step)
 
 
 def _within(gap: int, tasks: Sequence[Priced], price: int, capacity: int) -> tuple[int, ...] | None:

@@ -28,7 +28,7 @@ from controller.core.search import WIDER, Priced, Scale, best_division
 Case = frozenset[int]
 """The tasks that have their other options, by their index."""
 
-_GAPS: Final = 3
+_GAPS: Final = 6
 """How many gaps are tried for all cases together."""
 
 

@@ -29,6 +29,10 @@ from profiles.records import RecordError
 
 def run_on_cluster(arguments: argparse.Namespace) -> int:
     """Ask, print the answer and return 0, or 2 where nobody can be asked or something is wrong."""
+    if arguments.save_problem and arguments.save_problem.exists():
+        text = f"--save-problem {arguments.save_problem}: is there already; name another"
+        sys.stderr.write(f"unicron plan: {text}\n")
+        return 2
     question = _question(arguments)
     try:
         if arguments.state:

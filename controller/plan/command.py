@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,7 @@ def _add_command(
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of workers")
     return int(text)
 
@@ -171,7 +172,8 @@ def _weight(text: str) -> tuple[str, float]:
     except ValueError:
         weight = -1.0
     if not name or not 0 <= weight <= MAX_NUMBER:
-        raise argparse.ArgumentTypeError(f"{text!r} is not TASK=WEIGHT with a weight of 0 or more")
+        must = f"TASK=WEIGHT with a weight from 0 to {MAX_NUMBER:g}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not {must}")
     return name, weight
 
 
@@ -205,6 +207,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _misuse(arguments: argparse.Namespace) -> str:
     """Return what does not go together, in one line; empty if all does."""
+    for option, names in (
+        ("--lose-node", arguments.lose_node),
+        ("--add-node", [name for name, _ in arguments.add_node]),
+        ("--weight", [name for name, _ in arguments.weight]),
+        ("--fault", arguments.fault),
+        ("--finish", arguments.finish),
+    ):
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            return f"{option}: {twice[0]} is given twice"
     places = [arguments.problem, arguments.connect, arguments.state]
     if sum(place is not None for place in places) != 1:
         return "give one of PROBLEM.json, --connect SOCKET and --state DIR"

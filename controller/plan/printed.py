@@ -53,7 +53,8 @@ def _explained(answer: dict[str, Any]) -> list[str]:
     cost = answer["waiting"]
     flop, hours = cost["weighted_flop_per_min"], cost["gpu_hours_per_min"]
     costs = f"every minute of waiting costs {flop:.3g} weighted FLOP and {hours:.2f} GPU-hours"
-    lines = [f"{costs}, if faulted tasks stand still"]
+    changes_anything = answer.get("changes_anything", True)
+    lines = [f"{costs}, if faulted tasks stand still"] if changes_anything else []
     lines += [f"instead {_sizes(each)} {each['verdict']}" for each in answer["alternatives"]]
     lines += [
         f"with {each['factor']:g} x the {each['estimate']}: {_sizes(each)}"

@@ -5,13 +5,13 @@ takes as long for a run of a week as for one of a minute, and the controller's l
 Replaying the journal instead, as for a saved run, would take time in proportion to the run.
 """
 
-import asyncio
 import json
 from typing import assert_never
 
 from pydantic import JsonValue
 
 from controller.api.wire import AskWhatIf, DescribeCluster, Question, Reply
+from controller.beside import Failure, beside
 from controller.core.cluster_spec import ClusterSpec, present_spec
 from controller.core.policy import Policy
 from controller.core.rehearsal import ImpossibleError, Supposition, snapshot
@@ -32,12 +32,22 @@ async def answer(question: Question, state: ClusterState, policy: Policy, at: fl
     """
     match question:
         case DescribeCluster():
-            spec = await asyncio.to_thread(_described, present_spec(state, policy))
+            present = present_spec(state, policy)
+            spec = await beside(lambda: _described(present))
+            if isinstance(spec, Failure):
+                return _failed(question, spec)
             return Reply(request_id=question.request_id, is_ok=True, data={"spec": spec})
         case AskWhatIf():
-            return await asyncio.to_thread(_what_if, question, snapshot(state), policy, at)
+            copied = snapshot(state)
+            reply = await beside(lambda: _what_if(question, copied, policy, at))
+            return _failed(question, reply) if isinstance(reply, Failure) else reply
         case _:
             assert_never(question)
+
+
+def _failed(question: Question, failure: Failure) -> Reply:
+    text = f"there is no answer, which is a fault of ours: {failure.text}"
+    return Reply(request_id=question.request_id, is_ok=False, code="failed", message=text)
 
 
 def _described(spec: ClusterSpec) -> JsonValue:

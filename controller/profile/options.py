@@ -33,10 +33,16 @@ def sizes(option: str, text: str) -> tuple[int, ...]:
 
 
 def check_output(path: Path | None) -> None:
-    """Refuse, before anything is begun, to replace a file.
+    """Refuse, before anything is begun, a file that can't be written, or that is there already.
 
     Raises:
-        RecordError: It is there already.
+        RecordError: It is there, has no directory, or is not named as what is written.
     """
-    if path is not None and path.exists():
+    if path is None:
+        return
+    if path.exists():
         raise RecordError(f"--output {path}: is there already; name another, or merge the two")
+    if not path.parent.is_dir():
+        raise RecordError(f"--output {path}: there is no directory {path.parent}")
+    if path.suffix == ".toml":
+        raise RecordError(f"--output {path}: tables are written as JSON; name it .json")

@@ -46,7 +46,9 @@ def setup_of_cluster(scenario: Scenario | None, spec: ClusterSpec) -> Setup:
     try:
         spec.machine()
     except ValueError as error:
-        raise RecordError(f"the cluster: {error}; let its pending plan be applied") from error
+        raise RecordError(
+            f"the cluster: {error}; have its plan applied first, if one waits"
+        ) from error
     base = scenario or _own_faults(load_scenario("trace-a"), spec)
     return Setup(
         scenario=_on_cluster(base, spec),

@@ -66,12 +66,12 @@ def read_run(directory: Path) -> tuple[Machine, Legacy]:
         RunError: No run is saved there, its journal is damaged, or it is one of another version.
     """
     if not directory.is_dir():
-        raise RunError(f"{directory}: no such directory; name that of a controller's journal")
+        raise RunError(f"{directory}: not a directory; name that of a controller's journal")
     try:
         text = (directory / RUN_NAME).read_bytes()
         events = read_journal(directory / JOURNAL_NAME)
         machine = decode_spec(text, str(directory / RUN_NAME)).machine()
-        return machine, replay(machine, events)
+        legacy = replay(machine, events)
     except FileNotFoundError as error:
         missing = Path(str(error.filename)).name
         raise RunError(f"{directory}: no run is saved there: it has no {missing}") from error
@@ -81,5 +81,8 @@ def read_run(directory: Path) -> tuple[Machine, Legacy]:
         is_placed = str(error).startswith(str(directory))
         place = "" if is_placed else f"{directory / JOURNAL_NAME}: "
         raise RunError(f"{place}{error}") from error
-    except ValueError as error:
+    except (ValueError, KeyError) as error:
         raise RunError(f"{directory / RUN_NAME}: {error}") from error
+    if legacy.started is None:
+        raise RunError(f"{directory / JOURNAL_NAME}: is empty: nothing has happened in this run")
+    return machine, legacy

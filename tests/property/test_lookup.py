@@ -100,7 +100,7 @@ def test_a_table_of_another_version_is_not_used(outlook: Outlook, data: st.DataO
                     replace(task, transition_s=task.transition_s + 1),
                     replace(task, min_workers=task.min_workers + 1),
                     *([sooner] if running_s else []),
-                    replace(task, rates=Rates.of({1: 1.0})),
+                    replace(task, rates=Rates.of({9: 1.0})),
                 ]
             )
         )

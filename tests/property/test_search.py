@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import example, given, settings, strategies as st
 
-from controller.core.options import Options
+from controller.core.options import Options, score
 from controller.core.search import best_division
 
 # Few values make plateaus and ties; the others leave no room for the change in the same 64 bits.
@@ -48,12 +48,38 @@ def by_brute_force(tasks: Sequence[Options], capacity: int) -> tuple[int, ...] |
     tasks=[as_options([(0, 0), (3, 2**52)], 2**20), as_options([(0, 0), (2, 2**52 - 1)], 0)],
     capacity=4,
 )
+# A price that is far beyond the gap, and changes of many workers.
+@example(
+    tasks=[as_options([(0, 0), (8192, 2**51)], 0), as_options([(0, 0), (8192, 2**51 - 1)], 8192)],
+    capacity=8192,
+)
 # Two sizes are worth as much and as far from the present one: the larger wins.
 @example(tasks=[as_options([(0, 0), (2, 5), (6, 5)], 4)], capacity=8)
 def test_the_division_is_the_one_that_brute_force_finds(
     tasks: list[Options], capacity: int
 ) -> None:
     assert best_division(tasks, capacity) == by_brute_force(tasks, capacity)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), num_tasks=st.integers(1, 4), steps=st.integers(1, 40))
+def test_with_many_sizes_the_gain_is_that_of_the_plain_recurrence(
+    seed: int, num_tasks: int, steps: int
+) -> None:
+    source = np.random.default_rng(seed)
+    sizes = np.arange(300)
+    tasks = []
+    for _ in range(num_tasks):
+        gains = np.rint(1e9 * np.sqrt(sizes // steps * steps) * source.uniform(1, 3)).astype(int)
+        noise = source.integers(0, 10**8, len(sizes)) * (source.random() < 0.5)
+        tasks.append(Options(sizes, gains + noise, abs(sizes - source.integers(0, 300))))
+    found = best_division(tasks, 299)
+    assert found is not None
+    best = np.zeros(300, np.int64)
+    for task in tasks:
+        best = np.array([(best[: n + 1][::-1] + task.gains[: n + 1]).max() for n in range(300)])
+    gain, _ = score(tasks, found)
+    assert (gain, sum(found) <= 299) == (best[299], True)
 
 
 @settings(max_examples=100, deadline=None)

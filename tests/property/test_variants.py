@@ -14,7 +14,8 @@ _GAINS = st.integers(-3, 6) | st.integers(-40, 40) | st.integers(-(2**50), 2**50
 def usual_options(draw: st.DrawFn) -> Options:
     unit = draw(st.sampled_from([1, 2, 4]))
     sizes = [0, *(unit * size for size in sorted(draw(st.sets(st.integers(1, 8), max_size=5))))]
-    return as_options([(size, draw(_GAINS)) for size in sizes], draw(st.integers(0, 12)))
+    present = draw(st.integers(0, 12) | st.sampled_from([2**13, 2**20]))
+    return as_options([(size, draw(_GAINS)) for size in sizes], present)
 
 
 @st.composite
@@ -53,3 +54,14 @@ def test_every_case_is_what_brute_force_finds(data: st.DataObject, capacity: int
     for case, division in found.items():
         present = [others[i] if i in case else task for i, task in enumerate(tasks)]
         assert division == by_brute_force(present, capacity)
+
+
+def test_of_equal_divisions_before_a_task_the_one_with_the_larger_first_size_wins() -> None:
+    tasks = [
+        as_options([(0, -99), (1, 1), (3, 3)], 2),
+        as_options([(0, 0), (4, 4)], 2),
+        as_options([(0, -99), (1, 1), (3, 3)], 2),
+        as_options([(0, 0)], 0),
+    ]
+    found = best_divisions(tasks, {}, {frozenset()}, 6)
+    assert found[frozenset()] == by_brute_force(tasks, 6) == (3, 0, 3, 0)

@@ -1,12 +1,12 @@
 """What the controller works out beside its work: the table of next plans, and explanations."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from controller import foresight as module
-from controller.core.lookup import look_ahead
+from controller.core.lookup import LookupTable, Outlook, look_ahead
 from controller.foresight import Foresight
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
@@ -20,8 +20,13 @@ class Watched:
         self.world = World(demo_machine(is_auto_heal=False, num_nodes=5), num_iterations=10**6)
         self.world.run(4.0)
         self.news = asyncio.Event()
-        self.foresight = Foresight(self.world.machine, self.news)
+        self.notes: list[str] = []
+        self.foresight = Foresight(self.world.machine, self.news, self._note, quiet_s=0.01)
         self.changes = asyncio.Event()
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self.changes.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         self.news.set()
@@ -32,8 +37,7 @@ class Watched:
 
 
 @pytest.fixture
-async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
-    monkeypatch.setattr(module, "_QUIET_S", 0.01)
+async def watched() -> AsyncIterator[Watched]:
     watched = Watched()
     async with asyncio.TaskGroup() as group:
         service = group.create_task(watched.foresight.run(watched.changes.set))
@@ -71,6 +75,52 @@ async def test_a_plan_is_explained_after_it_is_made(watched: Watched) -> None:
     key = plan.name, plan.revision
     await watched.until(lambda: key in watched.foresight.explanations)
     explanation = watched.foresight.explanations[key]
+    assert explanation is not None
     assert {each.name for each in explanation.terms} == set(plan.changes)
     assert explanation.alternatives
     assert NodeId("n1") in plan.isolated_nodes
+
+
+async def test_a_table_is_not_current_once_the_cluster_has_changed(watched: Watched) -> None:
+    foresight = watched.foresight
+    await watched.until(lambda: foresight.prepared.is_current)
+    watched.world.lose_node("n1")
+    watched.world.run_until(lambda: watched.world.machine.state.pending_plan() is not None)
+    await watched.until(lambda: not foresight.prepared.is_current)
+
+
+async def test_a_plan_is_explained_while_a_table_is_being_built(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+
+    def build(outlook: Outlook) -> LookupTable:
+        may_end.wait(30)
+        return look_ahead(outlook)
+
+    monkeypatch.setattr("controller.foresight.look_ahead", build)
+    watched.news.set()
+    await asyncio.sleep(0.1)
+    watched.world.lose_node("n1")
+    watched.world.run_until(lambda: watched.world.machine.state.pending_plan() is not None)
+    await watched.until(lambda: bool(watched.foresight.explanations))
+    assert not watched.foresight.prepared.is_current
+    may_end.set()
+
+
+async def test_a_fault_of_ours_is_noted_and_ends_nothing(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("for a test")
+
+    monkeypatch.setattr("controller.foresight.look_ahead", fail)
+    monkeypatch.setattr("controller.foresight.explain", fail)
+    watched.world.lose_node("n1")
+    watched.world.run_until(lambda: watched.world.machine.state.pending_plan() is not None)
+    await watched.until(lambda: len(watched.notes) == 2)
+    assert {note.partition(",")[0] for note in watched.notes} == {
+        "P-1 can't be explained",
+        "next plans can't be sought",
+    }
+    assert all("MemoryError: for a test" in note for note in watched.notes)

@@ -10,8 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from controller.api.client import NoControllerError, ask
 from controller.api.server import ApiServer
-from controller.api.wire import API_VERSION, Command, DecideLoss, Greeting, Reply, UncordonNode
+from controller.api.wire import (
+    API_VERSION,
+    AskWhatIf,
+    Command,
+    DecideLoss,
+    Greeting,
+    Reply,
+    UncordonNode,
+)
 from controller.cli import main
 from tests.fakes import cluster_views
 
@@ -134,3 +143,12 @@ def test_a_socket_that_is_missing_or_dead_is_named(
         dead.bind(str(path))
     assert main(["uncordon", "n1", "--connect", str(path)]) == 2
     assert "connection refused" in capsys.readouterr().err
+
+
+def test_bytes_that_are_not_text_are_told(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "api.sock"))
+        server.listen()
+        question = AskWhatIf(request_id="r1", actor="op", lost=("\udcff",))
+        with pytest.raises(NoControllerError, match="not UTF-8"):
+            ask(tmp_path / "api.sock", question)

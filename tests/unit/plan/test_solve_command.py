@@ -96,8 +96,8 @@ def test_what_if_changes_what_it_says_and_nothing_else(capsys: pytest.CaptureFix
         (["--lose", "121"], "--lose 121: there are 120 workers"),
         (["--fault", "b"], "there is no task 'b'; there are gpt3-1.3b, gpt3-7b, gpt3-70b"),
         (["--lose", "-1"], "'-1' is no number of workers"),
-        (["--weight", "gpt3-7b=-1"], "is not TASK=WEIGHT with a weight of 0 or more"),
-        (["--weight", "gpt3-7b=nan"], "is not TASK=WEIGHT with a weight of 0 or more"),
+        (["--weight", "gpt3-7b=-1"], "is not TASK=WEIGHT with a weight from 0 to 1e+30"),
+        (["--weight", "gpt3-7b=nan"], "is not TASK=WEIGHT with a weight from 0 to 1e+30"),
     ],
 )
 def test_a_change_that_can_not_be_is_told_in_words(

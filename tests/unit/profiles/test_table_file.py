@@ -94,6 +94,14 @@ def test_estimates_are_calibrated_by_the_nearest_size_that_was_measured(tmp_path
         calibrated(tables[0], tables[:1])
 
 
+def test_a_calibration_that_leads_to_no_rate_is_refused(tmp_path: Path) -> None:
+    estimates = write(tmp_path / "e.json", point(1, 1e-20), point(2, 1e20))
+    measured = write(tmp_path / "m.json", point(1, 1e20, "measured", iterations=3))
+    tables = [load_table(estimates), load_table(measured)]
+    with pytest.raises(RecordError, match="2 workers would be estimated at 1e\\+60"):
+        calibrated(merged(tables), tables)
+
+
 def test_merge_calibrates_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     estimates = write(tmp_path / "e.json", point(1, 10.0), point(2, 20.0))
     measured = write(tmp_path / "m.json", point(1, 5.0, "measured", iterations=3))

@@ -119,7 +119,7 @@ def test_what_can_not_be_rehearsed_is_told(present: ClusterSpec) -> None:
         "the cluster: its nodes have 2, 8 workers; they must be alike"
     )
     assert refusal(replace(present, nodes=present.nodes[:2])) == (
-        "the cluster: the tasks want 6 workers, 4 are available; let its pending plan be applied"
+        "the cluster: the tasks want 6 workers, 4 are available; have its plan applied first, if one waits"
     )
 
 
@@ -151,7 +151,7 @@ def test_the_command_rehearses_a_saved_run(run: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--state", "RUN/no"], "RUN/no: no such directory; name that of a controller's journal"),
+        (["--state", "RUN/no"], "RUN/no: not a directory; name that of a controller's journal"),
         (["--connect", "RUN/no"], "RUN/no: there is no controller's socket"),
         (["--state", "RUN", "--policy", "varuna"], "--policy varuna: needs models"),
         ([], "name a scenario, or a cluster by --connect or --state; there are byterobust-9600"),

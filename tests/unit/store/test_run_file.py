@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.cluster_spec import present_spec, spec_of
-from controller.core.phases import TaskPhase
+from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.policy import Policy
 from controller.store.journal import Journal
 from controller.store.replay import fingerprint
@@ -65,6 +65,18 @@ def test_the_present_is_what_is_in_service_and_has_workers(world: World) -> None
     assert now.machine().state.nodes.keys() == {NodeId("n1"), NodeId("n2"), NodeId("n3")}
 
 
+def test_a_node_out_of_contact_is_present_and_an_isolated_gpu_is_not(world: World) -> None:
+    world.cut("n1", 60.0)
+    world.run(world.now + 5.0)
+    state = world.machine.state
+    assert state.nodes[NodeId("n1")].condition is NodeCondition.UNREACHABLE
+    state.nodes[NodeId("n2")].isolated_gpus[1] = "for a test"
+    now = present_spec(state, world.machine.policy)
+    assert {node.node: node.num_workers for node in now.nodes} == {
+        "n1": 2, "n2": 1, "n3": 2, "n4": 2,
+    }  # fmt: skip
+
+
 def refusal(directory: Path) -> str:
     with pytest.raises(RunError) as caught:
         read_run(directory)
@@ -74,10 +86,24 @@ def refusal(directory: Path) -> str:
 
 
 def test_what_is_no_saved_run_is_told_in_one_line(tmp_path: Path, world: World) -> None:
-    assert refusal(tmp_path / "none") == ": no such directory; name that of a controller's journal"
+    assert refusal(tmp_path / "none") == ": not a directory; name that of a controller's journal"
     assert refusal(tmp_path) == ": no run is saved there: it has no run.json"
     save_spec(spec_of(world.machine), tmp_path)
     assert refusal(tmp_path) == ": no run is saved there: it has no journal.jsonl"
+    (tmp_path / "journal.jsonl").touch()
+    empty = "/journal.jsonl: is empty: nothing has happened in this run"
+    assert refusal(tmp_path) == empty
+    assert refusal(tmp_path / "run.json").startswith(": not a directory")
+
+
+def test_a_size_that_its_table_does_not_list_is_told_in_one_line(
+    tmp_path: Path, world: World
+) -> None:
+    saved(world, tmp_path)
+    spec = spec_of(world.machine)
+    tasks = (replace(spec.tasks[0], workers=200), *spec.tasks[1:])
+    save_spec(replace(spec, tasks=tasks), tmp_path)
+    assert refusal(tmp_path) == "/run.json: 200"
 
 
 def test_a_run_of_another_version_is_told_in_one_line(tmp_path: Path, world: World) -> None:

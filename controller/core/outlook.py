@@ -1,0 +1,56 @@
+"""What the planner may be asked next, from the present state: see ``controller.core.lookup``."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controller.core.cost import PlanTask, horizon_s
+from controller.core.lookup import Loss, Outlook
+from controller.core.problem import Available, plan_task, planned_tasks
+from controller.core.tasks import TaskState
+from controller.core.turn import Turn
+from nodeagent.protocol.ids import NodeId, TaskId
+
+
+def outlook(turn: Turn) -> Outlook:
+    """Return the planner's problem as it is now, and what may happen next.
+
+    Tasks that were handed to the operator are queued: they take part when he asks for a plan.
+    """
+    planned = planned_tasks(turn, includes_held=False)
+    held = [task for task in planned_tasks(turn, includes_held=True) if task not in planned]
+    available = Available(turn, planned)
+    losses = _losses(planned, available)
+    rooms = sorted(loss.num_workers for loss in losses)
+    fewest = available.num_workers - sum(rooms[-2:])
+    longest_s = horizon_s(turn.policy.worker_mtbf_s, fewest) if fewest > 0 else math.inf
+    return Outlook(
+        tasks=tuple(_seen(plan_task(turn, task), longest_s) for task in planned),
+        queued=tuple(_seen(plan_task(turn, task), longest_s) for task in held),
+        num_workers=available.num_workers,
+        worker_mtbf_s=turn.policy.worker_mtbf_s,
+        losses=tuple(sorted(losses, key=lambda loss: (loss.num_workers, sorted(loss.faulted)))),
+        joins=frozenset(node.spec.num_workers for node in turn.state.nodes.values()),
+    )
+
+
+def _seen(task: PlanTask, longest_s: float) -> PlanTask:
+    """Return the task as a table sees it: an end after every horizon is none, so that it need not follow it."""
+    is_far = task.remaining_s is not None and task.remaining_s >= longest_s
+    return replace(task, remaining_s=None) if is_far else task
+
+
+def _losses(planned: Sequence[TaskState], available: Available) -> list[Loss]:
+    """Return what the loss of each node takes."""
+    num_blocked = Counter(worker.node for worker in available.blocked)
+    faulted: dict[NodeId, set[TaskId]] = {node: set() for node in available.workers_by_node}
+    for task in planned:
+        parts = filter(None, (task.place, task.target))
+        nodes = {worker.node for part in parts for worker in part.placement}
+        for node in nodes & faulted.keys():
+            faulted[node].add(task.spec.task)
+    return [
+        Loss(count - num_blocked[node], frozenset(faulted[node]))
+        for node, count in available.workers_by_node.items()
+    ]
