@@ -35,8 +35,14 @@ from controller.core.cost import Problem, horizon_s
 from controller.core.lookup import Key, LookupTable, Loss, Outlook, look_ahead
 from controller.core.planner import solve
 
-_CLUSTERS: Final = ((128, 8, 6), (1_024, 8, 16), (10_000, 8, 64))
-"""Workers, workers of a node, tasks."""
+_CLUSTERS: Final = (
+    (128, 8, 6),
+    (1_024, 8, 16),
+    (10_000, 8, 64),
+    (16_384, 1, 64),
+    (100_000, 8, 128),
+)
+"""Workers, workers of a node (a part that is given away), tasks."""
 _MTBFS_HOURS: Final = (2_000.0, 50_000.0)
 _TICK_S: Final = 0.001
 
