@@ -115,7 +115,8 @@ def _why_give_way(turn: Turn, measurement: Measurement) -> str:
 def _is_left(turn: Turn, measurement: Measurement, run: MeasuredRun) -> bool:
     """End the run if its time has come; return whether it holds workers still.
 
-    Ranks out of sight are left behind, as those of tasks are: their generation is over.
+    Ranks out of sight are left behind, as those of tasks are: their generation is over. Nothing is started on
+    their workers before they are gone (``NodeState.strays``).
     """
     if not run.is_ending:
         if not measurement.ended:
@@ -196,11 +197,11 @@ def _place(turn: Turn, size: MeasuredSize) -> Placement | Unplaceable:
     idle, name = Available(turn, ()), TaskId("measure")
     # In one domain it is packed into few nodes: the table is of what its traffic does at its best.
     packed = dict.fromkeys(idle.workers_by_node, "all")
-    placed = place(
-        {name: size.layout}, {}, idle.workers_by_node, blocked=idle.blocked, domains=packed
-    )
+    strays = {w for node in idle.workers_by_node for w in turn.state.nodes[node].strays}
+    blocked = idle.blocked | strays
+    placed = place({name: size.layout}, {}, idle.workers_by_node, blocked=blocked, domains=packed)
     if isinstance(placed, Unplaceable):
-        num_idle = idle.num_workers
+        num_idle = sum(idle.workers_by_node.values()) - len(blocked)
         return Unplaceable(f"{size.layout} does not fit on the {num_idle} idle worker(s)")
     return placed[name]
 

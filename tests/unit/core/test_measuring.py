@@ -15,7 +15,7 @@ from controller.core.events import (
 from controller.core.instructions import AnswerRequest, StartRanks
 from controller.core.lifecycle import obstacle
 from controller.core.measurement import Measurement
-from controller.core.phases import TaskPhase
+from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.policy import Policy
 from controller.core.tasks import Target
 from controller.core.turn import Turn
@@ -329,6 +329,27 @@ def test_a_task_waits_until_the_ranks_on_its_workers_are_gone() -> None:
     world.post(MeasurementCancelled("r", "op", "M-1"))
     assert obstacle(turn, state.tasks[A], target) == "waits for workers of gpt-a@measure"
     end(world)
+    assert obstacle(turn, state.tasks[A], target) is None
+
+
+def test_nothing_starts_beside_ranks_that_were_left_behind_out_of_contact() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, num=100)
+    world.run(world.now + 3.0)
+    state, start = world.machine.state, starts(world)[0]
+    (name,) = {worker.node for worker in start.placement}
+    world.cut(name, 4.0)
+    assert end(world).sizes[0].phase == "failed"
+    world.run_until(lambda: state.nodes[name].condition is NodeCondition.HEALTHY)
+    assert measured_ranks(world) == 2
+    turn = Turn(state, world.machine.policy, cause=1, at=world.now)
+    target = Target(start.layout, start.placement)
+    note = f"waits for the end of ranks that were measured on {start.placement[0]}"
+    assert obstacle(turn, state.tasks[A], target) == note
+    assert "2 idle worker(s)" in ask(world, 4).message
+    ask(world, 2)  # the world asserts that no worker has two processes
+    assert name not in {worker.node for worker in starts(world)[-1].placement}
+    assert end(world).sizes[0].phase == "measured"
     assert obstacle(turn, state.tasks[A], target) is None
 
 
