@@ -10,6 +10,7 @@ from controller.core.evidence import Evidence, evidence_of
 from controller.core.instructions import StopRanks
 from controller.core.measurement import NUM_WARM_UP, MeasuredRun
 from controller.core.phases import NodeCondition
+from controller.core.refinement import is_plausible
 from controller.core.timers import MeasurementOverdue
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
@@ -116,7 +117,7 @@ def _take_commit(
     since, run.committed_at = run.committed_at, observed_at
     duration_s = commit.duration_s if run.is_command or since is None else observed_at - since
     run.num_commits += 1
-    if duration_s > 0 and run.num_commits > NUM_WARM_UP:  # clocks of nodes are set
+    if is_plausible(duration_s) and run.num_commits > NUM_WARM_UP:
         run.durations_s.append(duration_s)
     expect_iteration(turn, run)
 

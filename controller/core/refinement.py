@@ -18,8 +18,13 @@ def refine(turn: Turn, task: TaskState, iteration: int, duration_s: float, num: 
     Call it before they are part of the task's pace.
     """
     layout = task.layout
-    if layout is not None and duration_s > 0 and _is_steady(turn, task, iteration):
+    if layout is not None and is_plausible(duration_s) and _is_steady(turn, task, iteration):
         turn.emit(RecordIterations(turn.cause, task.spec.task, layout, duration_s, num))
+
+
+def is_plausible(duration_s: float) -> bool:
+    """Return whether an iteration may take so long: commands print what they like, and clocks are set."""
+    return 1e-9 < duration_s < 1e9
 
 
 def _is_steady(turn: Turn, task: TaskState, iteration: int) -> bool:

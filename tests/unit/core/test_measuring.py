@@ -1,5 +1,6 @@
 """A measurement of a task's speed on idle workers: size after size, in nobody's way."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -150,11 +151,13 @@ def test_a_command_is_counted_by_its_lines_in_the_unit_of_its_table() -> None:
     world.run_until(lambda: (run := measurement(world).run) is not None and run.num_commits == 4)
     run = measurement(world).run
     assert run is not None
-    other = IterationCommitted(
-        task=RUN, generation=run.generation, global_rank=1, iteration=4, loss=1.0,
-        duration_s=9.0, num_tokens=1, grad_norm=1.0,
-    )  # fmt: skip
-    world.post(Observed(run.placement[0].node, 999, world.now, other))  # another rank prints it too
+    node = run.placement[0].node
+    for number, duration_s in ((1, 9.0), (0, math.inf)):  # another rank prints it too
+        printed = IterationCommitted(
+            task=RUN, generation=run.generation, global_rank=number, iteration=4, loss=1.0,
+            duration_s=duration_s, num_tokens=1, grad_norm=1.0,
+        )  # fmt: skip
+        world.post(Observed(node, 999, world.now, printed))
     assert run.durations_s == [1.0, 1.0]
     world.run_until(lambda: measurement(world).sizes[0].phase == "measured")
     world.iteration_s = 0.5

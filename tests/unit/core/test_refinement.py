@@ -1,5 +1,6 @@
 """Which iterations of a normal run count as what the task achieves."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -124,3 +125,13 @@ def test_a_line_of_a_command_may_stand_for_several_iterations() -> None:
     world = lone_world(is_command=True)
     trained(world, 6)
     assert sum(each.num_iterations for each in records(world)) == 4
+
+
+@pytest.mark.parametrize("duration_s", [1e-31, -1.0, math.inf, math.nan])
+def test_a_time_that_no_iteration_takes_does_not_count(duration_s: float) -> None:
+    world = lone_world()
+    trained(world, 5)
+    state = world.machine.state
+    turn = Turn(state, world.machine.policy, cause=1, at=world.now)
+    refine(turn, state.tasks[A], 6, duration_s, 1)
+    assert turn.instructions == []
