@@ -100,10 +100,10 @@ def _evidence(
 
 
 def _fail(run: MeasuredRun, evidence: Evidence) -> None:
-    """Remember why; a cause counts more than its echoes, and nothing once the size is measured."""
+    """Remember why; a cause counts more than its echoes, and nothing once the size is measured or skipped."""
     known = run.evidence
     is_better = known is None or (evidence.is_conclusive and not known.is_conclusive)
-    if is_better and run.size.phase != "measured":
+    if is_better and run.size.phase in {"running", "failed"}:
         run.evidence = evidence
         run.size.reason = evidence.summary
 

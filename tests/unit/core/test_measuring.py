@@ -281,6 +281,16 @@ def test_a_cause_counts_more_than_the_echo_that_came_before_it() -> None:
     assert end(world).sizes[0].reason == "rank 1 was ended by SIGKILL"
 
 
+def test_the_echo_of_its_own_end_is_no_reason() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, num=30)
+    world.run(world.now + 3.0)
+    world.post(MeasurementCancelled("r", "op", "M-1"))
+    world.fail_collective(RUN, 0)
+    found = end(world)
+    assert (found.sizes[0].phase, found.sizes[0].reason) == ("skipped", "cancelled by op")
+
+
 def test_a_refused_start_ends_the_size() -> None:
     world = world_with_idle_nodes()
     ask(world, 1, num=30)
