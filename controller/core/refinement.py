@@ -2,7 +2,7 @@
 
 Those of a task that trains as it should: beyond the warm-up of its generation, in the layout that its table
 has for the size, without checkpoint or evaluation, while no incident of it is open, no rank is slower than its
-peers and no iteration is late. How long they take is kept outside (``controller.store.measured``), and is
+peers, no iteration is late, and no measurement's ranks load the same cluster. How long they take is kept outside (``controller.store.measured``), and is
 what a later run may plan with; this run's plans do not change by it.
 """
 
@@ -32,6 +32,9 @@ def _is_steady(turn: Turn, task: TaskState, iteration: int) -> bool:
     if task.phase is not TaskPhase.RUNNING or spec.has_floor or spec.is_long(iteration):
         return False
     if not watch.pace.is_warm or watch.is_late or watch.stragglers:
+        return False
+    measurement = turn.state.measurement
+    if measurement is not None and measurement.run is not None:
         return False
     if any(spec.task in incident.covers for incident in turn.state.open_incidents()):
         return False

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.core.events import MeasurementRequested
 from controller.core.instructions import RecordIterations
 from controller.core.machine import Machine
 from controller.core.policy import Policy
@@ -96,6 +97,23 @@ def test_nothing_counts_while_an_incident_is_open() -> None:
     world.run_until(lambda: b.generation > generation and b.watch.pace.num_commits > 3)
     assert b.layout == Layout(tp=2, dp=1)  # its table has this, but a plan is waited for
     assert [each for each in records(world, B) if each.layout == b.layout] == []
+
+
+def test_nothing_counts_while_a_size_is_measured() -> None:
+    world = World(demo_machine(num_nodes=6), num_iterations=10**6)
+    trained(world, 8)
+    state = world.machine.state
+    iteration = state.tasks[A].iteration
+    world.post(MeasurementRequested("r", "op", A, (1,), 30))
+    assert state.measurement
+    num = len(records(world))
+    trained(world, iteration + 5)
+    assert state.measurement.run
+    assert len(records(world)) == num
+    world.run_until(lambda: state.measurement is not None and state.measurement.is_over)
+    num, iteration = len(records(world)), state.tasks[A].iteration
+    trained(world, iteration + 2)
+    assert len(records(world)) > num
 
 
 def test_nothing_counts_while_iterations_are_late() -> None:
