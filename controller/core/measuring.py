@@ -59,7 +59,9 @@ def _why_not(turn: Turn, task: TaskState, event: MeasurementRequested) -> Refusa
     name, listed = task.spec.task, task.spec.table.sizes
     running = turn.state.measurement
     if running and not running.is_over:
-        return Refusal("busy", f"{running.name} measures {running.task}: wait for it, or cancel it")
+        cancel = f"unicron profile measure --cancel {running.name} --connect SOCKET"
+        text = f"{running.name} measures {running.task}: wait for it, or end it with {cancel}"
+        return Refusal("busy", text)
     if pending := turn.state.pending_plan():
         return Refusal("pending", f"{pending.name} waits for a decision: decide on it first")
     if task.spec.is_command and not event.is_contained:

@@ -125,6 +125,7 @@ def test_what_can_not_be_measured_is_refused_and_changes_nothing() -> None:
     refused = ask(world, 2, task=B)
     assert (refused.is_ok, refused.code) == (False, "busy")
     assert "M-1 measures gpt-a" in refused.message
+    assert "unicron profile measure --cancel M-1 --connect SOCKET" in refused.message
     end(world)
     assert ask(world, 2, task=B).code == "M-2"
 
