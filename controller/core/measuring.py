@@ -22,7 +22,8 @@ from controller.core.measurement import MeasuredRun, MeasuredSize, Measurement
 from controller.core.phases import NodeCondition
 from controller.core.placement import Placement, Unplaceable, place
 from controller.core.problem import Available
-from controller.core.tasks import TaskState
+from controller.core.refinement import work_per_iteration
+from controller.core.tasks import TaskSpec, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, TaskId
 
@@ -158,8 +159,7 @@ def _end_run(turn: Turn, measurement: Measurement, run: MeasuredRun) -> None:
 def _keep(turn: Turn, measurement: Measurement, task: TaskState, run: MeasuredRun) -> None:
     size, num = run.size, len(run.durations_s)
     size.phase, size.iteration_s = "measured", median(run.durations_s)
-    work = task.spec.flops_per_iteration or _work_by_table(measurement, task)
-    size.flops_per_s = work / size.iteration_s
+    _rate(measurement, task.spec)
     turn.emit(RecordIterations(turn.cause, measurement.task, size.layout, size.iteration_s, num))
     turn.tell(
         "good", "measured", measurement.task,
@@ -170,14 +170,13 @@ def _keep(turn: Turn, measurement: Measurement, task: TaskState, run: MeasuredRu
     )  # fmt: skip
 
 
-def _work_by_table(measurement: Measurement, task: TaskState) -> float:
-    """Return what an iteration of a command is worth, in the unit of its own table.
-
-    Nobody knows its FLOPs: its table is right at the smallest size that is measured, and the others follow.
-    """
-    first = next(size for size in measurement.sizes if size.iteration_s is not None)
-    assert first.iteration_s is not None
-    return task.spec.table.flops_per_s(first.workers) * first.iteration_s
+def _rate(measurement: Measurement, spec: TaskSpec) -> None:
+    """Tell the FLOP/s of all sizes that are timed: the unit of a command's is settled by all of them."""
+    times_s = {s.workers: s.iteration_s for s in measurement.sizes if s.iteration_s is not None}
+    work = work_per_iteration(spec, times_s)
+    for size in measurement.sizes:
+        if size.iteration_s is not None:
+            size.flops_per_s = work / size.iteration_s
 
 
 def _leave_out(

@@ -6,9 +6,11 @@ peers, no iteration is late, and no measurement's ranks load the same cluster. H
 what a later run may plan with; this run's plans do not change by it.
 """
 
+from collections.abc import Mapping
+
 from controller.core.instructions import RecordIterations
 from controller.core.phases import TaskPhase
-from controller.core.tasks import TaskState
+from controller.core.tasks import TaskSpec, TaskState
 from controller.core.turn import Turn
 
 
@@ -25,6 +27,23 @@ def refine(turn: Turn, task: TaskState, iteration: int, duration_s: float, num: 
 def is_plausible(duration_s: float) -> bool:
     """Return whether an iteration may take so long: commands print what they like, and clocks are set."""
     return 1e-9 < duration_s < 1e9
+
+
+def work_per_iteration(spec: TaskSpec, times_s: Mapping[int, float]) -> float:
+    """Return what an iteration of the task is worth: its FLOPs, or in the unit of its own table.
+
+    Nobody knows the FLOPs of a command: its table is right at the size that it begins with, or else at the
+    smallest of its sizes that was timed, and the other ones follow by their times.
+
+    Args:
+        spec: The task.
+        times_s: How long an iteration takes, by workers; one size of the table at least.
+    """
+    if spec.flops_per_iteration:
+        return spec.flops_per_iteration
+    timed = [size for size in spec.table.sizes if size in times_s]
+    anchor = spec.workers if spec.workers in timed else min(timed)
+    return spec.table.flops_per_s(anchor) * times_s[anchor]
 
 
 def _is_steady(turn: Turn, task: TaskState, iteration: int) -> bool:

@@ -31,7 +31,8 @@ reason. Ctrl-C, SIGTERM and the end of the terminal cancel it, and so does --can
 
 A command is measured with --contained alone: started beside itself it could write over its own checkpoints.
 It gets a directory UNICRON_TASK_DIR of its own, which is left behind, and its lines are counted. Its FLOPs are
-not known, so the smallest size has the rate of its own table, and the others follow.
+not known, so the size that it begins with, or else the smallest one measured, has the rate of its own table,
+and the others follow.
 
 What was measured goes into the controller's own table of the task too (docs/profiles.md), and with --output
 into a file. Exit code 0 if every size that fits was measured, 1 if not, or if the controller refuses.

@@ -1,7 +1,9 @@
 """A measurement of a task's speed on idle workers: size after size, in nobody's way."""
 
+import asyncio
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,8 +22,10 @@ from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.policy import Policy
 from controller.core.tasks import Target
 from controller.core.turn import Turn
+from controller.store.measured import MeasuredTables
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import IterationCommitted
+from profiles.table_file import load_table
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 
@@ -165,6 +169,34 @@ def test_a_command_is_counted_by_its_lines_in_the_unit_of_its_table() -> None:
     found = end(world)
     assert found.sizes[0].flops_per_s == table.flops_per_s(1)
     assert found.sizes[1].flops_per_s == pytest.approx(2 * table.flops_per_s(1))
+
+
+def test_the_table_that_is_printed_of_a_command_is_the_one_that_the_controller_keeps(
+    tmp_path: Path,
+) -> None:
+    world = world_with_command()
+    task = world.machine.state.tasks[A]
+    task.spec = replace(task.spec, workers=2)
+    kept = MeasuredTables(tmp_path, [task.spec], lambda *_: None)
+    world.post(MeasurementRequested("r", "op", A, (1, 2), 3, is_contained=True))
+    world.run_until(lambda: measurement(world).sizes[0].phase == "measured")
+    world.iteration_s = 0.6
+    found = end(world)
+    for record in world.records:
+        if record.num_iterations == 3:  # the others are of the task's own run
+            kept.record(record)
+    asyncio.run(_write(kept))
+    points = load_table(tmp_path / "gpt-a.json").points
+    rates = {size.workers: size.flops_per_s for size in found.sizes}
+    assert {point.workers: point.flops_per_s for point in points} == pytest.approx(rates)
+    assert rates[2] == pytest.approx(task.spec.table.flops_per_s(2))
+
+
+async def _write(tables: MeasuredTables) -> None:
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(tables.run())
+        await asyncio.sleep(0)
+        writing.cancel()
 
 
 def test_a_command_has_the_time_to_start_that_its_profile_gives_it() -> None:
