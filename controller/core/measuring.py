@@ -230,15 +230,13 @@ def _begin_size(
         size=size,
         placement=placement,
         living=dict(enumerate(placement)),
-        measures=measurement.task,
-        is_command=turn.state.tasks[measurement.task].spec.is_command,
     )
     size.phase, measurement.run = "running", run
     numbers = tuple(run.living)
     turn.emit(
         StartRanks(
             turn.cause, run.task, run.generation, size.layout, placement, numbers,
-            measures=run.measures,
+            measures=measurement.task,
         )
     )  # fmt: skip
     expect_iteration(turn, run)
