@@ -15,6 +15,7 @@ from controller.core.commands import watch_command
 from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
 from controller.core.parking import halt_again, note_loss
 from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.placement import Worker
 from controller.core.tasks import Intent, RankState, Target, TaskState
 from controller.core.timers import LookDue, StartOverdue, StopOverdue
 from controller.core.transitions import Transition, kind_of
@@ -63,7 +64,8 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
     run = turn.state.measurement.run if turn.state.measurement else None
     if run is not None and not wanted.isdisjoint(run.living.values()):
         return f"waits for workers of {run.task}"
-    return None
+    stray = next((w for w in target.placement if w in turn.state.nodes[w.node].strays), None)
+    return f"waits for the end of ranks that were measured on {stray}" if stray else None
 
 
 def begin_generation(
@@ -252,6 +254,12 @@ def compare_inventory(
     a stop that is still wanted: the commands may have been lost with the connection.
     """
     measured = turn.state.measurement.run if turn.state.measurement else None
+    turn.state.nodes[node].strays = {
+        Worker(node, status.worker)
+        for status in ranks
+        if status.task not in turn.state.tasks
+        and not (measured is not None and measured.holds(node, status))
+    }
     for status in ranks:
         if measured is not None and measured.holds(node, status):
             continue

@@ -10,6 +10,8 @@ from controller.core.evidence import Evidence, evidence_of
 from controller.core.instructions import StopRanks
 from controller.core.measurement import NUM_WARM_UP, MeasuredRun
 from controller.core.phases import NodeCondition
+from controller.core.refinement import is_plausible
+from controller.core.tasks import TaskSpec
 from controller.core.timers import MeasurementOverdue
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
@@ -91,6 +93,13 @@ def _run_of(turn: Turn, task: TaskId, generation: Generation) -> MeasuredRun | N
     return run if run and (run.task, run.generation) == (task, generation) else None
 
 
+def _spec(turn: Turn) -> TaskSpec:
+    """Return the task that is measured."""
+    measurement = turn.state.measurement
+    assert measurement is not None
+    return turn.state.tasks[measurement.task].spec
+
+
 def _evidence(
     turn: Turn, event: Observed, observation: RankExited | RankRaised | LaunchFailed
 ) -> Evidence:
@@ -99,10 +108,10 @@ def _evidence(
 
 
 def _fail(run: MeasuredRun, evidence: Evidence) -> None:
-    """Remember why; a cause counts more than its echoes, and nothing once the size is measured."""
+    """Remember why; a cause counts more than its echoes, and nothing once the size is measured or skipped."""
     known = run.evidence
     is_better = known is None or (evidence.is_conclusive and not known.is_conclusive)
-    if is_better and run.size.phase != "measured":
+    if is_better and run.size.phase in {"running", "failed"}:
         run.evidence = evidence
         run.size.reason = evidence.summary
 
@@ -114,9 +123,11 @@ def _take_commit(
     if run.is_ending or commit.global_rank != run.reporter:
         return  # every rank of a command may print the same
     since, run.committed_at = run.committed_at, observed_at
-    duration_s = commit.duration_s if run.is_command or since is None else observed_at - since
+    duration_s = commit.duration_s
+    if since is not None and not _spec(turn).is_command:  # a command tells the times itself
+        duration_s = observed_at - since
     run.num_commits += 1
-    if duration_s > 0 and run.num_commits > NUM_WARM_UP:  # clocks of nodes are set
+    if is_plausible(duration_s) and run.num_commits > NUM_WARM_UP:
         run.durations_s.append(duration_s)
     expect_iteration(turn, run)
 
@@ -128,7 +139,7 @@ def expect_iteration(turn: Turn, run: MeasuredRun) -> None:
 
 def _limit_s(turn: Turn, run: MeasuredRun) -> float:
     """Return how long an iteration may take: the first one loads the program, too."""
-    spec, policy = turn.state.tasks[run.measures].spec, turn.policy
+    spec, policy = _spec(turn), turn.policy
     longest_s = max(run.durations_s, default=0.0)
     start_s = spec.start_limit_s or policy.start_limit_s
     return max(start_s, spec.hang_limit_s, policy.stall_factor * longest_s)

@@ -43,8 +43,6 @@ class MeasuredRun:
         size: What they measure.
         placement: Their workers.
         living: Those that may still have a process, by global rank.
-        measures: The task that they are like.
-        is_command: Whether they are a program that tells its iterations by its log.
         reporter: The rank whose iterations count; None before the first.
         committed_at: When its newest iteration was committed, by the clock of its node.
         num_commits: Its iterations.
@@ -59,8 +57,6 @@ class MeasuredRun:
     size: MeasuredSize
     placement: Placement
     living: dict[int, Worker]
-    measures: TaskId
-    is_command: bool
     reporter: int | None = None
     committed_at: float | None = None
     num_commits: int = 0

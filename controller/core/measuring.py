@@ -22,7 +22,8 @@ from controller.core.measurement import MeasuredRun, MeasuredSize, Measurement
 from controller.core.phases import NodeCondition
 from controller.core.placement import Placement, Unplaceable, place
 from controller.core.problem import Available
-from controller.core.tasks import TaskState
+from controller.core.refinement import work_per_iteration
+from controller.core.tasks import TaskSpec, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, TaskId
 
@@ -59,7 +60,9 @@ def _why_not(turn: Turn, task: TaskState, event: MeasurementRequested) -> Refusa
     name, listed = task.spec.task, task.spec.table.sizes
     running = turn.state.measurement
     if running and not running.is_over:
-        return Refusal("busy", f"{running.name} measures {running.task}: wait for it, or cancel it")
+        cancel = f"unicron profile measure --cancel {running.name} --connect SOCKET"
+        text = f"{running.name} measures {running.task}: wait for it, or end it with {cancel}"
+        return Refusal("busy", text)
     if pending := turn.state.pending_plan():
         return Refusal("pending", f"{pending.name} waits for a decision: decide on it first")
     if task.spec.is_command and not event.is_contained:
@@ -115,7 +118,8 @@ def _why_give_way(turn: Turn, measurement: Measurement) -> str:
 def _is_left(turn: Turn, measurement: Measurement, run: MeasuredRun) -> bool:
     """End the run if its time has come; return whether it holds workers still.
 
-    Ranks out of sight are left behind, as those of tasks are: their generation is over.
+    Ranks out of sight are left behind, as those of tasks are: their generation is over. Nothing is started on
+    their workers before they are gone (``NodeState.strays``).
     """
     if not run.is_ending:
         if not measurement.ended:
@@ -155,8 +159,7 @@ def _end_run(turn: Turn, measurement: Measurement, run: MeasuredRun) -> None:
 def _keep(turn: Turn, measurement: Measurement, task: TaskState, run: MeasuredRun) -> None:
     size, num = run.size, len(run.durations_s)
     size.phase, size.iteration_s = "measured", median(run.durations_s)
-    work = task.spec.flops_per_iteration or _work_by_table(measurement, task)
-    size.flops_per_s = work / size.iteration_s
+    _rate(measurement, task.spec)
     turn.emit(RecordIterations(turn.cause, measurement.task, size.layout, size.iteration_s, num))
     turn.tell(
         "good", "measured", measurement.task,
@@ -167,14 +170,13 @@ def _keep(turn: Turn, measurement: Measurement, task: TaskState, run: MeasuredRu
     )  # fmt: skip
 
 
-def _work_by_table(measurement: Measurement, task: TaskState) -> float:
-    """Return what an iteration of a command is worth, in the unit of its own table.
-
-    Nobody knows its FLOPs: its table is right at the smallest size that is measured, and the others follow.
-    """
-    first = next(size for size in measurement.sizes if size.iteration_s is not None)
-    assert first.iteration_s is not None
-    return task.spec.table.flops_per_s(first.workers) * first.iteration_s
+def _rate(measurement: Measurement, spec: TaskSpec) -> None:
+    """Tell the FLOP/s of all sizes that are timed: the unit of a command's is settled by all of them."""
+    times_s = {s.workers: s.iteration_s for s in measurement.sizes if s.iteration_s is not None}
+    work = work_per_iteration(spec, times_s)
+    for size in measurement.sizes:
+        if size.iteration_s is not None:
+            size.flops_per_s = work / size.iteration_s
 
 
 def _leave_out(
@@ -196,11 +198,11 @@ def _place(turn: Turn, size: MeasuredSize) -> Placement | Unplaceable:
     idle, name = Available(turn, ()), TaskId("measure")
     # In one domain it is packed into few nodes: the table is of what its traffic does at its best.
     packed = dict.fromkeys(idle.workers_by_node, "all")
-    placed = place(
-        {name: size.layout}, {}, idle.workers_by_node, blocked=idle.blocked, domains=packed
-    )
+    strays = {w for node in idle.workers_by_node for w in turn.state.nodes[node].strays}
+    blocked = idle.blocked | strays
+    placed = place({name: size.layout}, {}, idle.workers_by_node, blocked=blocked, domains=packed)
     if isinstance(placed, Unplaceable):
-        num_idle = idle.num_workers
+        num_idle = sum(idle.workers_by_node.values()) - len(blocked)
         return Unplaceable(f"{size.layout} does not fit on the {num_idle} idle worker(s)")
     return placed[name]
 
@@ -228,15 +230,13 @@ def _begin_size(
         size=size,
         placement=placement,
         living=dict(enumerate(placement)),
-        measures=measurement.task,
-        is_command=turn.state.tasks[measurement.task].spec.is_command,
     )
     size.phase, measurement.run = "running", run
     numbers = tuple(run.living)
     turn.emit(
         StartRanks(
             turn.cause, run.task, run.generation, size.layout, placement, numbers,
-            measures=run.measures,
+            measures=measurement.task,
         )
     )  # fmt: skip
     expect_iteration(turn, run)

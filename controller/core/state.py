@@ -96,6 +96,8 @@ class NodeState:
     """Why no rank may run there although it is in contact; empty for a node in service."""
     isolated_gpus: dict[int, str] = field(default_factory=dict)
     """Why no rank may run on these workers, by slot, although the node is in service."""
+    strays: set[Worker] = field(default_factory=set)
+    """Workers with a process of a measurement that is over there: it was left behind out of contact."""
     record: list[Occurrence] = field(default_factory=list)
     """Its faults, while they count; those of drills only if policy counts them."""
     findings: dict[tuple[str, str], NodeFinding] = field(default_factory=dict)

@@ -3,9 +3,12 @@
 import argparse
 import getpass
 import json
+import signal
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +27,12 @@ The task's model trains from fresh weights for two iterations and then for the n
 turn, the smallest first, and is killed. It runs on workers of nodes in service that no task holds or is
 to get, and leaves no checkpoint. The task itself trains on. As soon as a plan waits for a decision, or a
 task is to get one of the workers, the measurement ends; a size whose ranks fail is left out with the
-reason. Ctrl-C cancels it.
+reason. Ctrl-C, SIGTERM and the end of the terminal cancel it, and so does --cancel from elsewhere.
 
 A command is measured with --contained alone: started beside itself it could write over its own checkpoints.
 It gets a directory UNICRON_TASK_DIR of its own, which is left behind, and its lines are counted. Its FLOPs are
-not known, so the smallest size has the rate of its own table, and the others follow.
+not known, so the size that it begins with, or else the smallest one measured, has the rate of its own table,
+and the others follow.
 
 What was measured goes into the controller's own table of the task too (docs/profiles.md), and with --output
 into a file. Exit code 0 if every size that fits was measured, 1 if not, or if the controller refuses.
@@ -36,6 +40,7 @@ into a file. Exit code 0 if every size that fits was measured, 1 if not, or if t
 examples:
   unicron profile measure gpt-a --connect /run/unicron.sock
   unicron profile measure gpt-a --sizes 1,2,4 --iterations 20 --output measured.json --connect /run/unicron.sock
+  unicron profile measure --cancel M-6 --connect /run/unicron.sock
 """
 
 
@@ -48,7 +53,8 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )
-    parser.add_argument("task", metavar="TASK")
+    parser.add_argument("task", metavar="TASK", nargs="?")
+    parser.add_argument("--cancel", metavar="M-N", help="end this measurement instead")
     parser.add_argument(
         "--sizes", metavar="N,N,...", help="workers; default: all sizes that the task can have"
     )
@@ -70,6 +76,9 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; return 0, 1 if something was not measured, 2 if an argument is wrong."""
     try:
+        _check_aim(arguments.task, arguments.cancel)
+        if arguments.cancel is not None:
+            return _cancel(arguments.connect, arguments.cancel)
         command = MeasureTask(
             request_id=uuid.uuid4().hex,
             actor=getpass.getuser(),
@@ -79,75 +88,134 @@ def run(arguments: argparse.Namespace) -> int:
             is_contained=arguments.contained,
         )
         check_output(arguments.output)
-        with connect(arguments.connect) as connection:
-            reply = connection.ask(command)
-            if not reply.is_ok:
-                sys.stderr.write(f"unicron profile: {reply.message}\n")
-                return 1
-            found = _watch(connection, arguments.connect, reply.code)
-        _print(found, is_json=arguments.json)
-        if arguments.output is not None and any(size.flops_per_s for size in found.sizes):
-            save_table(_table(found), arguments.output)
+        with _signals_interrupt(), connect(arguments.connect) as connection:
+            return _measure(arguments, connection, command)
     except (RecordError, NoControllerError) as error:
         sys.stderr.write(f"unicron profile: {error}\n")
         return 2
     except OSError as error:
         sys.stderr.write(f"unicron profile: {arguments.output}: {error.strerror}\n")
         return 2
+
+
+def _check_aim(task: str | None, cancel: str | None) -> None:
+    if (task is None) is (cancel is None):
+        raise RecordError("give either a TASK to be measured or --cancel with a measurement")
+
+
+def _cancel(path: Path, name: str) -> int:
+    """Have the controller end a measurement, whoever has asked for it."""
+    reply = ask(path, _cancellation(name))
+    if not reply.is_ok:
+        sys.stderr.write(f"unicron profile: {reply.message}\n")
+        return 1
+    sys.stderr.write(f"{name} is cancelled; what it has measured stays\n")
+    return 0
+
+
+def _cancellation(name: str) -> CancelMeasurement:
+    return CancelMeasurement(request_id=uuid.uuid4().hex, actor=getpass.getuser(), measurement=name)
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Have the end of the terminal or of the session interrupt like Ctrl-C, unless nohup or a shell ignores it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        if before[number] is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])
+
+
+def _measure(arguments: argparse.Namespace, connection: Connection, command: MeasureTask) -> int:
+    """Ask for a measurement and keep what it finds, also if the controller ends before it."""
+    reply = connection.ask(command)
+    if not reply.is_ok:
+        sys.stderr.write(f"unicron profile: {reply.message}\n")
+        return 1
+    watch = _Watch(reply.code)
+    try:
+        _follow(connection, arguments.connect, watch)
+    finally:
+        found = watch.newest
+        if found is not None:
+            if arguments.output is not None and any(size.flops_per_s for size in found.sizes):
+                save_table(_table(found), arguments.output)
+            _print(found, is_json=arguments.json)
     return 0 if _is_complete(found) else 1
 
 
-def _watch(connection: Connection, path: Path, name: str) -> MeasurementView:
-    """Show how the measurement goes; return it when it is over. An interrupt cancels it.
+def _follow(connection: Connection, path: Path, watch: "_Watch") -> None:
+    """Watch a measurement until it is over. An interrupt cancels it.
 
     Raises:
         NoControllerError: The controller is gone, and with it the measurement.
     """
-    told: set[int] = set()
     try:
-        return _follow(_measurements(connection, name), told)
+        watch.follow(connection)
     except KeyboardInterrupt:
-        sys.stderr.write("\n")
-    command = CancelMeasurement(
-        request_id=uuid.uuid4().hex, actor=getpass.getuser(), measurement=name
-    )
-    ask(path, command)  # it may be over meanwhile
-    with connect(path) as again:
-        return _follow(_measurements(again, name), told)
+        ask(path, _cancellation(watch.name))  # it may be over meanwhile
+        with connect(path) as again:
+            watch.follow(again)
 
 
-def _measurements(connection: Connection, name: str) -> Iterator[MeasurementView]:
-    for view in connection.views():
-        found = view.measurement
-        if found is None or found.name != name:
-            raise NoControllerError(f"{name} is not there any more: another one has followed it")
-        yield found
-    raise NoControllerError(f"the controller has ended, and {name} with it")
+class _Watch:
+    """Shows how a measurement goes: each size once it is done, and the one that runs.
 
+    Attributes:
+        name: Of the measurement.
+        newest: What is known of it; None before anything is.
+    """
 
-def _follow(measurements: Iterator[MeasurementView], told: set[int]) -> MeasurementView:
-    """Show each size once it is done, and the one that runs; ``told`` are those that were shown."""
-    while True:
-        found = next(measurements)
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.newest: MeasurementView | None = None
+        self._told: set[int] = set()
+
+    def follow(self, connection: Connection) -> None:
+        """Watch until it is over.
+
+        Raises:
+            NoControllerError: The controller is gone, or measures something else.
+        """
+        for view in connection.views():
+            found = view.measurement
+            if found is None or found.name != self.name:
+                text = f"{self.name} is not there any more: another one has followed it"
+                raise NoControllerError(text)
+            self.newest = found
+            self._show(found)
+            if found.is_over:
+                return
+        raise NoControllerError(f"the controller has ended, and {self.name} with it")
+
+    def _show(self, found: MeasurementView) -> None:
         for size in found.sizes:
-            if size.phase in {"measured", "failed", "skipped"} and size.workers not in told:
-                told.add(size.workers)
+            if size.phase in {"measured", "failed", "skipped"} and size.workers not in self._told:
+                self._told.add(size.workers)
                 _tell(f"{size.workers} worker(s): {_words(size)}", is_last=True)
             elif size.phase == "running":
                 num = found.num_warm_up + found.num_iterations
                 text = f"{size.workers} worker(s): iteration {size.iterations} of {num}"
                 _tell(text, is_last=False)
-        if found.is_over:
-            return found
 
 
 def _tell(text: str, *, is_last: bool) -> None:
     """Show a line; on a terminal one that is not the last of its size is written over."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text}" + ("\n" if is_last else ""))
-        sys.stderr.flush()
-    elif is_last:
-        sys.stderr.write(f"{text}\n")
+    with suppress(OSError):  # the terminal may be closed
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{text}" + ("\n" if is_last else ""))
+            sys.stderr.flush()
+        elif is_last:
+            sys.stderr.write(f"{text}\n")
 
 
 def _words(size: MeasuredSizeView) -> str:
@@ -156,8 +224,10 @@ def _words(size: MeasuredSizeView) -> str:
     return f"{size.iteration_s:.3f} s an iteration, {size.flops_per_s:.3g} FLOP/s"
 
 
-def _is_complete(found: MeasurementView) -> bool:
+def _is_complete(found: MeasurementView | None) -> bool:
     """Whether nothing is missing but what does not fit: it went to its end, and no size failed."""
+    if found is None:
+        return False
     phases = {size.phase for size in found.sizes}
     return found.ended == "all sizes are done" and "measured" in phases and "failed" not in phases
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.core.instructions import RecordIterations
+from controller.core.refinement import work_per_iteration
 from controller.core.tasks import TaskSpec
 from nodeagent.protocol.ids import TaskId
 from profiles.measured import refined, with_work
@@ -87,7 +88,8 @@ class MeasuredTables:
 
     def _table(self, task: TaskId) -> Table:
         points, spec = self._points[task], self._specs[task]
-        work = spec.flops_per_iteration or _work_by_table(spec, points)
+        times_s = {size: point.iteration_s for size, point in points.items() if point.iteration_s}
+        work = work_per_iteration(spec, times_s)
         title = f"{task}, measured"
         return Table(version=VERSION, title=title, points=with_work(points.values(), work))
 
@@ -109,18 +111,3 @@ class MeasuredTables:
             if text not in self._told:
                 self._told.add(text)
                 self._note(task, text)
-
-
-def _work_by_table(spec: TaskSpec, points: dict[int, TablePoint]) -> float:
-    """Return what an iteration of a command is worth, in the unit of its own table.
-
-    Nobody knows its FLOPs: its table is right at the size that it begins with, or else at the smallest of its sizes
-    that was timed, and the other ones follow by their times.
-    """
-    timed = {
-        size: points[size].iteration_s or 0.0
-        for size in spec.table.sizes
-        if size in points and points[size].iteration_s
-    }
-    anchor = spec.workers if spec.workers in timed else min(timed)
-    return spec.table.flops_per_s(anchor) * timed[anchor]

@@ -101,6 +101,6 @@ def _check(machine: Machine, started: ControllerStarted) -> None:
     if started.fingerprint != fingerprint(machine):
         raise JournalError(
             "the journal was written under another policy, or with other addresses, sizes or failure domains"
-            " of nodes, or other tasks of these names: relived under these it would tell another story; give it the"
-            " same again, or begin a new one"
+            " of nodes, or other tasks of these names (their throughput tables, those in files too, are part of"
+            " them): relived under these it would tell another story; give it the same again, or begin a new one"
         )

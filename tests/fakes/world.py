@@ -75,6 +75,7 @@ START_S = 0.2
 TAKE_OVER_S = 0.02
 FORM_S = 0.04
 PREPARE_S = 1.5
+MEASURED_END_S = 1.5
 
 
 @dataclass
@@ -666,8 +667,20 @@ class World:
             node.stopped[instruction.task] = max(stopped, instruction.generation)
             for rank in list(node.ranks.values()):
                 if rank.task == instruction.task and rank.generation <= instruction.generation:
-                    self.end_rank(node, rank, number=9, is_expected=True)
+                    self._kill(node, rank)
         self.post(StopCarriedOut(node.name, instruction.task, instruction.generation))
+
+    def _kill(self, node: FakeNode, rank: FakeRank) -> None:
+        """End a rank's process; one that is measured takes its time, as one on a GPU does."""
+
+        def die() -> None:
+            if rank.is_alive:
+                self.end_rank(node, rank, number=9, is_expected=True)
+
+        if rank.task in self.machine.state.tasks:
+            die()
+        else:
+            self.after(MEASURED_END_S, die)
 
     def _is_in_run(self, rank: FakeRank) -> bool:
         run = self.runs.get((rank.task, rank.generation))

@@ -1,6 +1,9 @@
 """A measurement of a task's speed on idle workers: size after size, in nobody's way."""
 
+import asyncio
+import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,12 +18,14 @@ from controller.core.events import (
 from controller.core.instructions import AnswerRequest, StartRanks
 from controller.core.lifecycle import obstacle
 from controller.core.measurement import Measurement
-from controller.core.phases import TaskPhase
+from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.policy import Policy
 from controller.core.tasks import Target
 from controller.core.turn import Turn
+from controller.store.measured import MeasuredTables
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import IterationCommitted
+from profiles.table_file import load_table
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 
@@ -124,6 +129,7 @@ def test_what_can_not_be_measured_is_refused_and_changes_nothing() -> None:
     refused = ask(world, 2, task=B)
     assert (refused.is_ok, refused.code) == (False, "busy")
     assert "M-1 measures gpt-a" in refused.message
+    assert "unicron profile measure --cancel M-1 --connect SOCKET" in refused.message
     end(world)
     assert ask(world, 2, task=B).code == "M-2"
 
@@ -150,17 +156,47 @@ def test_a_command_is_counted_by_its_lines_in_the_unit_of_its_table() -> None:
     world.run_until(lambda: (run := measurement(world).run) is not None and run.num_commits == 4)
     run = measurement(world).run
     assert run is not None
-    other = IterationCommitted(
-        task=RUN, generation=run.generation, global_rank=1, iteration=4, loss=1.0,
-        duration_s=9.0, num_tokens=1, grad_norm=1.0,
-    )  # fmt: skip
-    world.post(Observed(run.placement[0].node, 999, world.now, other))  # another rank prints it too
+    node = run.placement[0].node
+    for number, duration_s in ((1, 9.0), (0, math.inf)):  # another rank prints it too
+        printed = IterationCommitted(
+            task=RUN, generation=run.generation, global_rank=number, iteration=4, loss=1.0,
+            duration_s=duration_s, num_tokens=1, grad_norm=1.0,
+        )  # fmt: skip
+        world.post(Observed(node, 999, world.now, printed))
     assert run.durations_s == [1.0, 1.0]
     world.run_until(lambda: measurement(world).sizes[0].phase == "measured")
     world.iteration_s = 0.5
     found = end(world)
     assert found.sizes[0].flops_per_s == table.flops_per_s(1)
     assert found.sizes[1].flops_per_s == pytest.approx(2 * table.flops_per_s(1))
+
+
+def test_the_table_that_is_printed_of_a_command_is_the_one_that_the_controller_keeps(
+    tmp_path: Path,
+) -> None:
+    world = world_with_command()
+    task = world.machine.state.tasks[A]
+    task.spec = replace(task.spec, workers=2)
+    kept = MeasuredTables(tmp_path, [task.spec], lambda *_: None)
+    world.post(MeasurementRequested("r", "op", A, (1, 2), 3, is_contained=True))
+    world.run_until(lambda: measurement(world).sizes[0].phase == "measured")
+    world.iteration_s = 0.6
+    found = end(world)
+    for record in world.records:
+        if record.num_iterations == 3:  # the others are of the task's own run
+            kept.record(record)
+    asyncio.run(_write(kept))
+    points = load_table(tmp_path / "gpt-a.json").points
+    rates = {size.workers: size.flops_per_s for size in found.sizes}
+    assert {point.workers: point.flops_per_s for point in points} == pytest.approx(rates)
+    assert rates[2] == pytest.approx(task.spec.table.flops_per_s(2))
+
+
+async def _write(tables: MeasuredTables) -> None:
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(tables.run())
+        await asyncio.sleep(0)
+        writing.cancel()
 
 
 def test_a_command_has_the_time_to_start_that_its_profile_gives_it() -> None:
@@ -278,6 +314,16 @@ def test_a_cause_counts_more_than_the_echo_that_came_before_it() -> None:
     assert end(world).sizes[0].reason == "rank 1 was ended by SIGKILL"
 
 
+def test_the_echo_of_its_own_end_is_no_reason() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, num=30)
+    world.run(world.now + 3.0)
+    world.post(MeasurementCancelled("r", "op", "M-1"))
+    world.fail_collective(RUN, 0)
+    found = end(world)
+    assert (found.sizes[0].phase, found.sizes[0].reason) == ("skipped", "cancelled by op")
+
+
 def test_a_refused_start_ends_the_size() -> None:
     world = world_with_idle_nodes()
     ask(world, 1, num=30)
@@ -329,6 +375,27 @@ def test_a_task_waits_until_the_ranks_on_its_workers_are_gone() -> None:
     world.post(MeasurementCancelled("r", "op", "M-1"))
     assert obstacle(turn, state.tasks[A], target) == "waits for workers of gpt-a@measure"
     end(world)
+    assert obstacle(turn, state.tasks[A], target) is None
+
+
+def test_nothing_starts_beside_ranks_that_were_left_behind_out_of_contact() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, num=100)
+    world.run(world.now + 3.0)
+    state, start = world.machine.state, starts(world)[0]
+    (name,) = {worker.node for worker in start.placement}
+    world.cut(name, 4.0)
+    assert end(world).sizes[0].phase == "failed"
+    world.run_until(lambda: state.nodes[name].condition is NodeCondition.HEALTHY)
+    assert measured_ranks(world) == 2
+    turn = Turn(state, world.machine.policy, cause=1, at=world.now)
+    target = Target(start.layout, start.placement)
+    note = f"waits for the end of ranks that were measured on {start.placement[0]}"
+    assert obstacle(turn, state.tasks[A], target) == note
+    assert "2 idle worker(s)" in ask(world, 4).message
+    ask(world, 2)  # the world asserts that no worker has two processes
+    assert name not in {worker.node for worker in starts(world)[-1].placement}
+    assert end(world).sizes[0].phase == "measured"
     assert obstacle(turn, state.tasks[A], target) is None
 
 

@@ -1,9 +1,11 @@
 """Which iterations of a normal run count as what the task achieves."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from controller.core.events import MeasurementRequested
 from controller.core.instructions import RecordIterations
 from controller.core.machine import Machine
 from controller.core.policy import Policy
@@ -97,6 +99,23 @@ def test_nothing_counts_while_an_incident_is_open() -> None:
     assert [each for each in records(world, B) if each.layout == b.layout] == []
 
 
+def test_nothing_counts_while_a_size_is_measured() -> None:
+    world = World(demo_machine(num_nodes=6), num_iterations=10**6)
+    trained(world, 8)
+    state = world.machine.state
+    iteration = state.tasks[A].iteration
+    world.post(MeasurementRequested("r", "op", A, (1,), 30))
+    assert state.measurement
+    num = len(records(world))
+    trained(world, iteration + 5)
+    assert state.measurement.run
+    assert len(records(world)) == num
+    world.run_until(lambda: state.measurement is not None and state.measurement.is_over)
+    num, iteration = len(records(world)), state.tasks[A].iteration
+    trained(world, iteration + 2)
+    assert len(records(world)) > num
+
+
 def test_nothing_counts_while_iterations_are_late() -> None:
     world = lone_world()
     trained(world, 20)
@@ -124,3 +143,13 @@ def test_a_line_of_a_command_may_stand_for_several_iterations() -> None:
     world = lone_world(is_command=True)
     trained(world, 6)
     assert sum(each.num_iterations for each in records(world)) == 4
+
+
+@pytest.mark.parametrize("duration_s", [1e-31, -1.0, math.inf, math.nan])
+def test_a_time_that_no_iteration_takes_does_not_count(duration_s: float) -> None:
+    world = lone_world()
+    trained(world, 5)
+    state = world.machine.state
+    turn = Turn(state, world.machine.policy, cause=1, at=world.now)
+    refine(turn, state.tasks[A], 6, duration_s, 1)
+    assert turn.instructions == []

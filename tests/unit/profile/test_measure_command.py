@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import json
+import signal
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ import pytest
 
 from controller.api.server import ApiServer
 from controller.api.views import ClusterView, LayoutView, MeasuredSizeView, MeasurementView
-from controller.api.wire import Command, MeasureTask, Reply
+from controller.api.wire import CancelMeasurement, Command, MeasureTask, Reply
 from controller.cli import main
 from profiles.table_file import load_table
 from tests.fakes import cluster_views
@@ -48,6 +51,8 @@ class Controller:
 
     def take(self, command: Command) -> None:
         self.asked.append(command)
+        if isinstance(command, CancelMeasurement):
+            self.found = self.found.model_copy(update={"ended": "cancelled", "is_over": True})
         self.server.answer(self.reply.model_copy(update={"request_id": command.request_id}))
 
     @contextlib.asynccontextmanager
@@ -124,14 +129,63 @@ async def test_the_end_of_the_controller_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     controller, path = Controller(measurement(MEASURED, ended="")), tmp_path / "s"
-    words = ["profile", "measure", "gpt-a", "--connect", str(path)]
+    output = tmp_path / "out.json"
+    words = ["profile", "measure", "gpt-a", "--connect", str(path), "--output", str(output)]
     async with asyncio.TaskGroup() as group:
         async with controller.serving(path):
             running = group.create_task(asyncio.to_thread(main, words))
             while not controller.asked:  # noqa: ASYNC110 - of a thread
                 await asyncio.sleep(0.01)
         assert await running == 2
-    assert "the controller has ended, and M-1 with it" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "the controller has ended, and M-1 with it" in printed.err
+    assert "measured, 4" in printed.out  # what it has measured is not lost
+    assert [point.workers for point in load_table(output).points] == [1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_whatever_ends_the_command_cancels_the_measurement(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    controller, path = Controller(measurement(MEASURED, ended="")), tmp_path / "s"
+    output = tmp_path / "out.json"
+    words = ["profile", "measure", "gpt-a", "--connect", str(path), "--output", str(output)]
+    async with controller.serving(path):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "controller.cli", *words, stdout=PIPE, stderr=PIPE,
+        )  # fmt: skip
+        assert process.stderr is not None
+        assert b"1 worker(s)" in await process.stderr.readline()
+        process.send_signal(number)
+        await process.communicate()
+    assert process.returncode == 1
+    cancelled = controller.asked[-1]
+    assert isinstance(cancelled, CancelMeasurement)
+    assert cancelled.measurement == "M-1"
+    assert [point.workers for point in load_table(output).points] == [1]
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "told"),
+    [
+        (Reply(request_id="", is_ok=True), 0, "M-6 is cancelled; what it has measured stays\n"),
+        (
+            Reply(request_id="", is_ok=False, code="decided", message="M-6 is over already"), 1,
+            "unicron profile: M-6 is over already\n",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_measurement_can_be_cancelled_from_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reply: Reply, code: int, told: str
+) -> None:
+    controller, path = Controller(measurement(MEASURED, name="M-6"), reply), tmp_path / "s"
+    words = ["profile", "measure", "--cancel", "M-6", "--connect", str(path)]
+    async with controller.serving(path):
+        assert await asyncio.to_thread(main, words) == code
+    (asked,) = controller.asked
+    assert isinstance(asked, CancelMeasurement)
+    assert asked.measurement == "M-6"
+    assert capsys.readouterr().err == told
 
 
 @pytest.mark.parametrize(
@@ -141,6 +195,7 @@ async def test_the_end_of_the_controller_is_told(
         (["--sizes", "2,2"], "2 is given twice"),
         (["--sizes", ""], "--sizes: '' must be a whole number"),
         (["--iterations", "0"], "--iterations: '0' must be a whole number from 1 to 10000"),
+        (["--cancel", "M-6"], "give either a TASK to be measured or --cancel"),
         (["--output", "."], "is there already"),
         ([], "there is no controller's socket"),
     ],
