@@ -34,7 +34,7 @@ def changed_options(draw: st.DrawFn, usual: Options) -> Options:
             return draw(usual_options())
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(data=st.data(), capacity=st.integers(0, 16))
 def test_every_case_is_what_brute_force_finds(data: st.DataObject, capacity: int) -> None:
     tasks = data.draw(st.lists(usual_options(), min_size=1, max_size=5))
