@@ -150,7 +150,7 @@ def _measure(arguments: argparse.Namespace, connection: Connection, command: Mea
             if arguments.output is not None and any(size.flops_per_s for size in found.sizes):
                 save_table(_table(found), arguments.output)
             _print(found, is_json=arguments.json)
-    return 0 if _is_complete(found) else 1
+    return 0 if found is not None and _is_complete(found) else 1
 
 
 def _follow(connection: Connection, path: Path, watch: "_Watch") -> None:
@@ -224,10 +224,8 @@ def _words(size: MeasuredSizeView) -> str:
     return f"{size.iteration_s:.3f} s an iteration, {size.flops_per_s:.3g} FLOP/s"
 
 
-def _is_complete(found: MeasurementView | None) -> bool:
+def _is_complete(found: MeasurementView) -> bool:
     """Whether nothing is missing but what does not fit: it went to its end, and no size failed."""
-    if found is None:
-        return False
     phases = {size.phase for size in found.sizes}
     return found.ended == "all sizes are done" and "measured" in phases and "failed" not in phases
 
