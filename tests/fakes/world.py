@@ -678,7 +678,7 @@ class World:
                 self.end_rank(node, rank, number=9, is_expected=True)
 
         if rank.task in self.machine.state.tasks:
-            die()
+            self.end_rank(node, rank, number=9, is_expected=True)
         else:
             self.after(MEASURED_END_S, die)
 
