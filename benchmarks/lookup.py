@@ -18,18 +18,14 @@ These are measurements of one machine at one time, not limits.
 
 import argparse
 import asyncio
-import json
-import multiprocessing
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from ending import end_on_sigterm
+from campaign import Cluster, run_campaign
 from instances import Kind, make_instance
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 
 from controller.core.cost import Problem, horizon_s
 from controller.core.lookup import Key, LookupTable, Loss, Outlook, look_ahead
@@ -42,38 +38,18 @@ _CLUSTERS: Final = (
     (16_384, 1, 64),
     (100_000, 8, 128),
 )
-"""Workers, workers of a node (a part that is given away), tasks."""
-_MTBFS_HOURS: Final = (2_000.0, 50_000.0)
 _TICK_S: Final = 0.001
 
 
 def main() -> None:
     """Measure every case, and print what was measured."""
-    end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=5, metavar="N", help="default 5")
     parser.add_argument("--sample", type=int, default=200, metavar="N", help="default 200")
-    parser.add_argument("--kind", choices=get_args(Kind), action="append", help="default: all")
-    parser.add_argument("--write-docs", action="store_true", help="write docs/measurements.md")
-    arguments = parser.parse_args()
-    context = multiprocessing.get_context("spawn")
-    cases = []
-    for kind in arguments.kind or get_args(Kind):
-        for cluster in _CLUSTERS:
-            for mtbf_hours in _MTBFS_HOURS:
-                with context.Pool(1) as pool:
-                    case = (kind, cluster, mtbf_hours, arguments.runs, arguments.sample)
-                    cases.append(pool.apply(_measure, case))
-                sys.stderr.write(f"{cases[-1]}\n")
-    report = {**machine(), "command": command_line(), "runs": arguments.runs, "cases": cases}
-    if arguments.write_docs:
-        write_results("lookup", report)
-        write_section(MEASUREMENTS, "lookup", _section(report))
-    json.dump(report, sys.stdout, indent=1)
-    sys.stdout.write("\n")
+    run_campaign("lookup", parser, _CLUSTERS, _measure, _table)
 
 
-def _outlook(kind: Kind, cluster: tuple[int, int, int], mtbf_hours: float) -> Outlook:
+def _outlook(kind: Kind, cluster: Cluster, mtbf_hours: float) -> Outlook:
     """Return a cluster that runs the division which the planner chose."""
     num_workers, unit, num_tasks = cluster
     instance = make_instance(
@@ -90,17 +66,17 @@ def _outlook(kind: Kind, cluster: tuple[int, int, int], mtbf_hours: float) -> Ou
 
 
 def _measure(
-    kind: Kind, cluster: tuple[int, int, int], mtbf_hours: float, num_runs: int, num_sampled: int
+    kind: Kind, cluster: Cluster, mtbf_hours: float, options: argparse.Namespace
 ) -> dict[str, Any]:
     outlook = _outlook(kind, cluster, mtbf_hours)
     durations_s, table = [], LookupTable()
-    for _ in range(num_runs + 1):  # the first one warms up
+    for _ in range(options.runs + 1):  # the first one warms up
         begin_s = time.perf_counter()
         table = look_ahead(outlook)
         durations_s.append(time.perf_counter() - begin_s)
     build_s = statistics.median(durations_s[1:])
     keys = sorted(table.divisions, key=repr)
-    sample = keys[:: max(1, len(keys) // num_sampled)]
+    sample = keys[:: max(1, len(keys) // options.sample)]
     find_s, solve_s = _compare(outlook, table, sample)
     afresh_s = sum(solve_s) * len(keys) / len(sample)
     return {
@@ -156,13 +132,9 @@ async def _lag_s(work: Callable[[], object]) -> float:
     return longest_s
 
 
-def _section(report: dict[str, Any]) -> str:
+def _table(report: dict[str, Any]) -> str:
     rows = "\n".join(map(_row, report["cases"]))
     return f"""\
-{machine_line(report)}
-
-    {report["command"]}
-
 | tables | workers | tasks | MTBF, h | next events | all of them, s (median of {report["runs"]}) | each afresh, s | ratio | one found, ms | one solved, ms | event loop late, ms | late with nothing beside it, ms |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 {rows}"""

@@ -13,65 +13,41 @@ These are measurements of one machine at one time, not limits.
 """
 
 import argparse
-import json
 import math
-import multiprocessing
 import resource
 import statistics
-import sys
 import time
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
-from ending import end_on_sigterm
+from campaign import Cluster, run_campaign
 from instances import Instance, Kind, make_instance
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 
 from controller.core.cost import Quantum
 from controller.core.planner import solve
 
 _CLUSTERS: Final = ((128, 1, 6), (10_000, 8, 64), (16_384, 1, 64), (100_000, 8, 128))
-"""Workers, workers of the smallest part that is given away, tasks."""
-_MTBFS_HOURS: Final = (2_000.0, 50_000.0)
 _OPERATIONS_PER_S: Final = 5e8
 """About what the plain recurrence does; to leave out what would take hours."""
 
 
 def main() -> None:
     """Measure every case, and print what was measured."""
-    end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="default 20")
     parser.add_argument("--plain-seconds", type=float, default=60.0, metavar="S", help="default 60")
-    parser.add_argument("--kind", choices=get_args(Kind), action="append", help="default: all")
-    parser.add_argument("--write-docs", action="store_true", help="write docs/measurements.md")
-    arguments = parser.parse_args()
-    context = multiprocessing.get_context("spawn")
-    cases = []
-    for kind in arguments.kind or get_args(Kind):
-        for cluster in _CLUSTERS:
-            for mtbf_hours in _MTBFS_HOURS:
-                with context.Pool(1) as pool:
-                    case = (kind, cluster, mtbf_hours, arguments.runs, arguments.plain_seconds)
-                    cases.append(pool.apply(_measure, case))
-                sys.stderr.write(f"{cases[-1]}\n")
-    report = {**machine(), "command": command_line(), "runs": arguments.runs, "cases": cases}
-    if arguments.write_docs:
-        write_results("planner", report)
-        write_section(MEASUREMENTS, "planner", _section(report))
-    json.dump(report, sys.stdout, indent=1)
-    sys.stdout.write("\n")
+    run_campaign("planner", parser, _CLUSTERS, _measure, _table)
 
 
 def _measure(
-    kind: Kind, cluster: tuple[int, int, int], mtbf_hours: float, num_runs: int, plain_s: float
+    kind: Kind, cluster: Cluster, mtbf_hours: float, options: argparse.Namespace
 ) -> dict[str, Any]:
     num_workers, unit, num_tasks = cluster
     instance = make_instance(
         kind, num_workers=num_workers, unit=unit, num_tasks=num_tasks, mtbf_hours=mtbf_hours
     )
     durations_s, found = [], 0.0
-    for _ in range(num_runs + 1):  # the first one warms up
+    for _ in range(options.runs + 1):  # the first one warms up
         begin_s = time.perf_counter()
         decision = solve(
             instance.tasks,
@@ -83,7 +59,7 @@ def _measure(
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     solve_ms = 1000 * statistics.median(durations_s[1:])
     plain_ms = None
-    if num_tasks * (num_workers / unit) ** 2 / 2 / _OPERATIONS_PER_S <= plain_s:
+    if num_tasks * (num_workers / unit) ** 2 / 2 / _OPERATIONS_PER_S <= options.plain_seconds:
         begin_s = time.perf_counter()
         best = _recur(instance, unit)
         plain_ms = 1000 * (time.perf_counter() - begin_s)
@@ -119,13 +95,9 @@ def _recur(instance: Instance, unit: int) -> float:
     return math.ldexp(float(best[-1]), quantum.exponent)
 
 
-def _section(report: dict[str, Any]) -> str:
+def _table(report: dict[str, Any]) -> str:
     rows = "\n".join(map(_row, report["cases"]))
     return f"""\
-{machine_line(report)}
-
-    {report["command"]}
-
 | tables | workers | in parts of | tasks | MTBF, h | plan, ms (median of {report["runs"]}) | plain recurrence, ms | ratio | peak memory, MB |
 |---|---|---|---|---|---|---|---|---|
 {rows}"""

@@ -38,7 +38,7 @@ def check_invariants(state: ClusterState) -> None:
         _check_generation(task)
     run = state.measurement.run if state.measurement else None
     for worker in run.living.values() if run else ():
-        if worker in holder or state.nodes[worker.node].condition is not NodeCondition.HEALTHY:
+        if worker in holder or state.nodes[worker.node].condition is NodeCondition.LOST:
             raise InvariantViolationError(f"{worker} is measured on, but is not idle")
     for plan_state in (PlanState.PENDING, PlanState.APPROVED):
         if sum(plan.state is plan_state for plan in state.plans) > 1:

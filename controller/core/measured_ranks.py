@@ -71,16 +71,26 @@ def take_overdue_run(turn: Turn, timer: MeasurementOverdue) -> None:
 def compare_run(
     turn: Turn, node: NodeId, ranks: tuple[RankStatus, ...], *, is_attach: bool
 ) -> None:
-    """Where a stop was carried out, what is not listed is gone, and what still is, is told again."""
+    """Compare what a node lists with what should live there.
+
+    A rank that has trained and is not listed after a loss of contact has vanished. Where a stop was carried out,
+    what is not listed is gone, and what still is, is told again.
+    """
     measurement = turn.state.measurement
     run = measurement.run if measurement else None
-    if run is None or not run.is_ending:
+    if run is None or node not in run.nodes:
         return
     listed = {status.global_rank for status in ranks if run.holds(node, status)}
+    here = [number for number, worker in run.living.items() if worker.node == node]
+    missing = [number for number in here if number not in listed]
+    if not run.is_ending:
+        if is_attach and run.num_commits and missing:
+            text = f"rank {missing[0]} has vanished: {node} does not list it any more"
+            _fail(run, Evidence("exit", turn.at, turn.at, node, run.task, missing[0], text))
+        return
     if node in run.stopped_nodes:
-        for number, worker in list(run.living.items()):
-            if worker.node == node and number not in listed:
-                del run.living[number]
+        for number in missing:
+            del run.living[number]
     elif not is_attach:
         return
     if node in run.nodes:

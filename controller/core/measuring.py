@@ -135,9 +135,11 @@ def _is_left(turn: Turn, measurement: Measurement, run: MeasuredRun) -> bool:
 
 
 def _why_unfit(turn: Turn, run: MeasuredRun) -> Evidence | None:
+    """Return what speaks against a worker of the run; out of contact for a while it is presumed training."""
     for worker in run.living.values():
-        if not turn.state.can_use(worker):
-            text = f"{worker} is out of contact or out of service"
+        node = turn.state.nodes[worker.node]
+        if node.condition is not NodeCondition.UNREACHABLE and not turn.state.can_use(worker):
+            text = f"{worker} is lost or out of service"
             return Evidence("contact", turn.at, turn.at, worker.node, run.task, None, text)
     return None
 

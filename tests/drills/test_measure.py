@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,16 @@ class Demo:
         """Return the command line of a measurement."""
         first = [sys.executable, "-m", "controller.cli", "profile", "measure", "small"]
         return [*first, "--connect", str(self.socket), *words]
+
+    def trained(self) -> int:
+        """Return how many iterations of the first size of a measurement are done."""
+        found = self.view().measurement
+        return found.sizes[0].iterations if found is not None and not found.is_over else 0
+
+    def condition(self, name: str) -> str:
+        """Return what the controller believes about a node."""
+        (node,) = (node for node in self.view().nodes if node.node == name)
+        return str(node.condition)
 
     def view(self) -> Any:  # noqa: ANN401 - a view
         """Return the cluster as it is now."""
@@ -138,19 +149,28 @@ def test_a_task_is_measured_on_idle_workers_and_its_runs_refine_the_table(
     assert profile.throughput.flops_per_s(4) == 4e9
 
 
-def test_an_interrupt_cancels_the_measurement_in_the_controller(demo: Demo) -> None:
+@contextmanager
+def measuring(demo: Demo, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Yield a measurement that trains; it is over afterwards, however the test ends."""
     measure = subprocess.Popen(
-        demo.measure("--sizes", "2", "--iterations", "10000", "--json"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    wait_until(
-        lambda: (m := demo.view().measurement) is not None and m.sizes[0].iterations > 2, limit_s=60
+        demo.measure(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    busy = subprocess.run(demo.measure(), capture_output=True, text=True, check=False)
-    assert busy.returncode == 1
-    assert "M-1 measures small" in busy.stderr
-    measure.send_signal(signal.SIGINT)
-    out, errors = measure.communicate(timeout=30)
+    with measure:
+        try:
+            wait_until(lambda: demo.trained() > 2 or measure.poll() is not None, limit_s=60)
+            yield measure
+        finally:
+            measure.kill()
+
+
+def test_an_interrupt_cancels_the_measurement_in_the_controller(demo: Demo) -> None:
+    with measuring(demo, "--sizes", "2", "--iterations", "10000", "--json") as measure:
+        busy = subprocess.run(demo.measure(), capture_output=True, text=True, check=False)
+        measured = demo.view().measurement
+        assert busy.returncode == 1, measured
+        assert "M-1 measures small" in busy.stderr
+        measure.send_signal(signal.SIGINT)
+        out, errors = measure.communicate(timeout=30)
     assert measure.returncode == 1
     assert json.loads(out)["sizes"][0]["phase"] == "skipped"
     assert "cancelled by" in errors
@@ -158,3 +178,22 @@ def test_an_interrupt_cancels_the_measurement_in_the_controller(demo: Demo) -> N
     assert found.measurement.is_over
     assert not any(w.task == "small@measure" for node in found.nodes for w in node.workers)
     assert found.tasks[0].phase == "running"
+
+
+def test_an_agent_that_is_silent_for_a_while_does_not_end_the_measurement(demo: Demo) -> None:
+    with measuring(demo, "--sizes", "2", "--iterations", "10000") as measure:
+        node = next(
+            node
+            for node in demo.view().nodes
+            if any(w.task == "small@measure" for w in node.workers)
+        )
+        os.kill(node.agent_pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: demo.condition(node.node) == "unreachable", limit_s=30)
+        finally:
+            os.kill(node.agent_pid, signal.SIGCONT)
+        wait_until(lambda: demo.condition(node.node) == "healthy", limit_s=30)
+        trained = demo.trained()
+        wait_until(lambda: demo.trained() > trained, limit_s=30)
+        measure.send_signal(signal.SIGINT)
+        measure.communicate(timeout=30)

@@ -266,17 +266,43 @@ def test_a_fault_ends_the_size_with_its_reason_and_the_next_one_is_tried() -> No
     assert len(starts(world)) == 2
 
 
-def test_a_node_that_goes_out_of_sight_ends_the_size_there() -> None:
+def test_a_node_out_of_sight_for_a_while_is_presumed_training() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, num=30)
+    world.run(world.now + 3.0)
+    (name,) = {worker.node for worker in starts(world)[0].placement}
+    world.cut(name, 4.0)
+    world.run(world.now + 2.0)
+    assert world.machine.state.nodes[name].condition is NodeCondition.UNREACHABLE
+    assert not measurement(world).is_over
+    found = end(world)
+    assert [s.phase for s in found.sizes] == ["measured"]
+    assert len(starts(world)) == 1
+
+
+def test_a_node_that_is_lost_ends_the_size_there() -> None:
     world = world_with_idle_nodes()
     ask(world, 1, 2, num=30)
     world.run(world.now + 3.0)
     (worker,) = starts(world)[0].placement
-    world.cut(worker.node, 4.0)
+    world.lose_node(worker.node)
     found = end(world)
     assert [s.phase for s in found.sizes] == ["failed", "measured"]
-    assert "out of contact" in found.sizes[0].reason
-    world.run(world.now + 10.0)
-    assert measured_ranks(world) == 0  # what was left behind is ended
+    assert found.sizes[0].reason == f"{worker} is lost or out of service"
+    assert worker.node not in {each.node for each in starts(world)[1].placement}
+
+
+def test_a_rank_that_is_not_listed_after_a_loss_of_contact_has_vanished() -> None:
+    world = world_with_idle_nodes()
+    ask(world, 2, num=30)
+    world.run(world.now + 3.0)
+    (name,) = {worker.node for worker in starts(world)[0].placement}
+    node, rank = world.rank(RUN, 1)
+    del node.ranks[next(key for key, each in node.ranks.items() if each is rank)]
+    world.cut(name, 4.0)
+    found = end(world)
+    assert found.sizes[0].phase == "failed"
+    assert found.sizes[0].reason == f"rank 1 has vanished: {name} does not list it any more"
 
 
 def test_iterations_that_do_not_come_end_the_size() -> None:
@@ -385,7 +411,9 @@ def test_nothing_starts_beside_ranks_that_were_left_behind_out_of_contact() -> N
     state, start = world.machine.state, starts(world)[0]
     (name,) = {worker.node for worker in start.placement}
     world.cut(name, 4.0)
-    assert end(world).sizes[0].phase == "failed"
+    world.run(world.now + 2.0)
+    world.post(MeasurementCancelled("r", "op", "M-1"))
+    assert end(world).sizes[0].phase == "skipped"
     world.run_until(lambda: state.nodes[name].condition is NodeCondition.HEALTHY)
     assert measured_ranks(world) == 2
     turn = Turn(state, world.machine.policy, cause=1, at=world.now)
