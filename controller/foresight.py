@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from controller.api.views import PreparedView
-from controller.beside import Failure, beside
+from controller.beside import Failure, Turns, beside
 from controller.core.explanation import Explanation, explain
 from controller.core.lookup import Outlook, look_ahead
 from controller.core.machine import Machine
@@ -91,7 +91,7 @@ class Foresight:
     async def _explain(self, plan: Plan) -> None:
         assignments = {name: change.workers_after for name, change in plan.changes.items()}
         problem, key = plan.problem, (plan.name, plan.revision)
-        outcome = await beside(lambda: explain(problem, assignments))
+        outcome = await beside(lambda: explain(problem, assignments, Turns()))
         self.explanations[key] = None if isinstance(outcome, Failure) else outcome
         if isinstance(outcome, Failure):
             self._note(f"{plan.name} can't be explained, a fault of ours: {outcome.text}")
@@ -113,7 +113,7 @@ class Foresight:
     async def _look_ahead(self, outlook: Outlook) -> None:
         begin_s = time.perf_counter()
         self._tried = outlook
-        table = await beside(lambda: look_ahead(outlook))
+        table = await beside(lambda: look_ahead(outlook, Turns()))
         if isinstance(table, Failure):
             self._note(f"next plans can't be sought, a fault of ours: {table.text}")
             return

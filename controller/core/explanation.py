@@ -4,7 +4,7 @@ Nothing is decided here, and a plan does not wait for it.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -108,13 +108,23 @@ class Explanation:
     waiting: Waiting
 
 
-def explain(problem: Problem, assignments: Mapping[TaskId, int]) -> Explanation:
-    """Return what there is to say about dividing the workers in this way."""
+def explain(
+    problem: Problem,
+    assignments: Mapping[TaskId, int],
+    after_step: Callable[[], None] = lambda: None,
+) -> Explanation:
+    """Return what there is to say about dividing the workers in this way.
+
+    Args:
+        problem: What the planner was asked.
+        assignments: Its answer, or another one.
+        after_step: Called after every step, none of which takes longer than a plan.
+    """
     tasks = sorted(problem.tasks, key=lambda task: task.name)
     return Explanation(
         terms=terms(problem, assignments),
-        alternatives=_alternatives(tasks, problem, assignments),
-        sensitivity=tuple(_sensitivity(tasks, problem)),
+        alternatives=_alternatives(tasks, problem, assignments, after_step),
+        sensitivity=tuple(_sensitivity(tasks, problem, after_step)),
         waiting=_waiting(tasks, problem.num_workers, assignments),
     )
 
@@ -137,7 +147,10 @@ def terms(problem: Problem, assignments: Mapping[TaskId, int]) -> tuple[Terms, .
 
 
 def _alternatives(
-    tasks: Sequence[PlanTask], problem: Problem, assignments: Mapping[TaskId, int]
+    tasks: Sequence[PlanTask],
+    problem: Problem,
+    assignments: Mapping[TaskId, int],
+    after_step: Callable[[], None],
 ) -> tuple[Alternative, ...]:
     """Return the nearest; the first is the best of all divisions that differ.
 
@@ -150,7 +163,7 @@ def _alternatives(
         index: options[index].without(assignments[task.name]) for index, task in enumerate(tasks)
     }
     cases = [frozenset({index}) for index in without]
-    found = best_divisions(options, without, cases, problem.num_workers).values()
+    found = best_divisions(options, without, cases, problem.num_workers, after_step).values()
     ranked = sorted(
         {sizes for sizes in found if sizes is not None},
         key=lambda sizes: (*score(options, sizes), sizes),
@@ -209,10 +222,13 @@ def _verdict(
     return f"would give {rates}, but a task of it ends too soon"
 
 
-def _sensitivity(tasks: list[PlanTask], problem: Problem) -> Iterator[Sensitivity]:
+def _sensitivity(
+    tasks: list[PlanTask], problem: Problem, after_step: Callable[[], None]
+) -> Iterator[Sensitivity]:
     """Yield what other estimates lead the planner to; those that lead it to the same are left out."""
     planned = solve(tasks, num_workers=problem.num_workers, running_s=problem.running_s).assignments
     for estimate, factor, others, running_s in _variants(tasks, problem.running_s):
+        after_step()
         other: Decision = solve(others, num_workers=problem.num_workers, running_s=running_s)
         differs = {
             name: workers for name, workers in other.assignments.items() if workers != planned[name]

@@ -10,7 +10,7 @@ Cases that leave as many workers are solved together (``controller.core.variants
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final, NamedTuple
@@ -120,15 +120,20 @@ class LookupTable:
         return self.divisions.get(Key(num_workers, faulted, names))
 
 
-def look_ahead(outlook: Outlook) -> LookupTable:
-    """Return the table for all that may happen next; pairs are left out where they are very many."""
+def look_ahead(outlook: Outlook, after_step: Callable[[], None] = lambda: None) -> LookupTable:
+    """Return the table for all that may happen next; pairs are left out where they are very many.
+
+    Args:
+        outlook: The present.
+        after_step: Called every few milliseconds while it is sought.
+    """
     outlook = replace(outlook, tasks=_by_name(outlook.tasks), queued=_by_name(outlook.queued))
     by_workers: dict[int, set[Key]] = defaultdict(set)
     for key in _keys(outlook):
         by_workers[key.num_workers].add(key)
     divisions: dict[Key, tuple[int, ...]] = {}
     for keys in by_workers.values():
-        divisions |= _solve_together(outlook, keys)
+        divisions |= _solve_together(outlook, keys, after_step)
     every = (*outlook.tasks, *outlook.queued)
     version = {task.name: task for task in every}
     return LookupTable(version, outlook.worker_mtbf_s, divisions)
@@ -176,7 +181,9 @@ _NOTHING: Final = Options(*(np.zeros(1, np.int64) for _ in range(3)))
 """What a task may take that is not there."""
 
 
-def _solve_together(outlook: Outlook, keys: Collection[Key]) -> dict[Key, tuple[int, ...]]:
+def _solve_together(
+    outlook: Outlook, keys: Collection[Key], after_step: Callable[[], None]
+) -> dict[Key, tuple[int, ...]]:
     """Return the divisions of keys with the same workers."""
     present = frozenset(task.name for task in outlook.tasks)
     by_tasks: dict[frozenset[TaskId], list[Key]] = defaultdict(list)
@@ -190,16 +197,20 @@ def _solve_together(outlook: Outlook, keys: Collection[Key]) -> dict[Key, tuple[
         there = [task for task in (*outlook.tasks, *outlook.queued) if task.name in names]
         quantum = Quantum.for_tasks(there, running_s)
         if names == present:
-            found |= _with_faults(outlook.tasks, group, quantum, running_s)
+            found |= _with_faults(outlook.tasks, group, quantum, running_s, after_step)
         else:
             others[quantum] += group
     for quantum, group in others.items():
-        found |= _with_other_tasks(outlook, group, quantum, running_s)
+        found |= _with_other_tasks(outlook, group, quantum, running_s, after_step)
     return found
 
 
 def _with_faults(
-    tasks: Sequence[PlanTask], keys: Sequence[Key], quantum: Quantum, running_s: float
+    tasks: Sequence[PlanTask],
+    keys: Sequence[Key],
+    quantum: Quantum,
+    running_s: float,
+    after_step: Callable[[], None],
 ) -> dict[Key, tuple[int, ...]]:
     """Return the divisions where the same tasks go on, and others of them are faulted."""
     num_workers = keys[0].num_workers
@@ -212,11 +223,16 @@ def _with_faults(
     cases = {
         key: frozenset(index for index in hit if tasks[index].name in key.faulted) for key in keys
     }
-    return _by_key(cases, best_divisions(usual, hit, set(cases.values()), num_workers))
+    found = best_divisions(usual, hit, set(cases.values()), num_workers, after_step)
+    return _by_key(cases, found)
 
 
 def _with_other_tasks(
-    outlook: Outlook, keys: Sequence[Key], quantum: Quantum, running_s: float
+    outlook: Outlook,
+    keys: Sequence[Key],
+    quantum: Quantum,
+    running_s: float,
+    after_step: Callable[[], None],
 ) -> dict[Key, tuple[int, ...]]:
     """Return the divisions where a task has gone, or come."""
     num_workers = keys[0].num_workers
@@ -235,7 +251,8 @@ def _with_other_tasks(
         )
         for key in keys
     }
-    found = _by_key(cases, best_divisions(usual, others, set(cases.values()), num_workers))
+    divisions = best_divisions(usual, others, set(cases.values()), num_workers, after_step)
+    found = _by_key(cases, divisions)
     return {
         key: tuple(size for task, size in zip(every, sizes, strict=True) if task.name in key.tasks)
         for key, sizes in found.items()

@@ -17,7 +17,7 @@ of which no division is found in the first gaps is searched on its own (``contro
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from controller.core.layers import Bounds, Head, Layer, join
@@ -37,6 +37,7 @@ def best_divisions(
     others: Mapping[int, Options],
     cases: Collection[Case],
     capacity: int,
+    after_step: Callable[[], None] = lambda: None,
 ) -> dict[Case, tuple[int, ...] | None]:
     """Return the best division of every case; None where no division fits.
 
@@ -45,6 +46,7 @@ def best_divisions(
         others: What tasks may have in their stead, by index.
         cases: Every index is in ``others``.
         capacity: Workers that all have together.
+        after_step: Called after every step of the recurrence, of milliseconds.
     """
     if not tasks:
         return dict.fromkeys(cases, ())
@@ -53,10 +55,11 @@ def best_divisions(
     found: dict[Case, tuple[int, ...] | None] = dict.fromkeys(cases)
     if possible:
         typical = sorted(possible, key=sorted)[len(possible) // 2]
-        found |= _Together(tasks, usable, typical, capacity).solve(possible)
+        found |= _Together(tasks, usable, typical, capacity).solve(possible, after_step)
     for case in possible:
         if found[case] is None:
             found[case] = best_division(_options_in(case, tasks, others), capacity)
+            after_step()
     return found
 
 
@@ -87,7 +90,9 @@ class _Together:
             index: Priced.at(self._price.value, task, unit) for index, task in others.items()
         }
 
-    def solve(self, cases: Collection[Case]) -> dict[Case, tuple[int, ...]]:
+    def solve(
+        self, cases: Collection[Case], after_step: Callable[[], None]
+    ) -> dict[Case, tuple[int, ...]]:
         """Return the best divisions that are found in the first gaps."""
         found: dict[Case, tuple[int, ...]] = {}
         gap = self._price.first_gap
@@ -96,7 +101,8 @@ class _Together:
             if left:
                 kept = [task.within(gap) for task in self._tasks]
                 others = {index: task.within(gap) for index, task in self._others.items()}
-                sweep = _Sweep(kept, others, gap, self._price.value, self._capacity)
+                price = self._price.value
+                sweep = _Sweep(kept, others, gap, price, self._capacity, after_step)
                 for case, division in sweep.run(left):
                     found[case] = tuple(self._unit * size for size in division)
             gap *= WIDER
@@ -113,7 +119,9 @@ class _Sweep:
         gap: int,
         price: int,
         capacity: int,
+        after_step: Callable[[], None],
     ) -> None:
+        self._after_step = after_step
         self._scale = Scale.of([*tasks, *others.values()], gap)
         self._rows = [self._scale.row(task) for task in tasks]
         self._others = {index: self._scale.row(task) for index, task in others.items()}
@@ -139,6 +147,7 @@ class _Sweep:
             most = self._capacity - (self._fewest[-1] - self._fewest[index])
             bounds = Bounds(least, most, self._scale.limit)
             heads.append(heads[-1].after(row, bounds) if heads[-1] else None)
+            self._after_step()
         return heads
 
     def run(self, cases: Collection[Case]) -> Iterator[tuple[Case, tuple[int, ...]]]:
@@ -154,7 +163,9 @@ class _Sweep:
             if rest:
                 index = max(rest)
                 by_next[index].append((case, rest - {index}))
-            elif (division := self._join(end, layer)) is not None:
+                continue
+            self._after_step()
+            if (division := self._join(end, layer)) is not None:
                 yield case, division
         first = min(by_next, default=end)
         for index in range(end - 1, first - 1, -1):
@@ -163,6 +174,7 @@ class _Sweep:
                 self._capacity - self._fewest[index],
                 self._scale.limit,
             )
+            self._after_step()
             if index in by_next and (changed := layer.before(self._others[index], bounds)):
                 yield from self._descend(index, changed, by_next[index])
             longer = layer.before(self._rows[index], bounds) if index > first else None

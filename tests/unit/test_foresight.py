@@ -92,15 +92,16 @@ async def test_a_table_is_not_current_once_the_cluster_has_changed(watched: Watc
 async def test_a_plan_is_explained_while_a_table_is_being_built(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_end = threading.Event()
+    has_begun, may_end = threading.Event(), threading.Event()
 
-    def build(outlook: Outlook) -> LookupTable:
+    def build(outlook: Outlook, after_step: Callable[[], None]) -> LookupTable:
+        has_begun.set()
         may_end.wait(30)
-        return look_ahead(outlook)
+        return look_ahead(outlook, after_step)
 
     monkeypatch.setattr("controller.foresight.look_ahead", build)
     watched.news.set()
-    await asyncio.sleep(0.1)
+    await asyncio.to_thread(has_begun.wait)
     watched.world.lose_node("n1")
     watched.world.run_until(lambda: watched.world.machine.state.pending_plan() is not None)
     await watched.until(lambda: bool(watched.foresight.explanations))
