@@ -28,8 +28,8 @@ from typing import Final
 from controller.core.clearing import Cleared, clear, has_places
 from controller.core.packing_search import Kind, Site, search
 
-_MAX_STEPS: Final = 60_000
-"""Some tenths of a second."""
+_MAX_STEPS: Final = 10_000
+"""A tenth or two of a second."""
 
 Groups = tuple[Mapping[int, int], ...]
 """Groups by node, for every kind."""
