@@ -220,15 +220,14 @@ class Desk:
             panel.jump(to_end=to_end)
 
     def _node_out_of_contact(self) -> NodeView | None:
-        """Return the node that a verdict is about: one that is asked about, else one out of contact.
+        """Return the node that a verdict is about: the one that the decision line asks about.
 
-        Of several the selected one; if that is none of them, the first.
+        While it asks about none, the selected one of those out of contact, or else the first.
         """
-        away = self._host.state.out_of_contact
-        asked = [node for node in away if node.asked_at is not None]
+        state = self._host.state
         selected = self._host.overview.selection.node
-        chosen = [node for node in asked or away if node.node == selected]
-        return next(iter(chosen or asked or away), None)
+        chosen = [node for node in state.out_of_contact if node.node == selected]
+        return state.asked or next(iter(chosen or state.out_of_contact), None)
 
     def _judge(self, node: NodeView, *, is_lost: bool) -> None:
         command = DecideLoss(
