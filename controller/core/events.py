@@ -223,6 +223,18 @@ class DrillRequested:
     node: NodeId | None = None
 
 
+Request = (
+    PlanApproved
+    | PlanRejected
+    | PlanRequested
+    | UncordonRequested
+    | LossDecided
+    | MeasurementRequested
+    | MeasurementCancelled
+    | DrillRequested
+)
+"""What an operator asks for."""
+
 EventBody = (
     ControllerStarted
     | NodeAttached
@@ -234,14 +246,7 @@ EventBody = (
     | HaltCarriedOut
     | CommandFailed
     | TimerFired
-    | PlanApproved
-    | PlanRejected
-    | PlanRequested
-    | UncordonRequested
-    | LossDecided
-    | MeasurementRequested
-    | MeasurementCancelled
-    | DrillRequested
+    | Request
 )
 
 

@@ -15,6 +15,7 @@ from controller.core.events import (
     PlanApproved,
     PlanRejected,
     PlanRequested,
+    Request,
     UncordonRequested,
 )
 from controller.core.instructions import AnswerRequest, CarryOutDrill
@@ -34,18 +35,6 @@ from profiles.drills.catalogue import DRILL_BY_KIND
 from profiles.drills.programs import why_not_staged
 
 _MAX_DRILLS: Final = 50
-
-
-Request = (
-    PlanApproved
-    | PlanRejected
-    | PlanRequested
-    | UncordonRequested
-    | LossDecided
-    | MeasurementRequested
-    | MeasurementCancelled
-    | DrillRequested
-)
 
 
 def take_request(turn: Turn, request: Request) -> None:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from controller.core.events import MeasurementCancelled, MeasurementRequested
-from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from controller.core.phases import NodeCondition
 from nodeagent.protocol.ids import TaskId
+from tests.fakes.settled import assert_settled
 from tests.fakes.world import World
 from tests.property.test_machine import decide, decision, fault, machine, pause, strike
 
@@ -61,14 +62,7 @@ def test_a_measurement_ends_and_nothing_of_it_is_left(
         if rank.task in RUNS
     ]
     if is_auto_heal:
-        assert all(i.state in {IncidentState.RESOLVED, IncidentState.HELD} for i in state.incidents)
-        assert all(plan.state is not PlanState.PENDING for plan in state.plans)
-        for task in state.tasks.values():
-            if task.phase is TaskPhase.RUNNING:
-                assert task.committed_at is not None
-                assert world.now - task.committed_at < 5.0
-            elif task.phase is TaskPhase.WAITING:
-                assert not any(node.is_in_service for node in state.nodes.values())
+        assert_settled(world)
 
 
 @settings(max_examples=15, deadline=None)

@@ -16,10 +16,10 @@ from controller.cli import main
 from controller.core.cluster_spec import spec_of
 from controller.core.phases import TaskPhase
 from controller.plan.questions import answer
-from controller.store.journal import Journal
-from controller.store.run_file import decode_spec, save_spec
+from controller.store.run_file import decode_spec
 from tests.fakes import cluster_views
 from tests.fakes.clusters import demo_machine
+from tests.fakes.saved_runs import save_run
 from tests.fakes.world import World
 
 
@@ -35,12 +35,7 @@ def world() -> World:
 @pytest.fixture
 def run(world: World, tmp_path: Path) -> Path:
     """The same, saved."""
-    save_spec(spec_of(world.machine), tmp_path)
-    journal = Journal(tmp_path / "journal.jsonl")
-    for event in world.events:
-        journal.append(event)
-    journal.close()
-    return tmp_path
+    return save_run(world, tmp_path)
 
 
 Asking = Callable[..., Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli import main
-from controller.core.cluster_spec import ClusterSpec, present_spec, spec_of
+from controller.core.cluster_spec import ClusterSpec, present_spec
 from controller.core.phases import TaskPhase
 from controller.core.policy import Policy
 from controller.core.state import NodeSpec
@@ -15,11 +15,10 @@ from controller.simulation.campaign import run_policy
 from controller.simulation.present import check_policies, setup_of_cluster
 from controller.simulation.scenario import Rates
 from controller.simulation.scenario_file import load_scenario
-from controller.store.journal import Journal
-from controller.store.run_file import save_spec
 from nodeagent.protocol.ids import NodeId
 from profiles.records import RecordError
 from tests.fakes.clusters import demo_machine
+from tests.fakes.saved_runs import save_run
 from tests.fakes.world import World
 from tests.unit.simulation.small import small
 
@@ -46,12 +45,7 @@ def present(world: World) -> ClusterSpec:
 @pytest.fixture
 def run(world: World, tmp_path: Path) -> Path:
     """The same, saved."""
-    save_spec(spec_of(world.machine), tmp_path)
-    journal = Journal(tmp_path / "journal.jsonl")
-    for event in world.events:
-        journal.append(event)
-    journal.close()
-    return tmp_path
+    return save_run(world, tmp_path)
 
 
 def test_a_rehearsal_begins_with_what_is_there(present: ClusterSpec) -> None:

@@ -10,22 +10,14 @@ from controller.clock import SystemClock
 from controller.core.events import Event, NodeAttached, TimerFired
 from controller.core.machine import Machine
 from controller.core.timers import JudgeNode, Timer
-from controller.store.journal import Journal, JournalError, read_journal
+from controller.store.journal import JournalError, read_journal
 from controller.store.replay import Legacy, fingerprint, replay
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
 from tests.fakes.clusters import demo_machine
+from tests.fakes.saved_runs import write_journal
 from tests.fakes.world import World
 
 A = TaskId("gpt-a")
-
-
-def written(path: Path, world: World) -> Path:
-    """Write the world's events into a journal."""
-    journal = Journal(path)
-    for event in world.events:
-        journal.append(event)
-    journal.close()
-    return path
 
 
 @pytest.fixture
@@ -41,7 +33,7 @@ def test_the_state_is_rebuilt_and_the_newest_report_of_each_node_is_known(
     world.kill_rank(A, 1)
     world.run(12.0)
     machine = demo_machine(num_nodes=5)
-    legacy = replay(machine, read_journal(written(tmp_path / "journal", world)))
+    legacy = replay(machine, read_journal(write_journal(world, tmp_path / "journal")))
     assert machine.state == world.machine.state
     assert (legacy.num_events, legacy.at) == (len(world.events), world.events[-1].at)
     assert legacy.last_seqs == {name: node.seq for name, node in world.nodes.items() if node.seq}

@@ -8,22 +8,12 @@ import pytest
 from controller.core.cluster_spec import present_spec, spec_of
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.policy import Policy
-from controller.store.journal import Journal
 from controller.store.replay import fingerprint
 from controller.store.run_file import RunError, decode_spec, encode_spec, read_run, save_spec
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
+from tests.fakes.saved_runs import save_run
 from tests.fakes.world import World
-
-
-def saved(world: World, directory: Path) -> Path:
-    """Save a run as a controller does."""
-    save_spec(spec_of(world.machine), directory)
-    journal = Journal(directory / "journal.jsonl")
-    for event in world.events:
-        journal.append(event)
-    journal.close()
-    return directory
 
 
 @pytest.fixture
@@ -37,7 +27,7 @@ def world() -> World:
 
 
 def test_a_saved_run_is_read_back_as_it_was(tmp_path: Path, world: World) -> None:
-    machine, legacy = read_run(saved(world, tmp_path))
+    machine, legacy = read_run(save_run(world, tmp_path))
     assert machine.state == world.machine.state
     assert machine.policy == world.machine.policy
     assert legacy.num_events == len(world.events)
@@ -99,7 +89,7 @@ def test_what_is_no_saved_run_is_told_in_one_line(tmp_path: Path, world: World) 
 def test_a_size_that_its_table_does_not_list_is_told_in_one_line(
     tmp_path: Path, world: World
 ) -> None:
-    saved(world, tmp_path)
+    save_run(world, tmp_path)
     spec = spec_of(world.machine)
     tasks = (replace(spec.tasks[0], workers=200), *spec.tasks[1:])
     save_spec(replace(spec, tasks=tasks), tmp_path)
@@ -107,7 +97,7 @@ def test_a_size_that_its_table_does_not_list_is_told_in_one_line(
 
 
 def test_a_run_of_another_version_is_told_in_one_line(tmp_path: Path, world: World) -> None:
-    saved(world, tmp_path)
+    save_run(world, tmp_path)
     spec = spec_of(world.machine)
     save_spec(replace(spec, policy=Policy(settle_s=9.0)), tmp_path)
     assert "journal.jsonl: the journal was written under another policy" in refusal(tmp_path)

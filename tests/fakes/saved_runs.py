@@ -1,0 +1,24 @@
+"""A run of a modelled cluster, saved as a controller saves one."""
+
+from pathlib import Path
+
+from controller.core.cluster_spec import spec_of
+from controller.store.journal import Journal
+from controller.store.run_file import save_spec
+from tests.fakes.world import World
+
+
+def write_journal(world: World, path: Path) -> Path:
+    """Write all that has happened, and return the path."""
+    journal = Journal(path)
+    for event in world.events:
+        journal.append(event)
+    journal.close()
+    return path
+
+
+def save_run(world: World, directory: Path) -> Path:
+    """Write ``run.json`` and the journal, and return the directory."""
+    save_spec(spec_of(world.machine), directory)
+    write_journal(world, directory / "journal.jsonl")
+    return directory
