@@ -206,7 +206,7 @@ def _verdict(
     """Say why the planner did not choose ``sizes``, by its own numbers."""
     (worth, _), (best, _) = score(options, sizes), score(options, chosen)
     waf, best_waf = _waf(tasks, sizes), _waf(tasks, chosen)
-    rates = in_flops(waf, best_waf)
+    rates = in_flops(waf, "of", best_waf)
     if (*score(options, sizes), tuple(sizes)) > (*score(options, chosen), tuple(chosen)):
         return f"would give {rates}, and has no placement"
     if worth == best:

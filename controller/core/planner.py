@@ -80,7 +80,7 @@ def decide(problem: Problem, sizes: Sequence[int]) -> Decision:
         objective=math.fsum(gain(task, size, running_s) for task, size in pairs),
         waf_before=waf_before,
         waf_after=waf_after,
-        why=f"{_join(_changes(pairs))}: weighted {in_flops(waf_after, waf_before)}"
+        why=f"{_join(_changes(pairs))}: weighted {in_flops(waf_before, '->', waf_after)}"
         if tasks
         else "there is no task to divide the workers among",
     )
@@ -109,12 +109,11 @@ _MAX_NAMED: Final = 4
 """Tasks that keep their size are named up to this many tasks in all, and counted beyond."""
 
 
-def in_flops(after: float, before: float) -> str:
-    """Return two rates for operators, in the unit of the larger one: ``31.9 of 34.2 GFLOP/s``."""
-    scale, prefix = next(
-        (pair for pair in _PREFIXES if max(before, after) >= pair[0]), _PREFIXES[-1]
-    )
-    return f"{after / scale:.1f} of {before / scale:.1f} {prefix}FLOP/s"
+def in_flops(one: float, between: str, other: float) -> str:
+    """Return two rates for operators, in the unit of the larger one: ``34.2 -> 31.9 GFLOP/s``."""
+    largest = max(one, other)
+    scale, prefix = next((pair for pair in _PREFIXES if largest >= pair[0]), _PREFIXES[-1])
+    return f"{one / scale:.1f} {between} {other / scale:.1f} {prefix}FLOP/s"
 
 
 def _changes(pairs: Sequence[tuple[PlanTask, int]]) -> list[str]:

@@ -14,8 +14,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from controller.api.client import NoControllerError, ask
 from controller.api.wire import AskWhatIf
 from controller.core.rehearsal import ImpossibleError
@@ -23,6 +21,7 @@ from controller.plan.printed import explanation_of, print_answer
 from controller.plan.problem_file import Problem
 from controller.plan.questions import supposition_of
 from controller.plan.rehearsed import answered
+from controller.printing import plain_console
 from controller.store.run_file import RunError, read_run
 from profiles.records import RecordError
 
@@ -93,7 +92,7 @@ def _save(path: Path, problem: Any) -> None:  # noqa: ANN401 - a JSON object
 
 
 def _print_places(answer: dict[str, Any]) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = plain_console()
     for task in answer["tasks"]:
         before = _place(task["layout_before"], task["placement_before"])
         after = _place(task["layout"], task["placement"])

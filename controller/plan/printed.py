@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from controller.core.cost import Problem
 from controller.core.explanation import explain
+from controller.printing import plain_console, print_table
 from nodeagent.protocol.ids import TaskId
 
 
@@ -21,30 +19,33 @@ def explanation_of(problem: Problem, assignments: Mapping[TaskId, int]) -> dict[
 
 def print_answer(answer: dict[str, Any]) -> None:
     """Print the division, its terms, and what explains it."""
-    console = Console()
-    table = Table("task", "workers", "weighted FLOP/s", "earned, FLOP", "transition, FLOP")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in answer["tasks"]:
-        before, after = row["workers_before"], row["workers"]
-        table.add_row(
-            row["name"] + (" (faulted)" if row["faulted"] else ""),
-            f"{after}" if before == after else f"{before} -> {after}",
-            f"{row['waf_after']:.4g}",
-            f"{row['earned']:.4g}",
-            f"-{row['forgone']:.4g}" if row["forgone"] else "0",
-        )
-    console.print(table)
+    console = plain_console()
+    print_table(
+        console,
+        ("task", "workers", "weighted FLOP/s", "earned, FLOP", "transition, FLOP"),
+        [_row(row) for row in answer["tasks"]],
+        numbers=range(1, 5),
+    )
     used = sum(answer["assignments"].values())
     console.print(
         f"{used} of {answer['workers']} workers given; weighted FLOP/s {answer['waf_before']:.4g} ->"
         f" {answer['waf_after']:.4g}; objective {answer['objective']:.6g} FLOP over"
-        f" {answer['running_s']:.4g} s; solved in {1000 * answer['solve_s']:.1f} ms",
-        highlight=False,
+        f" {answer['running_s']:.4g} s; solved in {1000 * answer['solve_s']:.1f} ms"
     )
-    console.print(answer["why"], highlight=False, markup=False)
+    console.print(answer["why"])
     for line in _explained(answer):
-        console.print(line, highlight=False, markup=False)
+        console.print(line)
+
+
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    before, after = row["workers_before"], row["workers"]
+    return (
+        row["name"] + (" (faulted)" if row["faulted"] else ""),
+        f"{after}" if before == after else f"{before} -> {after}",
+        f"{row['waf_after']:.4g}",
+        f"{row['earned']:.4g}",
+        f"-{row['forgone']:.4g}" if row["forgone"] else "0",
+    )
 
 
 def _explained(answer: dict[str, Any]) -> list[str]:

@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from controller.printing import plain_console, print_table
 from profiles.estimate.constants import Constants, fitted_constants
 from profiles.estimate.points import Point, load_points
 from profiles.estimate.prediction import case_of, error_of, spread
@@ -77,12 +75,9 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
 
 
 def _print(answer: dict[str, Any]) -> None:
-    console = Console()
-    table = Table("point", "measured", "predicted", "error", "layout", "recompute")
-    for column in table.columns[1:4]:
-        column.justify = "right"
-    for row in answer["points"]:
-        table.add_row(
+    console = plain_console()
+    rows = [
+        (
             row["id"],
             _shown(row["measured"], ".1f"),
             _shown(row["predicted"], ".1f"),
@@ -90,12 +85,14 @@ def _print(answer: dict[str, Any]) -> None:
             row.get("layout") or row["reason"],
             row.get("recompute", ""),
         )
-    console.print(table)
+        for row in answer["points"]
+    ]
+    heads = ("point", "measured", "predicted", "error", "layout", "recompute")
+    print_table(console, heads, rows, numbers=range(1, 4))
     if answer["median_error"] is not None:
         console.print(
             f"TFLOP/s per GPU; median error {answer['median_error']:.1%}, 90th percentile"
-            f" {answer['p90_error']:.1%}",
-            highlight=False,
+            f" {answer['p90_error']:.1%}"
         )
 
 

@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
-from rich.table import Table
-
+from controller.printing import plain_console, print_table
 from controller.profile.options import check_output, count, sizes
 from profiles.estimate.constants import fitted_constants
 from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
@@ -178,15 +176,13 @@ def _global_batch(text: str | None, shape: DecoderShape) -> int:
 
 
 def _print(answer: dict[str, Any]) -> None:
-    console = Console()
-    table = Table(
+    console = plain_console()
+    heads = (
         "workers", "PFLOP/s", "TFLOP/s per GPU", "iteration, s", "tp", "pp", "dp", "virtual",
         "micro-batch", "recompute", "optimizer", "GiB",
     )  # fmt: skip
-    for column in table.columns:
-        column.justify = "right"
-    for row in answer["layouts"]:
-        table.add_row(
+    rows = [
+        (
             str(row["workers"]),
             f"{row['flops_per_s'] / 1e15:.4g}",
             f"{row['tflops_per_gpu']:.1f}",
@@ -196,12 +192,12 @@ def _print(answer: dict[str, Any]) -> None:
             "sharded" if row["distributed_optimizer"] else "whole",
             f"{row['memory_gib']:.0f}",
         )
-    console.print(table)
+        for row in answer["layouts"]
+    ]
+    print_table(console, heads, rows, numbers=range(len(heads)))
     for size, reason in answer["left_out"].items():
-        console.print(f"{size} workers: {reason}", highlight=False, markup=False)
+        console.print(f"{size} workers: {reason}")
     console.print(
         f"estimated, not measured: {answer['model']} on {answer['hardware']}, {answer['global_batch']}"
-        f" samples of {answer['seq']} tokens an iteration; docs/profiles.md tells how far off this is",
-        highlight=False,
-        markup=False,
+        f" samples of {answer['seq']} tokens an iteration; docs/profiles.md tells how far off this is"
     )

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.progress_bar import ProgressBar
-from rich.table import Table as Printed
 
+from controller.printing import plain_console, print_table as print_rows
 from profiles.records import RecordError
-from profiles.table_file import Table, calibrated, load_table, merged, save_table
+from profiles.table_file import Table, TablePoint, calibrated, load_table, merged, save_table
 
 _BAR: Final = 30
 _UNITS: Final = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6), ("FLOP/s", 1.0))
@@ -85,24 +85,27 @@ def print_table(table: Table) -> None:
     """Print a table with a bar per size."""
     most = max(point.flops_per_s / point.workers for point in table.points)
     unit, scale = next((unit for unit in _UNITS if most >= unit[1]), _UNITS[-1])
-    columns = "workers", unit, "per worker", "", "layout", "origin"
-    printed = Printed(*columns, title=table.title)
-    for column in printed.columns[:3]:
-        column.justify = "right"
-    for point in table.points:
-        each = point.flops_per_s / point.workers
-        count = f", {point.iterations} iterations" if point.iterations else ""
-        count += f" of {point.iteration_s:.3g} s" if point.iteration_s else ""
-        layout = point.layout
-        printed.add_row(
-            str(point.workers),
-            f"{point.flops_per_s / scale:,.1f}",
-            f"{each / scale:.1f}",
-            ProgressBar(total=most, completed=each, width=_BAR),
-            f"tp{layout.tp} pp{layout.pp} dp{layout.dp}",
-            f"{point.origin}{count}",
-        )
-    Console().print(printed)
+    print_rows(
+        plain_console(),
+        ("workers", unit, "per worker", "", "layout", "origin"),
+        [_row(point, scale, most) for point in table.points],
+        numbers=range(3),
+        title=table.title,
+    )
+
+
+def _row(point: TablePoint, scale: float, most: float) -> tuple[RenderableType, ...]:
+    each, layout = point.flops_per_s / point.workers, point.layout
+    count = f", {point.iterations} iterations" if point.iterations else ""
+    count += f" of {point.iteration_s:.3g} s" if point.iteration_s else ""
+    return (
+        str(point.workers),
+        f"{point.flops_per_s / scale:,.1f}",
+        f"{each / scale:.1f}",
+        ProgressBar(total=most, completed=each, width=_BAR),
+        f"tp{layout.tp} pp{layout.pp} dp{layout.dp}",
+        f"{point.origin}{count}",
+    )
 
 
 def _draw(table: Table, png: Path) -> None:

@@ -1,11 +1,11 @@
 """A campaign for people, and for programs."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
+from controller.printing import plain_console, print_table
 from controller.simulation.campaign import Campaign, Interval
 from controller.simulation.ledger import ACTIVITIES, Account
 
@@ -58,34 +58,39 @@ def _eflop(flop: float) -> str:
 
 def print_campaign(campaign: Campaign) -> None:
     """Print a campaign as tables."""
-    console = Console()
+    console = plain_console()
     scenario = campaign.setup.scenario
     split = ", ".join(f"{name} {size}" for name, size in campaign.setup.split.items())
-    console.print(f"{scenario.name}: {scenario.title}", highlight=False, markup=False)
-    console.print(
-        f"initial split: {split}; {campaign.num_seeds} seed(s)", highlight=False, markup=False
+    console.print(f"{scenario.name}: {scenario.title}")
+    console.print(f"initial split: {split}; {campaign.num_seeds} seed(s)")
+    print_table(
+        console,
+        ("policy", "weighted EFLOP", "unicron, times", "ETTR", "incidents", "plans"),
+        [_row(name, accounts, campaign.ratios) for name, accounts in campaign.accounts.items()],
+        numbers=range(1, 6),
     )
-    table = Table("policy", "weighted EFLOP", "unicron, times", "ETTR", "incidents", "plans")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    ratios = campaign.ratios
-    for name, accounts in campaign.accounts.items():
-        ratio = ratios.get(name)
-        table.add_row(
-            name,
-            _eflop(Interval.of([each.waf for each in accounts]).mean),
-            f"{ratio.mean:.2f} ({ratio.low:.2f}-{ratio.high:.2f})" if ratio else "",
-            f"{100 * Interval.of([each.ettr for each in accounts]).mean:.1f} %",
-            f"{Interval.of([each.num_incidents for each in accounts]).mean:.0f}",
-            f"{plans.mean:.0f}" if (plans := _plans(accounts)) else "",
-        )
-    console.print(table)
-    shares = Table("% of GPU-hours", *_HEADS.values(), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    shares.columns[0].no_wrap = True
-    for column in shares.columns[1:]:
-        column.justify = "right"
-    for name, accounts in campaign.accounts.items():
-        hours = mean_hours(accounts)
-        total = sum(hours.values())
-        shares.add_row(name, *(f"{100 * hours[each] / total:.2f}" for each in _HEADS))
-    console.print(shares)
+    print_table(
+        console,
+        ("% of GPU-hours", *_HEADS.values()),
+        [_shares(name, accounts) for name, accounts in campaign.accounts.items()],
+        numbers=range(1, 1 + len(_HEADS)),
+        box=SIMPLE_HEAD,
+    )
+
+
+def _row(name: str, accounts: list[Account], ratios: Mapping[str, Interval]) -> tuple[str, ...]:
+    ratio, plans = ratios.get(name), _plans(accounts)
+    return (
+        name,
+        _eflop(Interval.of([each.waf for each in accounts]).mean),
+        f"{ratio.mean:.2f} ({ratio.low:.2f}-{ratio.high:.2f})" if ratio else "",
+        f"{100 * Interval.of([each.ettr for each in accounts]).mean:.1f} %",
+        f"{Interval.of([each.num_incidents for each in accounts]).mean:.0f}",
+        f"{plans.mean:.0f}" if plans else "",
+    )
+
+
+def _shares(name: str, accounts: list[Account]) -> tuple[str, ...]:
+    hours = mean_hours(accounts)
+    total = sum(hours.values())
+    return (name, *(f"{100 * hours[each] / total:.2f}" for each in _HEADS))

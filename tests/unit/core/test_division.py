@@ -39,7 +39,7 @@ def divided(tasks: list[TaskSpec], node_sizes: list[int]) -> tuple[Decision, dic
 def test_a_division_that_has_a_placement_is_taken_as_it_is() -> None:
     decision, placed = divided([pairs("a", 4, 2e9)], [4, 4])
     assert placed == {"a": 8}
-    assert decision.why == "a grows 2 -> 8: weighted 8.0 of 2.0 GFLOP/s"
+    assert decision.why == "a grows 2 -> 8: weighted 2.0 -> 8.0 GFLOP/s"
 
 
 def test_the_next_best_takes_from_the_task_that_is_worth_the_least() -> None:

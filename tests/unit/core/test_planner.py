@@ -47,7 +47,7 @@ def demo_tasks(faulted: str) -> list[PlanTask]:
 def test_when_the_demo_loses_a_node_gpt_b_shrinks_whoever_was_hit(faulted: str) -> None:
     decision = solve(demo_tasks(faulted), num_workers=6, running_s=horizon_s(7.2e6, 6))
     assert decision.assignments == {"gpt-a": 4, "gpt-b": 2}
-    assert decision.why == ("gpt-a keeps 4 and gpt-b shrinks 4 -> 2: weighted 31.9 of 34.2 GFLOP/s")
+    assert decision.why == ("gpt-a keeps 4 and gpt-b shrinks 4 -> 2: weighted 34.2 -> 31.9 GFLOP/s")
 
 
 def test_with_every_node_the_demo_keeps_its_sizes() -> None:
@@ -108,7 +108,7 @@ def test_among_equal_changes_the_first_name_gets_the_larger_size() -> None:
 def test_the_reason_says_that_a_stopped_task_starts_without_a_charge() -> None:
     decision = solve([plan_task(A, {2: 5e12}, 0)], num_workers=2, running_s=LONG_S)
     assert decision.why == (
-        "a starts on 2 (a stopped task pays no transition): weighted 5.0 of 0.0 TFLOP/s"
+        "a starts on 2 (a stopped task pays no transition): weighted 0.0 -> 5.0 TFLOP/s"
     )
 
 

@@ -37,6 +37,15 @@ def test_the_table_says_what_changes_and_what_it_costs(capsys: pytest.CaptureFix
     assert "gpt3-1.3b shrinks 16 -> 8" in " ".join(printed.split())
 
 
+def test_a_name_is_printed_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = json.loads(EXAMPLE.read_text())
+    problem["tasks"][0]["name"] = "[/b] mine"
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(problem))
+    assert main(["plan", "solve", str(path), "--explain"]) == 0
+    assert "[/b] mine" in capsys.readouterr().out
+
+
 def test_a_mistake_is_one_line_on_standard_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,55 @@
+"""Tables for people: in the widest form that fits, never cut."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from controller.printing import plain_console, print_table
+
+HEADS = ("task", "weighted FLOP/s", "layout")
+ROWS = [("gpt-7b-pretraining", "1.125e+16", "tp1 pp1 dp16"), ("[/b] eval", "", "tp1 pp1 dp8")]
+
+
+def printed(width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
+    print_table(console, HEADS, ROWS, numbers=(1,), title="all [of] it")
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [200, 54, 53, 50, 30])
+def test_no_cell_is_cut_whatever_the_width(width: int) -> None:
+    text = printed(width)
+    assert max(map(len, text.splitlines())) <= width
+    assert all(cell in text for row in ROWS for cell in row)
+    assert "…" not in text
+    assert "all [of] it" in text
+
+
+def test_with_enough_room_a_head_is_one_line_and_with_less_its_words_are_below_each_other() -> None:
+    assert " weighted FLOP/s " in printed(200)
+    assert " weighted FLOP/s " not in printed(52)
+    assert "━" in printed(52)
+
+
+def test_a_row_that_fits_no_table_becomes_lines_without_those_that_are_empty() -> None:
+    assert [line.rstrip() for line in printed(40).splitlines()] == [
+        "all [of] it",
+        "task gpt-7b-pretraining",
+        "weighted FLOP/s  1.125e+16",
+        "layout           tp1 pp1 dp16",
+        "task [/b] eval",
+        "layout  tp1 pp1 dp8",
+    ]
+
+
+def test_in_a_pipe_lines_are_as_long_as_they_want_to_be(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    plain_console().print("word " * 100 + "end")
+    assert capsys.readouterr().out.count("\n") == 1
+    monkeypatch.setenv("COLUMNS", "60")
+    plain_console().print("word " * 100 + "end")
+    assert capsys.readouterr().out.count("\n") > 5
