@@ -13,19 +13,19 @@ and so do at once what no action would cure: settings that are refused, a loss t
 
 from controller.core.evidence import HARDWARE, Evidence
 from controller.core.faults import Diagnosis, diagnose, diagnose_symptoms
-from controller.core.handling import Action, Case, Cure, Handling, Occurrence, choose
-from controller.core.incidents import incident_of, open_incident, take_evidence
+from controller.core.handling import Action, Cure, Handling
+from controller.core.incidents import incident_of, take_evidence
 from controller.core.isolation import isolate, isolate_gpu, release_gpu
 from controller.core.lifecycle import stop
+from controller.core.naming import handle, name_fault
 from controller.core.parking import awaited_ranks, halt, halt_limit_s
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.placement import Worker
-from controller.core.state import ClusterState, Incident, NodeState
-from controller.core.tasks import RankState, TaskState
+from controller.core.state import Incident, NodeState
+from controller.core.tasks import TaskState
 from controller.core.timers import HaltOverdue, SettleIncident
 from controller.core.turn import PlanRequest, Turn
 from nodeagent.protocol.ids import NodeId
-from profiles.faults.status import Severity
 
 
 def settle(turn: Turn, incident: Incident) -> None:
@@ -106,34 +106,6 @@ def take_hangs(turn: Turn, task: TaskState) -> None:
         handle(turn, incident, diagnosis, culprit, None)  # for the record of its node
         name_fault(turn, incident, diagnosis, Handling("restart"))
         task.last_cure = Cure("restart", culprit.worker if culprit else None)
-
-
-def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: Handling) -> None:
-    """Write the diagnosis into the incident and announce it."""
-    root, action = diagnosis.root, handling.action
-    incident.status, incident.severity = diagnosis.status, diagnosis.severity
-    if action == "reconfigure":
-        incident.severity = Severity.SEV1
-    incident.method, incident.reason = diagnosis.method, diagnosis.reason
-    if handling.why:
-        incident.reason += f"; {handling.why}"
-    if root.node is not None:
-        found = turn.state.nodes[root.node].findings.values()
-        others = [one for one in found if one.first_line not in incident.reason]
-        incident.reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in others)
-    incident.node, incident.global_rank = root.node, root.global_rank
-    incident.fault_at = min(root.observed_at, incident.detected_at)
-    incident.action = action
-    incident.decided_at = turn.at
-    incident.is_drill = is_staged(turn, incident, root.node)
-    where = f" on {root.node}" if root.node else ""
-    turn.tell(
-        "error", "incident", incident.name,
-        f"{incident.severity} {diagnosis.status}{where}: {incident.reason}; action: {action}",
-        status=diagnosis.status.value, severity=str(incident.severity), task=incident.task,
-        node=root.node, rank=root.global_rank, action=action, method=diagnosis.method,
-        fault_at=incident.fault_at, detected_at=incident.detected_at,
-    )  # fmt: skip
 
 
 def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
@@ -228,80 +200,6 @@ def _isolate(turn: Turn, suspect: NodeId | Worker, incident: Incident, why: str)
         isolate_gpu(turn, suspect, incident, why)
     else:
         isolate(turn, turn.state.nodes[suspect], incident, why)
-
-
-def hand_over(turn: Turn, task: TaskState, evidence: Evidence) -> None:
-    """Open an incident that no recovery cures: it is the operator's, and the task trains on.
-
-    It covers no generation, so evidence of another fault is not taken for a part of it.
-    """
-    incident = open_incident(turn, task, evidence)
-    incident.covers = {}
-    diagnosis = diagnose([evidence])
-    assert diagnosis is not None, "what is handed over is conclusive"
-    name_fault(turn, incident, diagnosis, Handling("none"))
-    incident.become(IncidentState.HELD)
-
-
-def handle(
-    turn: Turn,
-    incident: Incident,
-    diagnosis: Diagnosis,
-    rank: RankState | None,
-    last: Cure | None,
-) -> Handling:
-    """Choose the action for a fault, and note the fault in the record of its node."""
-    root, state = diagnosis.root, turn.state
-    node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
-    worker = rank.worker if rank else None
-    was_staged = is_staged(turn, incident, root.node)
-    case = Case(
-        diagnosis=diagnosis,
-        at=turn.at,
-        worker=worker,
-        node=node.spec.node if node else None,
-        last=last,
-        record=node.record if node else (),
-        is_drill=was_staged,
-        is_last_node=node is not None and _is_last(state, node.spec.node),
-        has_other_gpus=node is not None and worker is not None and _has_others(turn, node, worker),
-    )
-    handling = choose(case, turn.policy)
-    if node is not None and (not was_staged or turn.policy.counts_drills):
-        longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
-        node.record = [each for each in node.record if turn.at - each.at <= longest_s]
-        node.record.append(Occurrence(turn.at, diagnosis.status, worker))
-    return handling
-
-
-def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
-    """Return whether a drill explains an incident, and note that it does.
-
-    That is a drill on the same node or task, at most ``Policy.drill_window_s`` before, that explains no
-    other incident: what breaks there again is real.
-    """
-    if any(drill.incident == incident.name for drill in turn.state.drills):
-        return True
-    for drill in turn.state.drills:
-        is_near = 0 <= incident.detected_at - drill.at <= turn.policy.drill_window_s
-        is_there = drill.node == node or (drill.task is not None and drill.task in incident.covers)
-        if not drill.incident and is_near and is_there:
-            drill.incident = incident.name
-            return True
-    return False
-
-
-def _is_last(state: ClusterState, name: NodeId) -> bool:
-    return not any(node.is_in_service and node.spec.node != name for node in state.nodes.values())
-
-
-def _has_others(turn: Turn, node: NodeState, worker: Worker) -> bool:
-    """Whether the node is of use without the worker: the last one only to all tasks that run on it."""
-    slots = set(range(node.spec.num_workers)) - node.isolated_gpus.keys() - {worker.slot}
-    if not _is_last(turn.state, node.spec.node):
-        return bool(slots)
-    tasks = [task for task in turn.state.tasks.values() if node.spec.node in task.nodes]
-    return len(slots) >= sum(task.spec.smallest_size for task in tasks)
 
 
 def _possible(task: TaskState, wanted: Action) -> Action:

@@ -7,8 +7,8 @@ ends when the figures come down; to go back to an older checkpoint is for them t
 A loss that is not finite never comes here: it is not committed, its ranks raise an exception.
 """
 
-from controller.core.cures import hand_over
 from controller.core.evidence import Evidence
+from controller.core.naming import hand_over
 from controller.core.resolution import end_handed_over
 from controller.core.tasks import TaskState
 from controller.core.turn import Turn

@@ -18,7 +18,6 @@ A culprit is replaced, as in a hang. One that is left over when others are done 
 to do any more, since nobody leaves before all is saved: it is ended, and its task is finished.
 """
 
-from controller.core.cures import name_fault
 from controller.core.evidence import Evidence
 from controller.core.faults import diagnose
 from controller.core.handling import Handling
@@ -34,6 +33,7 @@ from controller.core.inspections import (
     tell_stall,
 )
 from controller.core.instructions import StopRanks
+from controller.core.naming import name_fault
 from controller.core.phases import IncidentState, TaskPhase
 from controller.core.tasks import TaskState
 from controller.core.timers import LookDue

@@ -13,13 +13,14 @@ incident on its node is part of that incident, and makes it worse where it names
 from collections.abc import Mapping
 from typing import Final
 
-from controller.core.cures import handle, name_fault, note_broken, take_hardware
+from controller.core.cures import note_broken, take_hardware
 from controller.core.events import Observed
 from controller.core.evidence import HARDWARE, NETWORK, Evidence
 from controller.core.faults import Diagnosis
 from controller.core.handling import Handling
 from controller.core.incidents import attach, open_incident, recent_incident_on
 from controller.core.isolation import isolate
+from controller.core.naming import handle, name_fault
 from controller.core.phases import IncidentState
 from controller.core.state import Incident, Message, NodeState
 from controller.core.turn import Turn

@@ -13,15 +13,13 @@ from collections.abc import Iterable, Mapping
 
 from controller.core.commands import watch_command
 from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
-from controller.core.parking import halt_again, note_loss
+from controller.core.parking import note_loss
 from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.placement import Worker
 from controller.core.tasks import Intent, RankState, Target, TaskState
 from controller.core.timers import LookDue, StartOverdue, StopOverdue
 from controller.core.transitions import Transition, kind_of
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, NodeId
-from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.regroup import Resume
 
 
@@ -89,7 +87,7 @@ def begin_generation(
     task.committed_at = None
     task.reporter = None
     task.become(TaskPhase.STARTING)
-    _send_start(turn, task, tuple(task.ranks))
+    send_start(turn, task, tuple(task.ranks))
     if task.spec.is_command:
         watch_command(turn, task)
     # What has never printed an iteration is not late with one.
@@ -151,7 +149,8 @@ def _scale_speed(task: TaskState, target: Target) -> None:
         task.mean_iteration_s *= layout.dp / target.layout.dp
 
 
-def _send_start(turn: Turn, task: TaskState, numbers: tuple[int, ...]) -> None:
+def send_start(turn: Turn, task: TaskState, numbers: tuple[int, ...]) -> None:
+    """Have these ranks of the present generation started."""
     assert task.layout is not None
     turn.emit(
         StartRanks(
@@ -190,7 +189,7 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
     task.stopped_nodes = set()
     if not is_graceful:
         turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
-    _send_stop(turn, task, task.nodes)
+    send_stop(turn, task, task.nodes)
     if is_graceful:
         limit_s = task.spec.stop_limit_s or turn.policy.stop_limit_s
         turn.set_timer(StopOverdue(task.spec.task, task.generation), limit_s)
@@ -198,7 +197,8 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
     finish_stop(turn, task)
 
 
-def _send_stop(turn: Turn, task: TaskState, nodes: Iterable[NodeId]) -> None:
+def send_stop(turn: Turn, task: TaskState, nodes: Iterable[NodeId]) -> None:
+    """Have the task's ranks on these nodes stopped."""
     reachable = tuple(nodes)
     if reachable:
         turn.emit(
@@ -243,122 +243,3 @@ def lose_rank(turn: Turn, task: TaskState, global_rank: int) -> None:
         task.become(TaskPhase.FINISHED)
         task.target = task.parking = None
         turn.tell("good", "finished", task.spec.task, f"has finished {task.iteration} iterations")
-
-
-def compare_inventory(
-    turn: Turn, node: NodeId, ranks: tuple[RankStatus, ...], *, is_attach: bool
-) -> None:
-    """Compare what lives on ``node`` with what should: end strays, note the missing.
-
-    On an attach, ranks that should have been started but were not are asked for again, and so is
-    a stop that is still wanted: the commands may have been lost with the connection.
-    """
-    measured = turn.state.measurement.run if turn.state.measurement else None
-    turn.state.nodes[node].strays = {
-        Worker(node, status.worker)
-        for status in ranks
-        if status.task not in turn.state.tasks
-        and not (measured is not None and measured.holds(node, status))
-    }
-    for status in ranks:
-        if measured is not None and measured.holds(node, status):
-            continue
-        if is_attach:
-            _note_return(turn, node, status)
-        _take_status(turn, node, status)
-    listed = {(status.task, status.generation, status.global_rank) for status in ranks}
-    for task in turn.state.tasks.values():
-        for (generation, number), worker in list(task.leaving.items()):
-            if worker.node == node and (task.spec.task, generation, number) not in listed:
-                del task.leaving[generation, number]
-        missing = [
-            number
-            for number, rank in task.living_ranks.items()
-            if rank.worker.node == node and (task.spec.task, task.generation, number) not in listed
-        ]
-        if task.phase is TaskPhase.STOPPING:
-            _pursue_stop(turn, task, node, missing, is_attach=is_attach)
-        elif is_attach and task.phase is TaskPhase.STARTING:
-            _start_missing(turn, task, missing)
-        elif is_attach and task.phase is TaskPhase.PARKING:
-            halt_again(turn, task, node)
-
-
-def _pursue_stop(
-    turn: Turn, task: TaskState, node: NodeId, missing: list[int], *, is_attach: bool
-) -> None:
-    """Where a stop was carried out, what is not listed is gone, and what still is, is told again."""
-    if node in task.stopped_nodes:
-        for number in missing:
-            lose_rank(turn, task, number)
-    elif not is_attach:
-        return
-    if node in task.nodes:
-        _send_stop(turn, task, (node,))
-
-
-def _note_return(turn: Turn, node: NodeId, status: RankStatus) -> None:
-    """A rank that was given up with its node lives: a stop of its task waits for its end too."""
-    task = turn.state.tasks.get(status.task)
-    if task is None or task.phase is not TaskPhase.STOPPING:
-        return
-    rank = task.ranks.get(status.global_rank)
-    if rank and rank.worker.node == node and status.generation == task.generation:
-        rank.is_alive = True
-
-
-def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
-    task = turn.state.tasks.get(status.task)
-    rank = task.ranks.get(status.global_rank) if task else None
-    is_ours = (
-        task is not None
-        and rank is not None
-        and rank.worker.node == node
-        and status.generation == task.generation
-    )
-    if task is not None and rank is not None and is_ours and rank.is_alive:
-        rank.is_seen = True
-        rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
-        task.note_iteration(status.global_rank, status.iteration, turn.at)
-        rank.busy_s, rank.busy_spread_s = status.busy_s, status.busy_spread_s
-        rank.is_attached = status.is_attached
-    elif task is not None and not is_ours and _is_being_taken_over(task, node):
-        return  # sent before the agent had its orders; a stop would hit those that go on
-    elif task is not None and status.generation == task.generation and rank is None:
-        _take_spare_status(turn, task, node, status)
-    elif not is_ours or task is None or task.phase is not TaskPhase.STOPPING:
-        turn.emit(StopRanks(turn.cause, status.task, status.generation, (node,), is_graceful=False))
-
-
-def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankStatus) -> None:
-    """A process that prepares is no stray; one that nobody waits for is ended, and no other."""
-    spares = task.preparation.ranks if task.preparation else {}
-    spare = spares.get(status.global_rank)
-    if spare is not None and spare.worker.node == node:
-        spare.is_seen = True
-        spare.pid, spare.rss_bytes = status.pid, status.rss_bytes
-        return
-    turn.emit(
-        StopRanks(
-            turn.cause,
-            status.task,
-            status.generation,
-            (node,),
-            is_graceful=False,
-            only=(status.global_rank,),
-        )
-    )
-
-
-def _is_being_taken_over(task: TaskState, node: NodeId) -> bool:
-    """Whether parked processes on the node are to go on, and have not been heard of since."""
-    return any(
-        rank.worker.node == node and rank.continues and not rank.is_seen
-        for rank in task.living_ranks.values()
-    )
-
-
-def _start_missing(turn: Turn, task: TaskState, missing: list[int]) -> None:
-    never_seen = tuple(number for number in missing if not task.ranks[number].is_seen)
-    if never_seen:
-        _send_start(turn, task, never_seen)

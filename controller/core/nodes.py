@@ -9,7 +9,6 @@ the operator is asked, until an answer comes or the evidence changes.
 from collections.abc import Sequence
 
 from controller.core.clocks import note_clock
-from controller.core.cures import name_fault
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
 from controller.core.evidence import Evidence
 from controller.core.faults import Diagnosis
@@ -17,10 +16,12 @@ from controller.core.handling import Handling
 from controller.core.health import judge
 from controller.core.incidents import open_incident, take_evidence
 from controller.core.instructions import ProbeNode
+from controller.core.inventory import compare_inventory
 from controller.core.isolation import Outage, strand, withdraw
-from controller.core.lifecycle import compare_inventory, lose_rank
+from controller.core.lifecycle import lose_rank
 from controller.core.measured_ranks import compare_run
 from controller.core.monitor import note_contact
+from controller.core.naming import name_fault
 from controller.core.node_evidence import chosen_of, gather, peers_of, tasks_on
 from controller.core.parking import note_heard
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
