@@ -6,6 +6,7 @@ can't be used, so nothing is interpolated; size 0 (stopped) always can and achie
 are data; how the numbers come about is said where they are kept.
 """
 
+from bisect import bisect_left
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Final
@@ -82,8 +83,11 @@ class ThroughputTable(BaseModel):
 
         Such a size is never planned for; a task runs with it after a loss, until a plan is applied.
         """
-        listed = next((size for size in self.sizes if size >= workers), None)
-        return self.flops_per_s(listed) * workers / listed if listed else 0.0
+        place = bisect_left(self.sizes, workers)
+        if place == len(self.sizes):
+            return 0.0
+        listed = self.sizes[place]
+        return self.flops_per_s(listed) * workers / listed
 
     def layout(self, workers: int) -> Layout:
         """Return the best layout of a listed size.

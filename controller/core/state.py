@@ -227,6 +227,8 @@ class ClusterState:
     num_over: int = 0
     """The oldest incidents, so many, are resolved: nothing happens to them any more."""
     num_plans: int = 0
+    num_plans_over: int = 0
+    """The oldest plans, so many, are applied, rejected or superseded."""
     num_incidents: int = 0
     """Names given so far; an incident that turns out to be part of another leaves a gap."""
     measurement: Measurement | None = None
@@ -251,8 +253,18 @@ class ClusterState:
 
     def pending_plan(self) -> Plan | None:
         """Return the plan that waits for a decision; there is at most one."""
-        return next((plan for plan in self.plans if plan.state is PlanState.PENDING), None)
+        return self._plan_that_is(PlanState.PENDING)
 
     def executing_plan(self) -> Plan | None:
         """Return the plan that is being carried out; there is at most one."""
-        return next((plan for plan in self.plans if plan.state is PlanState.APPROVED), None)
+        return self._plan_that_is(PlanState.APPROVED)
+
+    def _plan_that_is(self, wanted: PlanState) -> Plan | None:
+        """Asked several times in every event."""
+        plans, open_states = self.plans, {PlanState.PENDING, PlanState.APPROVED}
+        while (
+            self.num_plans_over < len(plans) and plans[self.num_plans_over].state not in open_states
+        ):
+            self.num_plans_over += 1
+        newest = range(self.num_plans_over, len(plans))
+        return next((plans[i] for i in newest if plans[i].state is wanted), None)

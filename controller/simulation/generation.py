@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Literal
 
 from controller.core.instructions import StartRanks
@@ -104,20 +105,19 @@ class Generation:
         """Return where a parked rank stands: at the beginning of an iteration, its sums empty."""
         if rank not in self.stateful:
             return Position(committed=0, has_state=False)
-        size = self.num_workers
         cells = {(self.layout.tp_rank(n), self.layout.pp_rank(n)) for n in self._copies_at(rank)}
-        return Position(
-            committed=self.iteration,
-            has_state=True,
-            copies=tuple(
-                HeldCopy(tp_rank=tp, pp_rank=pp, dp_rank=0, iteration=self.iteration)
-                for tp, pp in sorted(cells)
-            )
-            if size > 1
-            else (),
-        )
+        return _position(self.iteration, frozenset(cells if self.num_workers > 1 else ()))
 
     def _copies_at(self, rank: int) -> tuple[int, int]:
         """Return whose in-memory checkpoints a rank holds: its own, and a rank's of another node."""
         num_here = self._num_by_node.get(self.start.placement[rank].node, 1)
         return rank, (rank - num_here) % self.num_workers
+
+
+@lru_cache(maxsize=1024)
+def _position(iteration: int, cells: frozenset[tuple[int, int]]) -> Position:
+    """Return where a rank stands that holds copies of these (tp, pp): as one replica does, so do all."""
+    copies = (
+        HeldCopy(tp_rank=tp, pp_rank=pp, dp_rank=0, iteration=iteration) for tp, pp in sorted(cells)
+    )
+    return Position(committed=iteration, has_state=True, copies=tuple(copies))
