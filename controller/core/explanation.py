@@ -84,7 +84,7 @@ class Waiting:
 
     Attributes:
         weighted_flop_per_min: Weighted FLOP that the plan would do, and are not done.
-        gpu_hours_per_min: Of the workers that no task trains on.
+        gpu_hours_per_min: Of the workers that no task trains on, and one would.
     """
 
     weighted_flop_per_min: float
@@ -254,4 +254,5 @@ def _waiting(
     present = math.fsum(task.waf(task.workers) for task in training)
     planned = math.fsum(task.waf(assignments[task.name]) for task in tasks)
     num_idle = max(0, num_workers - sum(task.workers for task in training))
-    return Waiting(max(0.0, 60.0 * (planned - present)), num_idle / 60.0)
+    num_put_to_use = max(0, num_idle - (num_workers - sum(assignments.values())))
+    return Waiting(max(0.0, 60.0 * (planned - present)), num_put_to_use / 60.0)

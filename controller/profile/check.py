@@ -10,6 +10,7 @@ from controller.printing import plain_console, print_table
 from profiles.estimate.constants import Constants, fitted_constants
 from profiles.estimate.points import Point, load_points
 from profiles.estimate.prediction import case_of, error_of, spread
+from profiles.layout import Layout
 from profiles.records import RecordError
 
 
@@ -60,6 +61,7 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
     if case is None:
         return row | {"reason": point.missing}
     setup, fits = case.setup(constants)
+    doubts = _doubts(point, setup.layout)
     predicted = case.flops_per_s(setup, constants) / case.wish.workers / 1e12
     row |= {
         "predicted": predicted,
@@ -69,9 +71,23 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
         "micro_batch": setup.micro_batch,
         "recompute": setup.recompute.value,
         "recompute_layers": setup.recompute_layers,
-        "fits": fits,
+        "fits": fits and not doubts,
     }
+    if doubts:
+        row["note"] = "; ".join(doubts)
     return row if measured is not None else row | {"reason": "model_tflops_per_gpu not given"}
+
+
+def _doubts(point: Point, layout: Layout) -> list[str]:
+    """Return why the point can't have been trained as it says; it is predicted nevertheless."""
+    doubts = []
+    if point.layers and layout.pp > point.layers:
+        doubts.append(f"{layout.pp} stages for {point.layers} layers")
+    if point.gpus and layout.num_workers != point.gpus:
+        doubts.append(f"{layout} has {layout.num_workers} of {point.gpus} GPUs")
+    if point.dp and layout.dp != point.dp:
+        doubts.append(f"dp {point.dp} is named, and {layout.dp} taken")
+    return doubts
 
 
 def _print(answer: dict[str, Any]) -> None:
@@ -82,7 +98,7 @@ def _print(answer: dict[str, Any]) -> None:
             _shown(row["measured"], ".1f"),
             _shown(row["predicted"], ".1f"),
             _shown(row["error"], "+.1%"),
-            row.get("layout") or row["reason"],
+            ", ".join(filter(None, (row.get("layout") or row["reason"], row.get("note")))),
             row.get("recompute", ""),
         )
         for row in answer["points"]

@@ -82,7 +82,8 @@ class Baseline:
         notices_s: From a fault until it knows, seconds.
         recovery_s: From there until it trains, seconds, recomputation left out.
         change_s: What a change by hand takes.
-        recomputes: Whether it goes on from its newest checkpoint after a fault.
+        recomputes: Whether it goes on from its newest checkpoint after any fault.
+        finds_state: Whether it goes on from where it was while some rank holds the state, like Unicron.
         speed: Of training, as a part of what its layout allows.
     """
 
@@ -96,6 +97,7 @@ class Baseline:
     split: Split = "planner"
     notices_s: Callable[[Happening], float] = _own
     recomputes: bool = False
+    finds_state: bool = False
     speed: Callable[[Values], float] = _full
 
 
@@ -113,7 +115,8 @@ def _megatron(name: str, *, shrinks: bool = False, num_spares: int = 0) -> Basel
 
 
 def _static(split: Split) -> Baseline:
-    return Baseline(split, "arXiv 2401.00134, section 7", _unicron_s, _manual_s, split=split)
+    source = "arXiv 2401.00134, section 7"
+    return Baseline(split, source, _unicron_s, _manual_s, split=split, finds_state=True)
 
 
 BASELINES: Final[Mapping[str, Baseline]] = {

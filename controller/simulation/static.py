@@ -28,6 +28,8 @@ class _Job:
         activity: What it does.
         stamp: Changes with every fault: what was under way before is void.
         recompute_s: What it has to compute again once it trains.
+        age_s: How old its newest checkpoint on disk was at the fault that it recovers from; None without one.
+        has_lost_node: Whether that fault took a node.
         began_s: When it trained for the first time.
         slow_nodes: Nodes that hold it up.
     """
@@ -39,6 +41,8 @@ class _Job:
     activity: Activity = "waiting"
     stamp: int = 0
     recompute_s: float = 0.0
+    age_s: float | None = None
+    has_lost_node: bool = False
     began_s: float | None = None
     slow_nodes: set[int] = field(default_factory=set)
 
@@ -151,11 +155,13 @@ class _Static:
             self._tell(job, job.activity)  # what runs out, or is awaited, already does
             return
         self._ledger.num_incidents += 1
+        age_s = what.since_checkpoint * self._values.checkpoint_interval_s
+        trained_s = self._clock.now_s - job.began_s if job.began_s is not None else 0.0
+        job.age_s = max(job.age_s or 0.0, min(age_s, trained_s))
+        job.has_lost_node |= not is_of_process
         if self._baseline.recomputes:
             # What is being recomputed was not saved again yet; what never was, is not recomputed.
-            age_s = what.since_checkpoint * self._values.checkpoint_interval_s
-            trained_s = self._clock.now_s - job.began_s if job.began_s is not None else 0.0
-            job.recompute_s = max(job.recompute_s, min(age_s, trained_s))
+            job.recompute_s = max(job.recompute_s, job.age_s)
         elif job.activity == "training":  # the iteration that is broken off
             job.recompute_s += what.since_checkpoint * job.profile.iteration_s(job.size)
         job.stamp += 1
@@ -195,8 +201,25 @@ class _Static:
         if not size or not (is_whole or self._baseline.shrinks):
             self._tell(job, "waiting")
             return
+        seconds = self._baseline.recovery_s(self._values, self._dice)
+        if self._baseline.finds_state:
+            seconds += self._state_s(job, size)
         job.size = size
-        self._begin(job, self._baseline.recovery_s(self._values, self._dice))
+        self._begin(job, seconds)
+
+    def _state_s(self, job: _Job, size: int) -> float:
+        """Return what the state takes that no peer holds: from memory of another node, else from disk."""
+        if job.profile is None or not job.size:
+            return 0.0
+        before, after = job.profile.table.layout(job.size), job.profile.table.layout(size)
+        is_same_model = (before.tp, before.pp) == (after.tp, after.pp)
+        has_others = len(job.workers_by_node) > 1
+        if is_same_model and before.dp > 1 and (has_others or not job.has_lost_node):
+            return 0.0
+        if is_same_model and has_others:
+            return self._values.steps.memory.draw(self._dice)
+        job.recompute_s = max(job.recompute_s, job.age_s or 0.0)
+        return self._values.steps.disk.draw(self._dice)
 
     @property
     def _replaces(self) -> bool:
@@ -237,7 +260,7 @@ class _Static:
         self._clock.after(job.recompute_s, partial(self._if_now, job, job.stamp, self._train))
 
     def _train(self, job: _Job) -> None:
-        job.recompute_s = 0.0
+        job.recompute_s, job.age_s, job.has_lost_node = 0.0, None, False
         job.began_s = self._clock.now_s if job.began_s is None else job.began_s
         self._tell(job, "training")
         if self._can_grow(job):

@@ -69,3 +69,8 @@ def test_waiting_costs_what_the_plan_would_do() -> None:
     waiting = explained(*tasks, num_workers=3, running_s=LONG_S).waiting
     assert waiting.weighted_flop_per_min == 60.0 * 9.0
     assert waiting.gpu_hours_per_min == pytest.approx(2 / 60)
+
+
+def test_waiting_costs_nothing_where_the_plan_has_no_use_for_what_is_idle() -> None:
+    waiting = explained(plan_task(A, {2: 9.0}, 2), num_workers=8, running_s=LONG_S).waiting
+    assert (waiting.weighted_flop_per_min, waiting.gpu_hours_per_min) == (0.0, 0.0)

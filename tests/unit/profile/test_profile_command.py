@@ -117,6 +117,22 @@ def test_an_odd_point_is_predicted_too(
     assert row["predicted"] > 0
 
 
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"tp": 1, "pp": 192, "dp": 2}, "192 stages for 96 layers"),
+        ({"tp": 3, "pp": 5, "dp": 7, "gpus": 1024}, "tp3 pp5 dp68 has 1020 of 1024 GPUs; dp 7 is named, and 68 taken"),
+    ],
+)  # fmt: skip
+def test_a_layout_that_can_not_be_does_not_fit_and_a_note_says_why(
+    path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], note: str
+) -> None:
+    [row, usual] = checked(path, capsys, POINT | change, POINT | {"id": "b"})["points"]
+    assert (row["fits"], row["note"]) == (False, note)
+    assert usual["fits"]
+    assert "note" not in usual
+
+
 def test_the_published_points_are_predicted_within_bounds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

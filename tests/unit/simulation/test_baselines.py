@@ -1,13 +1,17 @@
 """What baselines make of single faults, counted by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.simulation.baselines import BASELINES
 from controller.simulation.happenings import Course, Happening
 from controller.simulation.ledger import Account
-from controller.simulation.setup import setup_of
+from controller.simulation.setup import Setup, setup_of
 from controller.simulation.splits import split_of
 from controller.simulation.static import run_baseline
+from profiles.layout import Layout
+from profiles.throughput import ThroughputPoint, ThroughputTable
 from tests.unit.simulation.small import course, happening, small
 
 SCENARIO = small()
@@ -141,3 +145,44 @@ def test_spare_that_is_away_itself_is_no_spare(broken: int) -> None:
 def test_slow_node_that_is_lost_before_anybody_notices_is_away_once() -> None:
     account = run("megatron", happening("slow", 50_000.0, 0), happening("node_lost", 50_002.0, 0))
     assert lost_hours(account, "repair") == pytest.approx(2 * 36_000 / 3600, abs=1e-6)
+
+
+def with_one_replica() -> Setup:
+    """Return a setup whose tasks have one replica at every size, in as many stages as workers."""
+    points = [
+        ThroughputPoint(workers=x, flops_per_s=1e14 * x, layout=Layout(tp=1, pp=x, dp=1))
+        for x in (2, 4, 6, 8)
+    ]
+    table = ThroughputTable(points=tuple(points))
+    return replace(SETUP, profiles=tuple(replace(each, table=table) for each in SETUP.profiles))
+
+
+def recovery_of(setup: Setup, lost: Happening) -> tuple[float, float]:
+    """Return the transition and the recomputation of a split that never changes, seconds per worker."""
+    account = run_baseline(BASELINES["equal"], setup, course(lost), 1)
+    begins = 8 * 100
+    transition_s = account.gpu_hours["transition"] * 3600 - begins
+    return transition_s / 4, account.gpu_hours["recomputation"] * 3600 / 4
+
+
+def test_static_splits_get_the_state_from_a_peer_else_from_memory_else_from_disk() -> None:
+    broken = happening("process", 50_000.0, 0)
+    iteration_s = SETUP.profiles[0].iteration_s(4)
+    transition_s, again_s = recovery_of(SETUP, broken)
+    assert transition_s == pytest.approx(30.5)  # parks, and restarts
+    assert again_s == pytest.approx(0.5 * iteration_s)
+    setup = with_one_replica()
+    transition_s, again_s = recovery_of(setup, broken)
+    assert transition_s == pytest.approx(30.5 + 5)
+    assert again_s == pytest.approx(0.5 * setup.profiles[0].iteration_s(4))
+    lost = happening("node_lost", 50_000.0, 0, away_s=None)
+    transition_s, again_s = recovery_of(setup, lost)  # from four stages to two
+    assert transition_s == pytest.approx((30.5 + 60) / 2)
+    assert again_s == pytest.approx(900 / 2)
+
+
+def test_a_static_split_whose_only_node_was_lost_goes_back_to_its_checkpoint() -> None:
+    setup = setup_of(small(("nodes = 4", "nodes = 2")), Course(2, frozenset(), (), (), END_S))
+    lost = Course(2, frozenset(), (happening("node_lost", 50_000.0, 0),), (), END_S)
+    account = run_baseline(BASELINES["equal"], setup, lost, 1)
+    assert account.gpu_hours["recomputation"] == pytest.approx(2 * 900 / 3600)
