@@ -238,7 +238,8 @@ def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
     is_running = task.phase is TaskPhase.RUNNING
     stop_step = [f"{name}: finish the iteration, save a checkpoint, stop"] if is_running else []
     if target is None:
-        return [*stop_step, f"{name}: stays stopped"]
+        verb = "stays" if is_running or task.phase is TaskPhase.STOPPED else "is"
+        return [*stop_step, f"{name}: {verb} stopped"]
     where = f"on {', '.join(sorted({worker.node for worker in target.placement}))}"
     layout = target.layout
     if not task.can_regroup or not keeps_every_stage(task, target):

@@ -83,11 +83,16 @@ def _row(name: str, accounts: list[Account], ratios: Mapping[str, Interval]) -> 
     return (
         name,
         _eflop(Interval.of([each.waf for each in accounts]).mean),
-        f"{ratio.mean:.2f} ({ratio.low:.2f}-{ratio.high:.2f})" if ratio else "",
+        _ratio(ratio) if ratio else "",
         f"{100 * Interval.of([each.ettr for each in accounts]).mean:.1f} %",
         f"{Interval.of([each.num_incidents for each in accounts]).mean:.0f}",
         f"{plans.mean:.0f}" if plans else "",
     )
+
+
+def _ratio(ratio: Interval) -> str:
+    low, high = f"{ratio.low:.2f}", f"{ratio.high:.2f}"
+    return f"{ratio.mean:.2f}" + (f" ({low}-{high})" if low != high else "")
 
 
 def _shares(name: str, accounts: list[Account]) -> tuple[str, ...]:

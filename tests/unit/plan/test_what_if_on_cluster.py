@@ -205,3 +205,10 @@ async def test_a_live_controller_describes_its_cluster(world: World) -> None:
     assert reply.data is not None
     text = json.dumps(reply.data["spec"]).encode()
     assert decode_spec(text, "here") == spec_of(machine)
+
+
+def test_without_any_node_every_task_is_stopped(asked: Asking) -> None:
+    words = [word for node in ("n1", "n2", "n3", "n4") for word in ("--lose-node", node)]
+    answer = asked(*words)
+    assert answer["assignments"] == {"gpt-a": 0, "gpt-b": 0}
+    assert answer["steps"][1:] == ["gpt-a: is stopped", "gpt-b: is stopped"]

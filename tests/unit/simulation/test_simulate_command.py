@@ -1,6 +1,7 @@
 """``unicron simulate`` from its arguments to its output."""
 
 import json
+import re
 import os
 import subprocess
 import sys
@@ -56,6 +57,7 @@ def test_table_names_every_policy(scenario: Path, capsys: pytest.CaptureFixture[
     printed = capsys.readouterr().out
     for name in ("unicron", "megatron-elastic", "oobleck", "varuna", "bamboo", "by-size"):
         assert name in printed
+    assert not re.search(r"\d \(\d", printed)  # of one run there is no interval
 
 
 def test_report_opens_without_a_network(
