@@ -1,8 +1,8 @@
 """``unicron simulate`` from its arguments to its output."""
 
 import json
-import re
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
