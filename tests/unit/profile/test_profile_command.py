@@ -145,7 +145,7 @@ def test_check_prints_a_table(path: Path, capsys: pytest.CaptureFixture[str]) ->
         ("[]", "line 1: must be a JSON object"),
         (json.dumps(POINT) + "\n" + json.dumps(POINT), "line 2: id: 'a' stands in line 1 too"),
         ('{"id": "a", "id": "b"}', "line 1: key 'id' is given twice"),
-        ('{"id": "a", "gpus": NaN}', "line 1: NaN is no number"),
+        ('{"id": "a", "gpus": NaN}', "line 1: gpus: NaN is no number"),
         ('{"id": "a", "params_b": 1e999}', "line 1: params_b: inf"),
         ('{"gpus": 8}', "line 1: id: is missing"),
         (json.dumps(POINT | {"gpu": 8}), "line 1: gpu: unknown key; known: id,"),
