@@ -257,6 +257,15 @@ def test_a_mistake_in_a_shape_names_its_place(
         (["--model", "gpt3-7b", "--workers", ""], "--workers: '' must be"),
         (["--model", "gpt3-7b", "--global-batch", "nan"], "--global-batch: 'nan' must be"),
         (["--model", "gpt3-7b", "--seq", "0"], "--seq: '0' must be"),
+        (["--model", ""], "the name of the model is empty"),
+        (["--model", "gpt3-7b", "--workers", " 8"], "--workers: ' 8' must be"),
+        (["--model", "gpt3-7b", "--workers", "08"], "--workers: '08' must be"),
+        (["--model", "gpt3-7b", "--workers", "٣"], "--workers: '٣' must be"),
+        (["--model", "gpt3-7b", "--global-batch", "08"], "--global-batch: '08' must be"),
+        (
+            ["--model", "gpt3-7b", "--output", "a.yaml"],
+            "--output a.yaml: tables are written as JSON",
+        ),
     ],
 )
 def test_a_mistake_in_an_argument_names_it(
