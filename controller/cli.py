@@ -13,6 +13,7 @@ from controller.demo.matrix import command as drill, options as drill_options
 from controller.operate import command as operate
 from controller.operate.present import read_cluster
 from controller.plan import command as plan
+from controller.printing import drop_output, is_of_output, refuse
 from controller.profile import command as profile
 from controller.settings import command as policy
 from controller.simulation import command as simulate
@@ -120,7 +121,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     parsed = parser.parse_args(arguments)
     run = next(command.run for command in _COMMANDS if command.name == parsed.command)
-    return run(parsed)
+    try:
+        code = run(parsed)
+        sys.stdout.flush()
+    except OSError as error:
+        if not is_of_output(error):
+            raise
+        drop_output()
+        return refuse(
+            f"unicron {parsed.command}", f"standard output: {str(error.strerror).lower()}"
+        )
+    return code
 
 
 if __name__ == "__main__":

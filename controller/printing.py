@@ -5,9 +5,11 @@ terminal has no room for is not cut: its heads are broken into words, and if tha
 row becomes lines of its own. In a pipe lines are as long as they want to be.
 """
 
+import errno
 import os
+import sys
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from rich.box import HEAVY_HEAD, Box
 from rich.console import Console, RenderableType
@@ -15,12 +17,41 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from profiles.records import on_one_line
+
 _ENDLESS: Final = 10_000
+_OUTPUT_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE})
+
+
+class _Console(Console):
+    """Prints texts as they are, each on one line: what steers terminals is printed as escapes."""
+
+    def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401 - rich's own
+        """Return the text with such characters escaped."""
+        return super().render_str(on_one_line(text), **options)
+
+
+def refuse(program: str, mistake: str) -> int:
+    """Tell a mistake of the user in one line on standard error; return the exit code for it."""
+    sys.stderr.write(f"{program}: {on_one_line(mistake)}\n")
+    return 2
+
+
+def is_of_output(error: OSError) -> bool:
+    """Whether what is printed could not be written, as to a full disk or to a pipe that is closed."""
+    return error.filename is None and error.errno in _OUTPUT_ERRORS
+
+
+def drop_output() -> None:
+    """Forget what standard output still holds, so that the end of the process does not try to write it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def plain_console() -> Console:
     """Return a console for standard output; ``COLUMNS`` sets its width in a pipe, too."""
-    console = Console(markup=False, highlight=False)
+    console = _Console(markup=False, emoji=False, highlight=False)
     if not (console.is_terminal or "COLUMNS" in os.environ):
         console.width = _ENDLESS
     return console
@@ -54,7 +85,7 @@ def print_table(
     if title:
         console.print(title)
     for first, *cells in lines:
-        console.print(Text.assemble(f"{heads[0]} ", (str(first), "bold")))
+        console.print(Text.assemble(f"{heads[0]} ", (on_one_line(str(first)), "bold")))
         console.print(_record(heads[1:], cells))
 
 
@@ -67,7 +98,7 @@ def _table(
 ) -> Table:
     table = Table(title=title or None, box=box)
     for index, head in enumerate(heads):
-        table.add_column(head, justify="right" if index in numbers else "left", no_wrap=True)
+        table.add_column(Text(head), justify="right" if index in numbers else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table

@@ -5,12 +5,24 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from profiles.json_faults import first_fault
 
 _MAX_SHOWN: Final = 80
+_MAX_PLACE: Final = 200
 
 
 class RecordError(Exception):
     """A file or a name can't be used. The text is one line and names place and mend."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(on_one_line(text))
+
+
+def on_one_line(text: str) -> str:
+    """Return a text with characters that can't be printed, such as ends of lines, written as escapes."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 class Record(BaseModel):
@@ -61,8 +73,10 @@ def parse_json(text: str, place: str) -> Any:  # noqa: ANN401 - whatever the tex
     except json.JSONDecodeError as error:
         reason = "is empty" if not text.strip() else f"not valid JSON: {error}"
         raise RecordError(f"{place}: {reason}") from error
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{place}: {error}") from error
+    except RecursionError as error:
+        raise RecordError(f"{place}: objects or lists in it are nested too deep") from error
+    except ValueError as error:
+        raise RecordError(f"{place}: {first_fault(text) or error}") from error
 
 
 def validated(kind: type[_R], document: dict[str, Any], place: str) -> _R:
@@ -94,12 +108,23 @@ def _first_mistake(error: ValidationError, kind: type[Record]) -> str:
     # A misspelt key is also missing under its right name: the misspelling is the mistake.
     mistakes = error.errors(include_url=False)
     first = min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden")
-    place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    place = ".".join(str(part) for part in first["loc"] if part != "[key]")[:_MAX_PLACE]
     if first["type"] == "extra_forbidden":
         return f"{place}: unknown key; known: {', '.join(kind.model_fields)}"
     if first["type"] == "missing":
         return f"{place}: is missing"
-    words = first["msg"].lower().removeprefix("value error, ").replace("input should be", "must be")
+    words = _in_plain_words(first)
     if not place:
         return words
     return f"{place}: {first['input']!r:.{_MAX_SHOWN}} {words}"
+
+
+def _in_plain_words(mistake: ErrorDetails) -> str:
+    if mistake["type"] in {"model_type", "dict_type"}:
+        return "must be an object, of keys and values"
+    if mistake["type"] == "string_unicode":
+        return "must be text: half of a surrogate pair is none"
+    if mistake["type"] == "too_short":
+        return f"must have {mistake['ctx']['min_length']} or more in it"
+    words = mistake["msg"].lower().removeprefix("value error, ")
+    return words.replace("input should be", "must be")

@@ -19,18 +19,21 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
+from profiles.json_faults import digits_fault
 from profiles.records import Record, RecordError, parse_record, read_text, validated
 
 VERSION: Final = 1
+_SUFFIXES: Final = (".json", ".toml")
+_Workers = Annotated[int, Field(ge=1, le=10**7)]
 Origin = Literal["estimated", "measured"]
 
 
 class LayoutRecord(Record):
     """A layout as a file writes it."""
 
-    tp: Annotated[int, Field(ge=1)] = 1
-    pp: Annotated[int, Field(ge=1)] = 1
-    dp: Annotated[int, Field(ge=1)] = 1
+    tp: _Workers = 1
+    pp: _Workers = 1
+    dp: _Workers = 1
 
 
 class TablePoint(Record):
@@ -45,12 +48,12 @@ class TablePoint(Record):
         iteration_s: Seconds that one takes; None where that is not known.
     """
 
-    workers: Annotated[int, Field(ge=1)]
+    workers: _Workers
     flops_per_s: Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)]
     layout: LayoutRecord
     origin: Origin
-    iterations: Annotated[int, Field(ge=0)] = 0
-    iteration_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    iterations: Annotated[int, Field(ge=0, le=10**12)] = 0
+    iteration_s: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
 
 
 class Table(Record):
@@ -67,15 +70,9 @@ def load_table(path: Path) -> Table:
     Raises:
         RecordError: The file can't be read, or something in it is wrong.
     """
-    text = read_text(path)
-    if path.suffix == ".toml":
-        try:
-            table = validated(Table, tomllib.loads(text), str(path))
-        except ValueError as error:
-            reason = "is empty" if not text.strip() else f"not valid TOML: {error}"
-            raise RecordError(f"{path}: {reason}") from error
-    else:
-        table = parse_record(Table, text, str(path))
+    if path.suffix not in _SUFFIXES:
+        raise RecordError(f"{path}: a table is a file named .json or .toml")
+    table = _read_toml(path) if path.suffix == ".toml" else _read_json(path)
     if table.version != VERSION:
         raise RecordError(f"{path}: version: {table.version} is not known; this is {VERSION}")
     seen: set[int] = set()
@@ -91,6 +88,21 @@ def load_table(path: Path) -> Table:
             )
     points = sorted(table.points, key=lambda point: point.workers)
     return table.model_copy(update={"points": points})
+
+
+def _read_json(path: Path) -> Table:
+    return parse_record(Table, read_text(path), str(path))
+
+
+def _read_toml(path: Path) -> Table:
+    text = read_text(path)
+    try:
+        document = tomllib.loads(text)
+    except ValueError as error:
+        raise RecordError(f"{path}: not valid TOML: {digits_fault(text) or error}") from error
+    except RecursionError as error:
+        raise RecordError(f"{path}: tables or lists in it are nested too deep") from error
+    return validated(Table, document, str(path))
 
 
 def save_table(table: Table, path: Path) -> None:

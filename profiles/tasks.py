@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 
 from profiles.command import Command
+from profiles.json_faults import digits_fault
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from profiles.program import Program
@@ -206,8 +207,8 @@ def _decode(content: bytes, source: str) -> dict[str, object]:
         ) from error
     try:
         return tomllib.loads(text)
-    except ValueError as error:  # also a number of more digits than Python converts
-        raise ProfileError(f"{source}: not valid TOML: {error}") from error
+    except ValueError as error:
+        raise ProfileError(f"{source}: not valid TOML: {digits_fault(text) or error}") from error
 
 
 def _task_tables(document: dict[str, object], source: str) -> list[object]:

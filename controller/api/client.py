@@ -75,6 +75,9 @@ def connect(path: Path) -> Iterator[Connection]:
             link.connect(str(path))
         except FileNotFoundError as error:
             raise NoControllerError(f"{path}: there is no controller's socket") from error
+        except ConnectionRefusedError as error:
+            reason = _reason(error) if path.is_socket() else "is no socket; name a controller's"
+            raise NoControllerError(f"{path}: {reason}") from error
         except OSError as error:
             raise NoControllerError(f"{path}: {_reason(error)}") from error
         with link.makefile("rb") as lines:

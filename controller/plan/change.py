@@ -7,7 +7,7 @@ assumed of where the workers were.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.plan.problem_file import Problem, Task
+from controller.plan.problem_file import MAX_WORKERS, Problem, Task
 from profiles.records import RecordError
 
 
@@ -34,7 +34,8 @@ def changed(problem: Problem, change: Change) -> Problem:
     """Return the problem after the change.
 
     Raises:
-        RecordError: It names a task that there is not, or takes more workers than there are.
+        RecordError: It names a task that there is not, takes more workers than there are, or
+            makes more than a problem can have.
     """
     names = [task.name for task in problem.tasks]
     for name in (*change.faulted, *change.finished, *(name for name, _ in change.weights)):
@@ -43,6 +44,8 @@ def changed(problem: Problem, change: Change) -> Problem:
     workers = problem.workers - change.num_lost + change.num_added
     if change.num_lost > problem.workers:
         raise RecordError(f"--lose {change.num_lost}: there are {problem.workers} workers")
+    if workers > MAX_WORKERS:
+        raise RecordError(f"--add {change.num_added}: makes more than {MAX_WORKERS} workers")
     weights = dict(change.weights)
     tasks = [
         _changed_task(task, weights.get(task.name, task.weight), is_hit=task.name in change.faulted)

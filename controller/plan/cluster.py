@@ -21,7 +21,7 @@ from controller.plan.printed import explanation_of, print_answer
 from controller.plan.problem_file import Problem
 from controller.plan.questions import supposition_of
 from controller.plan.rehearsed import answered
-from controller.printing import plain_console
+from controller.printing import plain_console, refuse
 from controller.store.run_file import RunError, read_run
 from profiles.records import RecordError
 
@@ -30,8 +30,7 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
     """Ask, print the answer and return 0, or 2 where nobody can be asked or something is wrong."""
     if arguments.save_problem and arguments.save_problem.exists():
         text = f"--save-problem {arguments.save_problem}: is there already; name another"
-        sys.stderr.write(f"unicron plan: {text}\n")
-        return 2
+        return refuse("unicron plan", text)
     question = _question(arguments)
     try:
         if arguments.state:
@@ -42,8 +41,7 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
         if arguments.save_problem:
             _save(arguments.save_problem, problem)
     except (ImpossibleError, NoControllerError, RunError, RecordError) as error:
-        sys.stderr.write(f"unicron plan: {error}\n")
-        return 2
+        return refuse("unicron plan", str(error))
     if arguments.explain:
         asked = Problem.model_validate(problem).asked
         answer |= explanation_of(asked, answer["assignments"])

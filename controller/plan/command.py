@@ -9,9 +9,9 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from controller.arguments import count_of, file_path, num_workers, number_of
 from controller.core.cost import Problem as Asked
 from controller.core.explanation import terms
 from controller.core.planner import Decision, solve
@@ -19,6 +19,7 @@ from controller.plan.change import Change, changed
 from controller.plan.cluster import run_on_cluster
 from controller.plan.printed import explanation_of, print_answer
 from controller.plan.problem_file import MAX_NUMBER, load_problem
+from controller.printing import refuse
 from profiles.records import RecordError
 
 _EPILOG = """\
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Print the division of workers over tasks that maximises the weighted FLOP until the next fault,"
         " transitions paid. The answer is exact, at any size.",
     )
-    solving.add_argument("problem", type=Path, metavar="PROBLEM.json")
+    solving.add_argument("problem", type=file_path, metavar="PROBLEM.json")
     changing = _add_command(
         what,
         "what-if",
@@ -70,15 +71,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_change(changing: argparse.ArgumentParser) -> None:
-    changing.add_argument("problem", type=Path, nargs="?", metavar="PROBLEM.json")
+    changing.add_argument("problem", type=file_path, nargs="?", metavar="PROBLEM.json")
     changing.add_argument(
-        "--connect", type=Path, metavar="SOCKET", help="a running controller's API socket"
+        "--connect", type=file_path, metavar="SOCKET", help="a running controller's API socket"
     )
     changing.add_argument(
-        "--state", type=Path, metavar="DIR", help="a saved run: the directory of its journal"
+        "--state", type=file_path, metavar="DIR", help="a saved run: the directory of its journal"
     )
     changing.add_argument(
-        "--lose", type=_count, default=0, metavar="N", help="workers that are lost, of a problem"
+        "--lose",
+        type=num_workers,
+        default=0,
+        metavar="N",
+        help="workers that are lost, of a problem",
     )
     changing.add_argument(
         "--lose-node",
@@ -89,7 +94,7 @@ def _add_change(changing: argparse.ArgumentParser) -> None:
     )
     changing.add_argument(
         "--add",
-        type=_count,
+        type=num_workers,
         default=0,
         metavar="N",
         help="workers that join; on a cluster in nodes of the usual size",
@@ -104,7 +109,7 @@ def _add_change(changing: argparse.ArgumentParser) -> None:
     )
     changing.add_argument(
         "--save-problem",
-        type=Path,
+        type=file_path,
         metavar="FILE",
         help="write the cluster's problem there, for unicron plan solve",
     )
@@ -150,30 +155,21 @@ def _add_command(
     return command
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of workers")
-    return int(text)
-
-
 def _node(text: str) -> tuple[str, int]:
     """Return a node and its workers; 0 where they are not given."""
-    name, equals, count = text.partition("=")
-    is_count = count.isdecimal() and 0 < int(count) <= _MAX_WORKERS
-    if not name or (equals and not is_count):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NODE, or NODE=WORKERS")
-    return name, int(count) if equals else 0
+    name, equals, written = text.partition("=")
+    count = (count_of(written) or -1) if equals else 0
+    if not name or not 0 <= count <= _MAX_WORKERS:
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not NODE, or NODE=WORKERS")
+    return name, count
 
 
 def _weight(text: str) -> tuple[str, float]:
-    name, _, value = text.rpartition("=")
-    try:
-        weight = float(value)
-    except ValueError:
-        weight = -1.0
-    if not name or not 0 <= weight <= MAX_NUMBER:
+    name, _, written = text.rpartition("=")
+    weight = number_of(written)
+    if not name or weight is None or weight > MAX_NUMBER:
         must = f"TASK=WEIGHT with a weight from 0 to {MAX_NUMBER:g}"
-        raise argparse.ArgumentTypeError(f"{text!r} is not {must}")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not {must}")
     return name, weight
 
 
@@ -181,8 +177,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Solve and print; return 0, or 2 where the problem is wrong."""
     if arguments.what == "what-if":
         if mistake := _misuse(arguments):
-            sys.stderr.write(f"unicron plan: {mistake}\n")
-            return 2
+            return refuse("unicron plan", mistake)
         if arguments.problem is None:
             return run_on_cluster(arguments)
     try:
@@ -190,8 +185,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.what == "what-if":
             problem = changed(problem, _change(arguments))
     except RecordError as error:
-        sys.stderr.write(f"unicron plan: {error}\n")
-        return 2
+        return refuse("unicron plan", str(error))
     asked = problem.asked
     begin_s = time.perf_counter()
     decision = solve(asked.tasks, num_workers=asked.num_workers, running_s=asked.running_s)
@@ -207,15 +201,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _misuse(arguments: argparse.Namespace) -> str:
     """Return what does not go together, in one line; empty if all does."""
-    for option, names in (
-        ("--lose-node", arguments.lose_node),
-        ("--add-node", [name for name, _ in arguments.add_node]),
-        ("--weight", [name for name, _ in arguments.weight]),
-        ("--fault", arguments.fault),
-        ("--finish", arguments.finish),
-    ):
-        if twice := [name for name, count in Counter(names).items() if count > 1]:
-            return f"{option}: {twice[0]} is given twice"
+    if mistake := _contradiction(arguments):
+        return mistake
     places = [arguments.problem, arguments.connect, arguments.state]
     if sum(place is not None for place in places) != 1:
         return "give one of PROBLEM.json, --connect SOCKET and --state DIR"
@@ -226,6 +213,24 @@ def _misuse(arguments: argparse.Namespace) -> str:
     if arguments.lose_node or arguments.add_node:
         return "--lose-node and --add-node are for clusters; a problem has no nodes: --lose, --add"
     return "--save-problem is for clusters" if arguments.save_problem else ""
+
+
+def _contradiction(arguments: argparse.Namespace) -> str:
+    """Return what is said twice of a node or task, or of one that finishes; empty if nothing is."""
+    weights = [name for name, _ in arguments.weight]
+    for option, names in (
+        ("--lose-node", arguments.lose_node),
+        ("--add-node", [name for name, _ in arguments.add_node]),
+        ("--weight", weights),
+        ("--fault", arguments.fault),
+        ("--finish", arguments.finish),
+    ):
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            return f"{option}: {twice[0]} is given twice"
+    for option, names in (("--fault", arguments.fault), ("--weight", weights)):
+        if both := [name for name in names if name in arguments.finish]:
+            return f"{option}: {both[0]} finishes; leave out {option} or --finish of it"
+    return ""
 
 
 def _change(arguments: argparse.Namespace) -> Change:

@@ -18,7 +18,7 @@ from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
 from profiles.records import Record, RecordError, parse_record, read_text
 
-_MAX_WORKERS: Final = 10**7
+MAX_WORKERS: Final = 10**7
 _MAX_DIGITS: Final = 18
 MAX_NUMBER: Final = 1e30
 """Far above any machine, weight or time; keeps their product inside a float."""
@@ -36,7 +36,7 @@ def _digits(text: str) -> str:
 
 
 _Number = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=0, le=_MAX_WORKERS)]
+_Count = Annotated[int, Field(ge=0, le=MAX_WORKERS)]
 _Size = Annotated[str, AfterValidator(_digits)]
 
 

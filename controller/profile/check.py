@@ -3,10 +3,10 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-from controller.printing import plain_console, print_table
+from controller.arguments import file_path
+from controller.printing import plain_console, print_table, refuse
 from profiles.estimate.constants import Constants, fitted_constants
 from profiles.estimate.points import Point, load_points
 from profiles.estimate.prediction import case_of, error_of, spread
@@ -23,7 +23,7 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         " best one, and print the errors. measured and predicted are TFLOP/s per GPU, errors relative to"
         " the measurement. docs/profiles.md has the keys of a point.",
     )
-    parser.add_argument("points", type=Path, metavar="POINTS.jsonl")
+    parser.add_argument("points", type=file_path, metavar="POINTS.jsonl")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -32,8 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         points = load_points(arguments.points)
     except RecordError as error:
-        sys.stderr.write(f"unicron profile: {error}\n")
-        return 2
+        return refuse("unicron profile", str(error))
     answer = check(points)
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from controller.printing import plain_console, print_table
+from controller.arguments import file_path
+from controller.printing import plain_console, print_table, refuse
 from controller.profile.options import check_output, count, sizes
 from profiles.estimate.constants import fitted_constants
 from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
@@ -67,7 +68,10 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE.json", help="write a table for `unicron profile show`"
+        "--output",
+        type=file_path,
+        metavar="FILE.json",
+        help="write a table for `unicron profile show`",
     )
 
 
@@ -83,8 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         global_batch = _global_batch(arguments.global_batch, shape)
         check_output(arguments.output)
     except RecordError as error:
-        sys.stderr.write(f"unicron profile: {error}\n")
-        return 2
+        return refuse("unicron profile", str(error))
     stack = STACK_BY_NAME[arguments.stack]
     answer = {
         "model": arguments.model,
@@ -104,13 +107,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _write(answer: dict[str, Any], path: Path) -> int:
     title = f"{answer['model']} on {answer['hardware']}"
     if not answer["layouts"]:
-        sys.stderr.write(f"unicron profile: {path}: not written: no size can be used\n")
-        return 2
+        return refuse("unicron profile", f"{path}: not written: no size can be used")
     try:
         save_table(estimated_table(title, answer["layouts"]), path)
     except OSError as error:
-        sys.stderr.write(f"unicron profile: {path}: {error.strerror}\n")
-        return 2
+        return refuse("unicron profile", f"{path}: {error.strerror}")
     return 0
 
 

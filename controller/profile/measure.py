@@ -15,6 +15,8 @@ from typing import Any
 from controller.api.client import Connection, NoControllerError, ask, connect
 from controller.api.views import MeasuredSizeView, MeasurementView
 from controller.api.wire import CancelMeasurement, MeasureTask
+from controller.arguments import file_path
+from controller.printing import refuse
 from controller.profile.options import check_output, count, sizes
 from controller.profile.tables import print_table
 from profiles.records import RecordError
@@ -62,14 +64,20 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "--iterations", metavar="N", default="10", help="how many count at each size (default 10)"
     )
     parser.add_argument(
-        "--connect", type=Path, required=True, metavar="SOCKET", help="the controller's API socket"
+        "--connect",
+        type=file_path,
+        required=True,
+        metavar="SOCKET",
+        help="the controller's API socket",
     )
     parser.add_argument(
         "--contained",
         action="store_true",
         help="TASK is a command that keeps its files below UNICRON_TASK_DIR alone: measure it too",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="write the table there")
+    parser.add_argument(
+        "--output", type=file_path, metavar="FILE.json", help="write the table there"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -91,11 +99,11 @@ def run(arguments: argparse.Namespace) -> int:
         with _signals_interrupt(), connect(arguments.connect) as connection:
             return _measure(arguments, connection, command)
     except (RecordError, NoControllerError) as error:
-        sys.stderr.write(f"unicron profile: {error}\n")
-        return 2
+        return refuse("unicron profile", str(error))
     except OSError as error:
-        sys.stderr.write(f"unicron profile: {arguments.output}: {error.strerror}\n")
-        return 2
+        if error.filename is None:
+            raise
+        return refuse("unicron profile", f"{error.filename}: {error.strerror}")
 
 
 def _check_aim(task: str | None, cancel: str | None) -> None:

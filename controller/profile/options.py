@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Final
 
+from controller.arguments import count_of
 from profiles.records import RecordError
 
 _MAX_WORKERS: Final = 10**6
@@ -14,9 +15,10 @@ def count(option: str, text: str, limit: int) -> int:
     Raises:
         RecordError: It is none.
     """
-    if not (text.isascii() and text.isdigit()) or len(text) > 12 or not 1 <= int(text) <= limit:
+    found = count_of(text)
+    if found is None or not 1 <= found <= limit:
         raise RecordError(f"{option}: {text!r:.80} must be a whole number from 1 to {limit}")
-    return int(text)
+    return found
 
 
 def sizes(option: str, text: str) -> tuple[int, ...]:
@@ -25,7 +27,7 @@ def sizes(option: str, text: str) -> tuple[int, ...]:
     Raises:
         RecordError: One is no number of workers, or is given twice.
     """
-    found = [count(option, word.strip(), _MAX_WORKERS) for word in text.split(",")]
+    found = [count(option, word, _MAX_WORKERS) for word in text.split(",")]
     for place, size in enumerate(found):
         if size in found[:place]:
             raise RecordError(f"{option} {text:.80}: {size} is given twice")
@@ -44,5 +46,5 @@ def check_output(path: Path | None) -> None:
         raise RecordError(f"--output {path}: is there already; name another, or merge the two")
     if not path.parent.is_dir():
         raise RecordError(f"--output {path}: there is no directory {path.parent}")
-    if path.suffix == ".toml":
+    if path.suffix != ".json":
         raise RecordError(f"--output {path}: tables are written as JSON; name it .json")

@@ -9,8 +9,9 @@ from typing import Final
 from rich.console import RenderableType
 from rich.progress_bar import ProgressBar
 
-from controller.printing import plain_console, print_table as print_rows
-from profiles.records import RecordError
+from controller.arguments import file_path
+from controller.printing import plain_console, print_table as print_rows, refuse
+from profiles.records import RecordError, on_one_line
 from profiles.table_file import Table, TablePoint, calibrated, load_table, merged, save_table
 
 _BAR: Final = 30
@@ -24,8 +25,9 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         help="plot a table",
         description="Print a throughput table with a bar per size, or draw it into a PNG.",
     )
-    show.add_argument("table", type=Path, metavar="TABLE", help=".json or .toml")
-    show.add_argument("--png", type=Path, metavar="FILE", help="draw it there")
+    show.add_argument("table", type=file_path, metavar="TABLE", help=".json or .toml")
+    show.add_argument("--png", type=file_path, metavar="FILE.png", help="draw it there")
+    show.add_argument("--force", action="store_true", help="replace the PNG if it is there")
     show.add_argument("--json", action="store_true", help="print one JSON object")
     merge = what.add_parser(
         "merge",
@@ -33,8 +35,8 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         description="Merge throughput tables of one task: what was measured stays, estimates fill the"
         " gaps, and measurements of one layout are averaged by their iterations.",
     )
-    merge.add_argument("tables", type=Path, nargs="+", metavar="TABLE")
-    merge.add_argument("--output", type=Path, required=True, metavar="FILE.json")
+    merge.add_argument("tables", type=file_path, nargs="+", metavar="TABLE")
+    merge.add_argument("--output", type=file_path, required=True, metavar="FILE.json")
     merge.add_argument(
         "--calibrate",
         action="store_true",
@@ -49,13 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.what == "merge":
             _merge(arguments)
         else:
-            _show(load_table(arguments.table), arguments.png, is_json=arguments.json)
+            _show(arguments)
     except RecordError as error:
-        sys.stderr.write(f"unicron profile: {error}\n")
-        return 2
+        return refuse("unicron profile", str(error))
     except OSError as error:
-        sys.stderr.write(f"unicron profile: {error.filename}: {error.strerror}\n")
-        return 2
+        if error.filename is None:
+            raise
+        return refuse("unicron profile", f"{error.filename}: {error.strerror}")
     return 0
 
 
@@ -65,17 +67,30 @@ def _merge(arguments: argparse.Namespace) -> None:
     table = merged(tables)
     if arguments.calibrate:
         table = calibrated(table, tables)
-    if output.exists() and not arguments.force:
-        raise RecordError(f"{output}: is there already; --force replaces it")
+    _check_target(output, ".json", is_forced=arguments.force)
     save_table(table, output)
     sys.stderr.write(f"{output}: {len(table.points)} sizes of {len(tables)} tables\n")
 
 
-def _show(table: Table, png: Path | None, *, is_json: bool) -> None:
+def _check_target(path: Path, suffix: str, *, is_forced: bool) -> None:
+    """Refuse to write a file of another name, or over one that is there.
+
+    Raises:
+        RecordError: The file is one of these.
+    """
+    if path.suffix != suffix:
+        raise RecordError(f"{path}: name it {suffix}, as what is written there")
+    if path.exists() and not is_forced:
+        raise RecordError(f"{path}: is there already; --force replaces it")
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    table, png = load_table(arguments.table), arguments.png
     if png is not None:
+        _check_target(png, ".png", is_forced=arguments.force)
         _draw(table, png)
-        sys.stderr.write(f"the plot is {png}\n")
-    if is_json:
+        sys.stderr.write(f"the plot is {on_one_line(str(png))}\n")
+    if arguments.json:
         sys.stdout.write(f"{json.dumps(table.model_dump())}\n")
     elif png is None:
         print_table(table)
@@ -123,6 +138,7 @@ def _draw(table: Table, png: Path) -> None:
         if points:
             rates = [point.flops_per_s / 1e15 for point in points]
             axes.plot([point.workers for point in points], rates, mark, label=origin)
-    axes.set(xlabel="workers", ylabel="PFLOP/s", title=table.title, ylim=(0, None), xlim=(0, None))
+    axes.set(xlabel="workers", ylabel="PFLOP/s", ylim=(0, None), xlim=(0, None))
+    axes.set_title(on_one_line(table.title), parse_math=False)
     axes.legend()
     figure.savefig(png, format="png", dpi=150)

@@ -49,6 +49,8 @@ def find_shape(name: str) -> DecoderShape:
     """
     if name in SHAPE_BY_NAME:
         return SHAPE_BY_NAME[name]
+    if not name:
+        raise RecordError(f"the name of the model is empty; known: {', '.join(SHAPE_BY_NAME)}")
     path = Path(name)
     if path.suffix != ".json" and not path.exists():
         nearest = get_close_matches(name, SHAPE_BY_NAME, n=1)

@@ -1,12 +1,16 @@
 """Tables for people: in the widest form that fits, never cut."""
 
 import io
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from controller.printing import plain_console, print_table
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "plan" / "128-gpus.json"
 HEADS = ("task", "weighted FLOP/s", "layout")
 ROWS = [("gpt-7b-pretraining", "1.125e+16", "tp1 pp1 dp16"), ("[/b] eval", "", "tp1 pp1 dp8")]
 
@@ -53,3 +57,19 @@ def test_in_a_pipe_lines_are_as_long_as_they_want_to_be(
     monkeypatch.setenv("COLUMNS", "60")
     plain_console().print("word " * 100 + "end")
     assert capsys.readouterr().out.count("\n") > 5
+
+
+def test_what_is_printed_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    console = plain_console()
+    console.print("a\x1b[31m\nb :smile:")
+    print_table(console, ("task",), [("a\x1b[31m\nb :smile:",)])
+    assert capsys.readouterr().out.count("a\\x1b[31m\\nb :smile:") == 2
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_full_disk_behind_standard_output_is_one_line(form: list[str]) -> None:
+    words = [sys.executable, "-m", "controller.cli", "plan", "solve", str(EXAMPLE), *form]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    told = "unicron plan: standard output: no space left on device\n"
+    assert (done.returncode, done.stderr) == (2, told)

@@ -92,7 +92,7 @@ def test_a_mistake_names_its_place(path: Path, change: dict[str, Any], words: st
         ('{"workers": 1, "workers": 2}', "key 'workers' is given twice"),
         ('{"workers": 1, "tasks": [], "running_s": 1e999}', "running_s: inf"),
         ("{}", "workers: is missing"),
-        ("[" * 100_000, "recursion"),
+        pytest.param("[" * 100_000, "nested too deep", id="nested"),
     ],
 )
 def test_a_text_that_is_no_problem_is_told_so(path: Path, text: str, words: str) -> None:

@@ -107,6 +107,17 @@ def test_what_if_changes_what_it_says_and_nothing_else(capsys: pytest.CaptureFix
         (["--lose", "-1"], "'-1' is no number of workers"),
         (["--weight", "gpt3-7b=-1"], "is not TASK=WEIGHT with a weight from 0 to 1e+30"),
         (["--weight", "gpt3-7b=nan"], "is not TASK=WEIGHT with a weight from 0 to 1e+30"),
+        (["--weight", "gpt3-7b=1e999"], "is not TASK=WEIGHT"),
+        (["--weight", "gpt3-7b=٣"], "is not TASK=WEIGHT"),
+        (["--weight", "gpt3-7b=1_0"], "is not TASK=WEIGHT"),
+        (["--weight", "gpt3-7b= 2"], "is not TASK=WEIGHT"),
+        (["--lose", "08"], "'08' is no number of workers"),
+        (["--add", "9" * 5000], "9999 is no number of workers"),
+        (["--add", "999999999999"], "--add 999999999999: makes more than 10000000 workers"),
+        (["--finish", "gpt3-7b", "--fault", "gpt3-7b"], "--fault: gpt3-7b finishes; leave out"),
+        (["--finish", "gpt3-7b", "--weight", "gpt3-7b=2"], "--weight: gpt3-7b finishes; leave"),
+        (["--fault", "a\nb"], "there is no task 'a\\nb'; there are"),
+        (["--connect", ""], "argument --connect: the name is empty: name a file"),
     ],
 )
 def test_a_change_that_can_not_be_is_told_in_words(
@@ -118,3 +129,21 @@ def test_a_change_that_can_not_be_is_told_in_words(
         code = int(error.code or 0)
     assert code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("written", ["2", "0.5", ".5", "5.", "1e2", "1.5E-3", "0"])
+def test_a_weight_is_any_plain_decimal_number(
+    capsys: pytest.CaptureFixture[str], written: str
+) -> None:
+    assert solved(capsys, "what-if", str(EXAMPLE), "--weight", f"gpt3-7b={written}", "--lose", "0")
+
+
+def test_an_empty_name_is_no_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "solve", ""])
+    assert "the name is empty" in capsys.readouterr().err
+
+
+def test_a_path_with_an_end_of_line_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "solve", "a\nb"]) == 2
+    assert capsys.readouterr().err == "unicron plan: a\\nb: no such file or directory\n"

@@ -121,6 +121,10 @@ def test_the_table_tells_who_goes_where(run: Path, capsys: pytest.CaptureFixture
         (["--state", "RUN", "--lose", "2"], "--lose is for problems; name nodes with --lose-node"),
         (["--state", "RUN", "--add", "9999999"], "--add 9999999: must be 1000000 at most"),
         (["--state", "RUN/no"], "RUN/no: not a directory; name that of a controller's journal"),
+        (["--state", "RUN", "--finish", "gpt-a", "--fault", "gpt-a"], "--fault: gpt-a finishes; leave out --fault or --finish of it"),
+        (["--state", "RUN", "--finish", "gpt-a", "--weight", "gpt-a=2"], "--weight: gpt-a finishes; leave out --weight or --finish of it"),
+        (["--connect", "RUN"], "RUN: is no socket; name a controller's"),
+        (["--connect", "RUN/journal.jsonl"], "RUN/journal.jsonl: is no socket; name a controller's"),
         (["--connect", "RUN/no.sock"], "RUN/no.sock: there is no controller's socket"),
         ([], "give one of PROBLEM.json, --connect SOCKET and --state DIR"),
         (["p.json", "--state", "RUN"], "give one of PROBLEM.json, --connect SOCKET and --state DIR"),
@@ -143,7 +147,9 @@ def test_a_mistake_is_one_line(
     assert printed.err == f"unicron plan: {told.replace('RUN', str(run))}\n"
 
 
-@pytest.mark.parametrize("word", ["=2", "n9=", "n9=x", "n9=-1", "n9=2000000"])
+@pytest.mark.parametrize(
+    "word", ["=2", "n9=", "n9=x", "n9=0", "n9=08", "n9=٣", "n9=-1", "n9=2000000"]
+)
 def test_a_node_that_is_none_is_told_so(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["plan", "what-if", "--add-node", word])

@@ -161,7 +161,7 @@ def test_check_prints_a_table(path: Path, capsys: pytest.CaptureFixture[str]) ->
         ("[]", "line 1: must be a JSON object"),
         (json.dumps(POINT) + "\n" + json.dumps(POINT), "line 2: id: 'a' stands in line 1 too"),
         ('{"id": "a", "id": "b"}', "line 1: key 'id' is given twice"),
-        ('{"id": "a", "gpus": NaN}', "line 1: NaN is no number"),
+        ('{"id": "a", "gpus": NaN}', "line 1: gpus: NaN is no number"),
         ('{"id": "a", "params_b": 1e999}', "line 1: params_b: inf"),
         ('{"gpus": 8}', "line 1: id: is missing"),
         (json.dumps(POINT | {"gpu": 8}), "line 1: gpu: unknown key; known: id,"),
@@ -273,6 +273,15 @@ def test_a_mistake_in_a_shape_names_its_place(
         (["--model", "gpt3-7b", "--workers", ""], "--workers: '' must be"),
         (["--model", "gpt3-7b", "--global-batch", "nan"], "--global-batch: 'nan' must be"),
         (["--model", "gpt3-7b", "--seq", "0"], "--seq: '0' must be"),
+        (["--model", ""], "the name of the model is empty"),
+        (["--model", "gpt3-7b", "--workers", " 8"], "--workers: ' 8' must be"),
+        (["--model", "gpt3-7b", "--workers", "08"], "--workers: '08' must be"),
+        (["--model", "gpt3-7b", "--workers", "٣"], "--workers: '٣' must be"),
+        (["--model", "gpt3-7b", "--global-batch", "08"], "--global-batch: '08' must be"),
+        (
+            ["--model", "gpt3-7b", "--output", "a.yaml"],
+            "--output a.yaml: tables are written as JSON",
+        ),
     ],
 )
 def test_a_mistake_in_an_argument_names_it(

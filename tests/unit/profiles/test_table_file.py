@@ -178,6 +178,9 @@ def test_estimate_merge_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "--force replaces it" in capsys.readouterr().err
     assert main(["profile", "show", str(both), "--png", str(png)]) == 0
     assert png.read_bytes().startswith(b"\x89PNG")
+    assert main(["profile", "show", str(both), "--png", str(png)]) == 2
+    assert capsys.readouterr().err.endswith("plot.png: is there already; --force replaces it\n")
+    assert main(["profile", "show", str(both), "--png", str(png), "--force"]) == 0
     assert main(["profile", "show", str(both)]) == 0
     printed = capsys.readouterr().out
     assert "measured" in printed
@@ -194,3 +197,51 @@ def test_wrong_paths_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     error = capsys.readouterr().err
     assert "no such file" in error.lower()
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_a_plot_is_drawn_over_no_table_nor_a_table_written_as_a_plot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], force: list[str]
+) -> None:
+    table = write(tmp_path / "a.json", point(1, 1.0))
+    before = table.read_bytes()
+    assert main(["profile", "show", str(table), "--png", str(table), *force]) == 2
+    assert capsys.readouterr().err.endswith("a.json: name it .png, as what is written there\n")
+    assert table.read_bytes() == before
+    png = tmp_path / "a.png"
+    assert main(["profile", "merge", str(table), "--output", str(png), *force]) == 2
+    assert capsys.readouterr().err.endswith("a.png: name it .json, as what is written there\n")
+
+
+def test_a_title_is_drawn_as_it_is(tmp_path: Path) -> None:
+    table = write(tmp_path / "a.json", point(1, 1.0), title="$x^$\x1b[31m")
+    assert main(["profile", "show", str(table), "--png", str(tmp_path / "a.png")]) == 0
+
+
+def test_a_table_of_another_name_is_not_guessed_at(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"a\.yaml: a table is a file named \.json or \.toml"):
+        load_table(write(tmp_path / "a.yaml", point(1, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        ([], "points: [] must have 1 or more in it"),
+        ([point(1, 1.0) | {"layout": 3}], "points.0.layout: 3 must be an object, of keys and"),
+        ([point(10**400, 1.0)], "must be less than or equal to 10000000"),
+        ([point(1, 1.0, iterations=10**400)], "must be less than or equal to 1000000000000"),
+    ],
+)
+def test_a_mistake_in_a_table_is_told_in_plain_words(
+    tmp_path: Path, points: list[dict[str, Any]], words: str
+) -> None:
+    with pytest.raises(RecordError) as caught:
+        load_table(write(tmp_path / "a.json", *points))
+    assert words in str(caught.value)
+
+
+def test_a_number_of_too_many_digits_in_toml_has_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(f'title = "a"\nversion = {"9" * 5000}\n')
+    with pytest.raises(RecordError, match=r"not valid TOML: line 2: a number of 5000 digits is"):
+        load_table(path)
