@@ -1,8 +1,10 @@
 """JSON read strictly: every mistake is one line that names file, place and mend."""
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -34,12 +36,22 @@ class Record(BaseModel):
 _R = TypeVar("_R", bound=Record)
 
 
+def is_there(path: Path) -> bool:
+    """Return whether a path that a user has named leads to something; one that can't be does not."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def read_text(path: Path) -> str:
     """Return what a user's file says.
 
     Raises:
         RecordError: It can't be read, or is no UTF-8.
     """
+    if "\0" in str(path):
+        raise RecordError(f"{str(path)!r:.{_MAX_SHOWN}}: no file's name has a NUL in it")
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -108,23 +120,85 @@ def _first_mistake(error: ValidationError, kind: type[Record]) -> str:
     # A misspelt key is also missing under its right name: the misspelling is the mistake.
     mistakes = error.errors(include_url=False)
     first = min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden")
-    place = ".".join(str(part) for part in first["loc"] if part != "[key]")[:_MAX_PLACE]
-    if first["type"] == "extra_forbidden":
-        return f"{place}: unknown key; known: {', '.join(kind.model_fields)}"
-    if first["type"] == "missing":
-        return f"{place}: is missing"
-    words = _in_plain_words(first)
-    if not place:
-        return words
-    return f"{place}: {first['input']!r:.{_MAX_SHOWN}} {words}"
+    is_key = first["type"] == "extra_forbidden"
+    parts, records = _walk(kind, first["loc"][:-1] if is_key else first["loc"])
+    if is_key:
+        parts.append(str(first["loc"][-1]))
+    context = first.get("ctx", {})
+    if first["type"].startswith("union_tag"):
+        parts.append(context["discriminator"].strip("'"))
+    place, words = ".".join(parts)[:_MAX_PLACE], _words(first, records)
+    if first["type"] in {"extra_forbidden", "missing", "union_tag_not_found"}:
+        return f"{place}: {words}"
+    value = context["tag"] if first["type"] == "union_tag_invalid" else first["input"]
+    return f"{place}: {_shown(value)} {words}" if place else words
 
 
-def _in_plain_words(mistake: ErrorDetails) -> str:
-    if mistake["type"] in {"model_type", "dict_type"}:
-        return "must be an object, of keys and values"
-    if mistake["type"] == "string_unicode":
-        return "must be text: half of a surrogate pair is none"
-    if mistake["type"] == "too_short":
-        return f"must have {mistake['ctx']['min_length']} or more in it"
+def _walk(
+    kind: type[Record], location: Sequence[int | str]
+) -> tuple[list[str], list[type[Record]]]:
+    """Return the keys on the way to a place as a user has written them, and the records that may stand there.
+
+    Pydantic names on the way also which one of several records was meant.
+    """
+    parts: list[str] = []
+    records = [kind]
+    for part in location:
+        if len(records) > 1 and (meant := [each for each in records if part in _tags(each)]):
+            records = meant
+            continue
+        if part != "[key]":
+            parts.append(str(part))
+        if isinstance(part, int):
+            continue
+        fields = [each.model_fields[part] for each in records if part in each.model_fields]
+        if fields:
+            records = [found for field in fields for found in _records_in(field.annotation)]
+    return parts, records
+
+
+def _tags(kind: type[Record]) -> set[str]:
+    kinds = [field.annotation for field in kind.model_fields.values()]
+    return {tag for each in kinds if get_origin(each) is Literal for tag in get_args(each)}
+
+
+def _records_in(annotation: Any) -> list[type[Record]]:  # noqa: ANN401 - any type
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _records_in(part)]
+
+
+def _words(mistake: ErrorDetails, records: list[type[Record]]) -> str:
+    context = mistake.get("ctx", {})
+    known = ", ".join(dict.fromkeys(key for each in records for key in each.model_fields))
     words = mistake["msg"].lower().removeprefix("value error, ")
-    return words.replace("input should be", "must be")
+    words = words.replace("input should be", "must be")
+    match mistake["type"]:
+        case "extra_forbidden":
+            words = f"unknown key; known: {known}"
+        case "missing":
+            words = "is missing"
+        case "union_tag_not_found":
+            key = context["discriminator"].strip("'")
+            tags = [tag for each in records for tag in get_args(each.model_fields[key].annotation)]
+            words = f"is missing; known: {', '.join(tags)}"
+        case "union_tag_invalid":
+            words = f"must be one of {context['expected_tags']}"
+        case "model_type" | "model_attributes_type" if known:
+            words = f"must have keys of its own; known: {known}"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            words = "must be an object, of keys and values"
+        case "string_unicode":
+            words = "must be text: half of a surrogate pair is none"
+        case "too_short" | "string_too_short":
+            words = f"must have {context['min_length']} or more in it"
+        case _ if isinstance(mistake["input"], float) and not math.isfinite(mistake["input"]):
+            words = "must be a finite number"
+    return words
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.{_MAX_SHOWN}}"
+    except ValueError:  # Python writes no number of thousands of digits
+        return "so large a number"

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -45,6 +46,8 @@ examples:
   unicron simulate --connect /run/unicron.sock
   unicron simulate mine.toml --state /var/lib/unicron/run --policy unicron --policy unicron-approved
 """
+
+_MAX_DIGITS: Final = 18
 
 ReadCluster = Callable[[Path | None, Path | None], ClusterSpec | None]
 """Returns the cluster behind a socket, or in a run's directory; None without both. Raises ``RecordError``."""
@@ -88,8 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _seeds(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 10000")
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    if not is_number or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r:.80} must be a whole number from 1 to 10000")
     return int(text)
 
 

@@ -73,18 +73,29 @@ def course_of(scenario: Scenario, seed: int) -> Course:
     values = scenario.values
     faults = values.faults
     if isinstance(faults, Traced):
-        trace = load_trace(faults.trace, Path(scenario.directory))
+        trace = _trace_of(scenario, faults)
         return _traced(scenario, faults, trace, seed)
-    num_nodes = values.nodes + values.spare_nodes
-    duration_s = values.days * _DAY_S
     found = [
         _happening(scenario, kind, at_s, node, f"{seed}:{kind}:{number}")
         for kind in HAPPENINGS
         for number, (at_s, node) in enumerate(
-            _moments(faults, kind, num_nodes, duration_s, dice_of("moments", seed, kind))
+            _moments(scenario, faults, kind, dice_of("moments", seed, kind))
         )
     ]
-    return Course(num_nodes, frozenset(), tuple(sorted(found, key=_order)), (), duration_s)
+    return Course(
+        num_nodes=values.nodes + values.spare_nodes,
+        absent=frozenset(),
+        happenings=tuple(sorted(found, key=_order)),
+        returns=(),
+        duration_s=values.days * _DAY_S,
+    )
+
+
+def _trace_of(scenario: Scenario, faults: Traced) -> Trace:
+    try:
+        return load_trace(faults.trace, Path(scenario.directory))
+    except RecordError as error:
+        raise RecordError(f"{scenario.place}: faults.trace: {error}") from error
 
 
 def _order(happening: Happening) -> tuple[float, int, str]:
@@ -92,15 +103,18 @@ def _order(happening: Happening) -> tuple[float, int, str]:
 
 
 def _moments(
-    faults: Counts | Rates, kind: str, num_nodes: int, duration_s: float, dice: random.Random
+    scenario: Scenario, faults: Counts | Rates, kind: str, dice: random.Random
 ) -> list[tuple[float, int]]:
     """Return when, and on which node, each of a kind happens."""
-    amount = getattr(faults, kind)
+    values, amount = scenario.values, getattr(faults, kind)
+    num_nodes, duration_s = values.nodes + values.spare_nodes, values.days * _DAY_S
     if isinstance(faults, Counts):
         return [(dice.uniform(0.0, duration_s), dice.randrange(num_nodes)) for _ in range(amount)]
     rate_s = amount * num_nodes / 1000.0 / _DAY_S
     if rate_s * duration_s > _MAX_FAULTS:
-        raise RecordError(f"faults.{kind}: {amount:g} are more than {_MAX_FAULTS} over the time")
+        raise RecordError(
+            f"{scenario.place}: faults.{kind}: {amount:g} are more than {_MAX_FAULTS} over the time"
+        )
     moments, at_s = list[tuple[float, int]](), 0.0
     while rate_s > 0 and (at_s := at_s + dice.expovariate(rate_s)) < duration_s:
         moments.append((at_s, dice.randrange(num_nodes)))
@@ -131,14 +145,14 @@ def _traced(scenario: Scenario, faults: Traced, trace: Trace, seed: int) -> Cour
     num_nodes = (values.nodes or len(trace.nodes)) + values.spare_nodes
     if num_nodes < len(trace.nodes):
         raise RecordError(
-            f"{scenario.name}: nodes, spare_nodes: {num_nodes} are fewer than the {len(trace.nodes)}"
+            f"{scenario.place}: nodes, spare_nodes: {num_nodes} are fewer than the {len(trace.nodes)}"
             " of the trace"
         )
     numbers = {node: number for number, node in enumerate(trace.nodes)}
     begin_s = faults.begin_s
     duration_s = min(values.days * _DAY_S, trace.end_s - begin_s)
     if duration_s <= 0:
-        raise RecordError(f"{scenario.name}: faults.begin_s: the trace ends at {trace.end_s:.0f} s")
+        raise RecordError(f"{scenario.place}: {_nothing_left(faults, trace)}")
     happenings: list[Happening] = []
     returns: list[tuple[float, int]] = []
     absent: set[int] = set()
@@ -166,3 +180,9 @@ def _traced(scenario: Scenario, faults: Traced, trace: Trace, seed: int) -> Cour
         tuple(sorted(returns)),
         duration_s,
     )
+
+
+def _nothing_left(faults: Traced, trace: Trace) -> str:
+    if faults.begin_s:
+        return f"faults.begin_s: {faults.begin_s:g} must be below {trace.end_s:g}, the trace's end"
+    return f"nothing happens in {faults.trace} after 0 s; give a trace of some length"

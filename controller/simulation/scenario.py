@@ -180,6 +180,7 @@ class Scenario(Record):
         values: All of them.
         origins: By key, ``paper`` or ``ours``; ``cluster`` or ``trace`` where it is a real one's.
         directory: What files it names are relative to.
+        place: Where it stands, for errors.
     """
 
     name: str
@@ -187,3 +188,4 @@ class Scenario(Record):
     values: Values
     origins: dict[str, str]
     directory: str
+    place: str

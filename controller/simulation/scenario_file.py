@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from controller.simulation.scenario import Scenario, Traced, Values
 from controller.simulation.traces import load_trace
-from profiles.records import RecordError, read_text, validated
+from profiles.records import RecordError, is_there, read_text, validated
 
 _GROUPS: Final = frozenset({"detection", "steps", "others"})
 """Sections of a section: each value in them has an origin, and a base, of its own."""
@@ -67,7 +67,9 @@ def parse_scenario(text: str, name: str, place: str, directory: str) -> Scenario
     title, merged, origins = _merged(text, place)
     values = validated(Values, merged, place)
     _check(values, place)
-    return Scenario(name=name, title=title, values=values, origins=origins, directory=directory)
+    return Scenario(
+        name=name, title=title, values=values, origins=origins, directory=directory, place=place
+    )
 
 
 def _of_trace(path: Path) -> Scenario:
@@ -80,6 +82,7 @@ def _of_trace(path: Path) -> Scenario:
         values=base.values.model_copy(update=own),
         origins=base.origins | dict.fromkeys(own, "trace"),
         directory=str(path.parent),
+        place=str(path),
     )
 
 
@@ -89,7 +92,7 @@ def _text_of(name: str) -> tuple[str, str, str]:
         file = resources.files("controller.simulation").joinpath("scenarios", f"{name}.toml")
         return file.read_text("utf-8"), f"{name}.toml", "."
     path = Path(name)
-    if not path.suffix and not path.exists():
+    if not path.suffix and not is_there(path):
         raise RecordError(f"{name:.80}: no such scenario; there are {', '.join(shipped())}")
     return read_text(path), str(path), str(path.parent)
 
@@ -99,8 +102,9 @@ def _merged(text: str, place: str) -> tuple[str, dict[str, Any], dict[str, str]]
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = "is empty" if not text.strip() else f"not valid TOML: {error}"
-        raise RecordError(f"{place}: {reason}") from error
+        raise RecordError(f"{place}: not valid TOML: {error}") from error
+    if not document:
+        raise RecordError(f"{place}: is empty; give a title, and a base or all values")
     if unknown := sorted(document.keys() - {"title", "base", "paper", "ours"}):
         raise RecordError(f"{place}: {unknown[0]}: unknown key; known: title, base, paper, ours")
     title, base = document.get("title"), document.get("base")
@@ -126,17 +130,24 @@ def _sections(document: dict[str, Any], place: str) -> tuple[dict[str, Any], dic
         if not isinstance(section, dict):
             raise RecordError(f"{place}: {origin}: must be a section, [{origin}]")
         for key, value in section.items():
-            is_group = key in _GROUPS and isinstance(value, dict)
-            for name, one in value.items() if is_group else [("", value)]:
-                full = f"{key}.{name}" if name else key
-                if full in origins:
-                    raise RecordError(f"{place}: {full}: stands in [paper] and in [ours]; keep one")
-                origins[full] = origin
-                if name:
-                    merged.setdefault(key, {})[name] = one
-                else:
-                    merged[key] = one
+            if key not in _GROUPS:
+                _note_origin(origins, key, origin, place)
+                merged[key] = value
+                continue
+            if not isinstance(value, dict):
+                raise RecordError(
+                    f"{place}: {key}: {value!r:.80} must be a section, [{origin}.{key}]"
+                )
+            for name in value:
+                _note_origin(origins, f"{key}.{name}", origin, place)
+            merged[key] = merged.get(key, {}) | value
     return merged, origins
+
+
+def _note_origin(origins: dict[str, str], key: str, origin: str, place: str) -> None:
+    if key in origins:
+        raise RecordError(f"{place}: {key}: stands in [paper] and in [ours]; keep one")
+    origins[key] = origin
 
 
 def _check(values: Values, place: str) -> None:

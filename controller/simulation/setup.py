@@ -7,7 +7,7 @@ from controller.core.planner import solve
 from controller.core.policy import Policy
 from controller.core.search import best_division
 from controller.simulation.happenings import Course
-from controller.simulation.scenario import Scenario, Values
+from controller.simulation.scenario import Scenario, Traced, Values
 from controller.simulation.tables import Profile, profiles_of
 from nodeagent.protocol.ids import TaskId
 from profiles.records import RecordError
@@ -46,7 +46,9 @@ def setup_of(scenario: Scenario, course: Course) -> Setup:
     num_workers = course.num_nodes * values.workers_per_node
     num_spare = (values.spare_nodes + len(course.absent)) * values.workers_per_node
     found = tuple(sorted(profiles_of(scenario, num_workers), key=lambda each: each.task.name))
-    split = _split(scenario, found, num_workers - num_spare)
+    split = _split(found, values, num_workers - num_spare)
+    if split is None:
+        raise RecordError(f"{scenario.place}: {_no_room(values, course)}")
     return Setup(scenario, found, split, policy_of(values))
 
 
@@ -82,9 +84,12 @@ def plan_tasks_of(profiles: tuple[Profile, ...]) -> list[PlanTask]:
     ]
 
 
-def _split(scenario: Scenario, profiles: tuple[Profile, ...], num_workers: int) -> dict[str, int]:
+def _split(
+    profiles: tuple[Profile, ...], values: Values, num_workers: int
+) -> dict[str, int] | None:
+    """Return the workers of each task, or None where not every task finds room."""
     tasks = plan_tasks_of(profiles)
-    running_s = horizon_s(3600.0 * scenario.values.worker_mtbf_hours, num_workers)
+    running_s = horizon_s(3600.0 * values.worker_mtbf_hours, num_workers)
     decision = solve(tasks, num_workers=num_workers, running_s=running_s)
     if all(decision.assignments.values()):
         return {str(name): size for name, size in decision.assignments.items()}
@@ -92,7 +97,19 @@ def _split(scenario: Scenario, profiles: tuple[Profile, ...], num_workers: int) 
     options = [quantum.options(task, num_workers, running_s).without(0) for task in tasks]
     sizes = best_division(options, num_workers)
     if sizes is None:
-        raise RecordError(
-            f"{scenario.name}: the {len(tasks)} tasks do not fit on {num_workers} workers together"
-        )
+        return None
     return {str(task.name): size for task, size in zip(tasks, sizes, strict=True)}
+
+
+def _no_room(values: Values, course: Course) -> str:
+    num_nodes = course.num_nodes - values.spare_nodes - len(course.absent)
+    num_tasks = len(values.tasks)
+    who = "the task does" if num_tasks == 1 else f"the {num_tasks} tasks do"
+    nodes = f"{num_nodes} node" if num_nodes == 1 else f"{num_nodes} nodes"
+    what = f"{who} not fit on the {num_nodes * values.workers_per_node} workers of {nodes}"
+    if not isinstance(values.faults, Traced):
+        return f"{what}; give more nodes, or fewer or smaller tasks"
+    return (
+        f"{what}, those that are there {values.faults.begin_s:g} s into the trace; give a later"
+        ' faults.begin_s, or fewer or smaller tasks, in a scenario with base = "spot-g4dn"'
+    )

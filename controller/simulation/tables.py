@@ -72,18 +72,27 @@ def _profile(scenario: Scenario, task: Task, num_workers: int, stack: Stack) -> 
     values = scenario.values
     if values.hardware not in GPU_BY_NAME:
         known = ", ".join(GPU_BY_NAME)
-        raise RecordError(f"{scenario.name}: hardware: {values.hardware!r:.80}; known: {known}")
+        raise RecordError(
+            f"{scenario.place}: hardware: {values.hardware!r:.80} is no known GPU; known: {known}"
+        )
     place = (values.hardware, values.workers_per_node, values.gpus_per_worker)
     first = min(num_workers, values.nodes * values.workers_per_node) or num_workers
     is_file = task.model.endswith(".json")
     model = str(Path(scenario.directory, task.model)) if is_file else task.model
+    shape = _shape_of(scenario, task, model)
     table = _table(model, task.global_batch, stack, (first, num_workers), place)
     if table is None:
         raise RecordError(
-            f"{scenario.name}: task {task.name}: {task.model} fits no size up to {num_workers} workers"
+            f"{scenario.place}: task {task.name}: {task.model} fits no size up to {num_workers} workers"
         )
-    flops = find_shape(model).flops_per_sample * task.global_batch
-    return Profile(task, table, flops)
+    return Profile(task, table, shape.flops_per_sample * task.global_batch)
+
+
+def _shape_of(scenario: Scenario, task: Task, model: str) -> DecoderShape:
+    try:
+        return find_shape(model)
+    except RecordError as error:
+        raise RecordError(f"{scenario.place}: task {task.name}: model: {error}") from error
 
 
 @cache

@@ -6,11 +6,12 @@ The shipped ones are data of others, with their licences beside them (``data/``)
 
 import csv
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from profiles.records import RecordError, parse_json, read_text
 
@@ -72,7 +73,7 @@ def load_trace(name: str, directory: Path) -> Trace:
         return parse_faults(read_text(path), str(path))
     if path.suffix == ".csv":
         return parse_spot(read_text(path), str(path))
-    raise RecordError(f"{name}: must end in .json or .csv, or be one of {', '.join(_FILES)}")
+    raise RecordError(f"{name!r:.80} must end in .json or .csv, or be one of {', '.join(_FILES)}")
 
 
 @cache
@@ -100,79 +101,133 @@ def parse_faults(text: str, place: str) -> Trace:
     is away from the first of its open faults to the end of the last.
 
     Raises:
-        RecordError: It is not such a list.
+        RecordError: It is not such a list, or a fault ends that has not begun.
     """
     rows = parse_json(text, place)
     if not isinstance(rows, list) or not rows:
         raise RecordError(f"{place}: must be a JSON list of faults, one or more")
     changes = [_fault_change(row, f"{place}: {number}") for number, row in enumerate(rows)]
-    nodes = tuple(dict.fromkeys(node for _, node, _ in changes))
-    return Trace(nodes, _absences(changes, place), max(at for at, _, _ in changes))
+    nodes = tuple(dict.fromkeys(change.node for change in changes))
+    return Trace(nodes, _absences(changes), max(change.at_s for change in changes))
 
 
 def parse_spot(text: str, place: str) -> Trace:
     """Return the trace of lines ``milliseconds,add|remove,node``: a node is away until it is added.
 
+    A node whose first line removes it is there from the beginning.
+
     Raises:
-        RecordError: Some line is not like that.
+        RecordError: Some line is not like that, adds a node that is there, or removes one that is away.
     """
-    changes: list[tuple[float, str, bool]] = []
-    for number, row in enumerate(_rows(text, place), 1):
-        if not row:
-            continue
-        is_time = len(row) == 3 and row[0].isdecimal() and len(row[0]) <= _MAX_DIGITS
-        if not is_time or row[1] not in {"add", "remove"}:
-            raise RecordError(
-                f"{place}:{number}: {','.join(row)!r:.80} must be milliseconds, add or remove, a node"
-            )
-        changes.append((int(row[0]) / 1000.0, row[2], row[1] == "remove"))
+    changes = [_spot_change(row, line) for row, line in _rows(text, place) if row]
     if not changes:
         raise RecordError(f"{place}: is empty")
-    first = {node: at for at, node, is_away in reversed(changes) if not is_away}
-    named = dict.fromkeys(node for _, node, _ in changes)
-    nodes = sorted(named, key=lambda node: first.get(node, -1.0))
-    # Whatever is added later was away from the beginning on.
-    absent = [(-1.0, node, True) for node in nodes if first.get(node, 0.0) > 0.0]
-    end_s = max(at for at, _, _ in changes)
-    return Trace(tuple(nodes), _absences([*absent, *changes], place), end_s)
+    first: dict[str, float] = {}
+    for change in changes:
+        first.setdefault(change.node, -1.0 if change.is_away else change.at_s)
+    nodes = tuple(sorted(first, key=lambda node: first[node]))
+    # Whatever is added first was away from the beginning on.
+    absent = [_Change(-1.0, node, True, place) for node in nodes if first[node] >= 0.0]
+    _refuse_repeated(changes)
+    absences = _absences([*absent, *changes])
+    return Trace(
+        nodes,
+        tuple(each for each in absences if each.begin_s >= 0.0 or each.end_s != 0.0),
+        max(change.at_s for change in changes),
+    )
 
 
-def _rows(text: str, place: str) -> list[list[str]]:
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One line: a node goes, or comes back."""
+
+    at_s: float
+    node: str
+    is_away: bool
+    place: str
+
+
+def _rows(text: str, place: str) -> Iterator[tuple[list[str], str]]:
+    """Yield the cells of each line, and its place."""
+    reader = csv.reader(io.StringIO(text), strict=True)
     try:
-        return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text))]
+        for row in reader:
+            yield [cell.strip() for cell in row], f"{place}:{reader.line_num}"
     except csv.Error as error:
-        raise RecordError(f"{place}: {error}") from error
+        raise RecordError(f"{place}:{reader.line_num}: not valid CSV: {error}") from error
 
 
-def _fault_change(row: Any, place: str) -> tuple[float, str, bool]:  # noqa: ANN401 - of a file
+def _spot_change(row: list[str], place: str) -> _Change:
+    if len(row) == 3:
+        at_ms, kind, node = row
+        is_time = at_ms.isascii() and at_ms.isdecimal() and len(at_ms) <= _MAX_DIGITS
+        if is_time and kind in {"add", "remove"} and _is_name(node):
+            return _Change(int(at_ms) / 1000.0, node, kind == "remove", place)
+    raise RecordError(f"{place}: {','.join(row)!r:.80} must be milliseconds, add or remove, a node")
+
+
+def _fault_change(row: Any, place: str) -> _Change:  # noqa: ANN401 - of a file
     if isinstance(row, dict):
         if unknown := sorted(row.keys() - _KEYS):
             raise RecordError(f"{place}: {unknown[0]!r:.80}: unknown key; known: {sorted(_KEYS)}")
         node, day, kind = (row.get(key) for key in ("node_id", "event_time", "event_type"))
-        at_day = float(day) if isinstance(day, int | float) and not isinstance(day, bool) else -1.0
         is_kind = isinstance(kind, str) and kind in {"fault_start", "fault_end"}
-        if isinstance(node, str) and is_kind and 0 <= at_day < _MAX_DAYS:
-            return at_day * _DAY_S, node, kind == "fault_start"
+        if isinstance(node, str) and _is_name(node) and is_kind and _is_day(day):
+            return _Change(float(day) * _DAY_S, node, kind == "fault_start", place)
     raise RecordError(
-        f"{place}: must have node_id, event_time in days, 0 or more, and event_type fault_start or"
-        " fault_end"
+        f"{place}: must have node_id (a name), event_time in days, 0 or more and below {_MAX_DAYS:g}, and"
+        " event_type fault_start or fault_end"
     )
 
 
-def _absences(changes: list[tuple[float, str, bool]], place: str) -> tuple[Absence, ...]:
+def _is_name(text: str) -> bool:
+    return bool(text) and text.isprintable()
+
+
+def _is_day(value: Any) -> TypeGuard[int | float]:  # noqa: ANN401 - of a file
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_DAYS
+
+
+def _refuse_repeated(changes: list[_Change]) -> None:
+    is_away: dict[str, bool] = {}
+    for change in changes:
+        if is_away.get(change.node) is change.is_away:
+            state = "removed while it is away" if change.is_away else "added while it is there"
+            raise RecordError(f"{change.place}: {change.node!r:.80} is {state}; leave one out")
+        is_away[change.node] = change.is_away
+
+
+def _absences(changes: list[_Change]) -> tuple[Absence, ...]:
     num_open: dict[str, int] = {}
     since: dict[str, float] = {}
     found: list[Absence] = []
-    for at, node, is_away in changes:
-        num_open[node] = num_open.get(node, 0) + (1 if is_away else -1)
-        if is_away:
-            since.setdefault(node, at)
-        elif num_open[node] <= 0:
-            num_open[node] = 0
-            if node in since:
-                begin = since.pop(node)
-                if at < begin:
-                    raise RecordError(f"{place}: {node!r:.80} comes back before it goes")
-                found.append(Absence(node, begin, at))
-    found += [Absence(node, begin, None) for node, begin in since.items()]
+    _refuse_disorder(changes)
+    for change in changes:
+        node = change.node
+        if change.is_away:
+            num_open[node] = num_open.get(node, 0) + 1
+            since.setdefault(node, change.at_s)
+            continue
+        if node not in since:
+            raise RecordError(
+                f"{change.place}: {node!r:.80} comes back, but is not away; leave that out"
+            )
+        num_open[node] -= 1
+        if not num_open[node]:
+            found.append(Absence(node, since.pop(node), change.at_s))
+    found += [Absence(node, begin_s, None) for node, begin_s in since.items()]
     return tuple(sorted(found, key=lambda each: (each.begin_s, each.node)))
+
+
+def _refuse_disorder(changes: list[_Change]) -> None:
+    """Refuse a node whose events are not in the order of time; those of several nodes need not be."""
+    last_s: dict[str, float] = {}
+    for change in changes:
+        latest_s = last_s.get(change.node, change.at_s)
+        if change.at_s < latest_s:
+            what = "goes" if change.is_away else "comes back"
+            raise RecordError(
+                f"{change.place}: {change.node!r:.80} {what} before its last event, which is at"
+                f" {latest_s:.0f} s; put them in the order of time"
+            )
+        last_s[change.node] = change.at_s

@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
-from profiles.records import Record, RecordError, parse_record, read_text
+from profiles.records import Record, RecordError, is_there, parse_record, read_text
 
 _Width = Annotated[int, Field(ge=1, le=10**6)]
 _Tokens = Annotated[int, Field(ge=1, le=10**8)]
@@ -52,7 +52,7 @@ def find_shape(name: str) -> DecoderShape:
     if not name:
         raise RecordError(f"the name of the model is empty; known: {', '.join(SHAPE_BY_NAME)}")
     path = Path(name)
-    if path.suffix != ".json" and not path.exists():
+    if path.suffix != ".json" and not is_there(path):
         nearest = get_close_matches(name, SHAPE_BY_NAME, n=1)
         mend = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(SHAPE_BY_NAME)}"
         raise RecordError(f"no model is called {name!r:.80}, and no file; {mend}")

@@ -70,7 +70,11 @@ def test_no_workers_and_a_task_without_sizes_are_ordinary(path: Path) -> None:
         ({"tasks": [TASK, TASK]}, "tasks.1.name: 'a' names two tasks"),
         ({"tasks": [TASK | {"name": ""}]}, "tasks.0.name: ''"),
         ({"tasks": [TASK | {"weight": -1}]}, "tasks.0.weight: -1 must be"),
-        ({"tasks": [TASK | {"weigth": 1}]}, "tasks.0.weigth: unknown key"),
+        (
+            {"tasks": [TASK | {"weigth": 1}]},
+            "tasks.0.weigth: unknown key; known: name, workers, throughput, transition_s, weight,",
+        ),
+        ({"tasks": [3]}, "tasks.0: 3 must have keys of its own; known: name, workers"),
         ({"tasks": [TASK | {"throughput": {"08": 1.0}}]}, "tasks.0.throughput.08: '08' must be a"),
         ({"tasks": [TASK | {"throughput": {"-8": 1.0}}]}, "decimal digits, 1 or more"),
         ({"tasks": [TASK | {"throughput": {"8": -1.0}}]}, "tasks.0.throughput.8: -1.0 must be"),

@@ -265,6 +265,7 @@ def test_a_mistake_in_a_shape_names_its_place(
             ["--model", "gpt3-7"],
             "no model is called 'gpt3-7', and no file; did you mean 'gpt3-7b'?",
         ),
+        (["--model", "m" * 300], "no model is called 'mmm"),
         (["--model", "missing.json"], "missing.json: no such file"),
         (["--model", "gpt3-7b", "--hardware", "tpu"], "--hardware 'tpu' is not known; known: a100"),
         (["--model", "gpt3-7b", "--workers", "8,-1"], "--workers: '-1' must be a whole number"),

@@ -227,7 +227,10 @@ def test_a_table_of_another_name_is_not_guessed_at(tmp_path: Path) -> None:
     ("points", "words"),
     [
         ([], "points: [] must have 1 or more in it"),
-        ([point(1, 1.0) | {"layout": 3}], "points.0.layout: 3 must be an object, of keys and"),
+        (
+            [point(1, 1.0) | {"layout": 3}],
+            "points.0.layout: 3 must have keys of its own; known: tp, pp, dp",
+        ),
         ([point(10**400, 1.0)], "must be less than or equal to 10000000"),
         ([point(1, 1.0, iterations=10**400)], "must be less than or equal to 1000000000000"),
     ],

@@ -82,24 +82,43 @@ def test_rates_come_out_on_average() -> None:
         ("days = 2.0", "days = inf", "days: "),
         ("weight = 1.5", "weight = -1.5", "tasks.1.weight: -1.5 must be greater than 0"),
         ('name = "b"', 'name = "a"', "tasks.1.name: 'a' names two tasks"),
-        ('"gpt3-1.3b", global', '"gpt9", global', "gpt9"),
+        ('"gpt3-1.3b", global', '"gpt9", global', "task a: model: no model is called 'gpt9'"),
         ('base = "trace-a"', 'base = "trace-z"', "base: 'trace-z' must be a shipped scenario"),
         ("s = 36000 }", "days = 3 }", "repair.*unknown key"),
-        ('law = "constant", s = 36000', 'law = "weird", s = 36000', "repair: .*weird"),
-        ('kind = "counts"', 'kind = "trace", trace = "no.csv"', "no.csv: no such file"),
+        (
+            'law = "constant", s = 36000',
+            'law = "weird", s = 36000',
+            "repair.law: 'weird' must be one of",
+        ),
+        ('law = "constant", s = 36000', "s = 36000", "repair.law: is missing; known: constant, "),
+        ('law = "constant", s = 36000', 'law = "constant", x = 3', "repair.x: .*; known: law, s$"),
+        ('{ law = "constant", s = 36000 }', "3", "repair: 3 must have keys of its own"),
+        ('name = "b"', 'nam = "b"', "tasks.1.nam: unknown key; known: name, model, weight"),
+        ("weight = 1.5", "weight = nan", "tasks.1.weight: nan must be a finite number"),
+        ("nodes = 4", f"nodes = 0x1{'0' * 5000}", "nodes: so large a number must be"),
+        ("nodes = 4", "nodes = 4\ndetection = 3", r"detection: 3 must be a section, \[ours"),
+        ("nodes = 4", "nodes = 4\nhardware = 'v100'", "hardware: 'v100' is no known GPU"),
+        ('kind = "counts"', 'kind = "trace", trace = "no.csv"', "faults.trace: .*no.csv: no such"),
+        ('kind = "counts"', 'kind = "trace", trace = ""', "faults.trace: '' must end in"),
+        ('kind = "counts"', 'kind = "trace", trace = "\\u0000.csv"', "faults.trace: .*NUL"),
         ('title = "small"', "", "title: must be a text"),
         (
             'law = "constant", s = 36000',
             'law = "uniform", low_s = 9, high_s = 3',
             "is above high_s",
         ),
-        ('kind = "counts"', 'kind = "rates", network = 1e12', "are more than"),
+        (
+            'kind = "counts"',
+            'kind = "rates", network = 1e12',
+            "faults.network: 1e.12 are more than",
+        ),
     ],
 )
 def test_mistakes_are_one_line_with_the_place(old: str, new: str, words: str) -> None:
     with pytest.raises(RecordError, match=words) as caught:
         _begin(old, new)
     assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("small.toml: ")
 
 
 def _begin(old: str, new: str) -> None:
@@ -116,7 +135,53 @@ def test_a_value_stands_in_one_section_alone() -> None:
 def test_empty_file_and_unknown_name(tmp_path: Path) -> None:
     file = tmp_path / "empty.toml"
     file.write_text("")
-    with pytest.raises(RecordError, match="title: must be a text"):
+    with pytest.raises(RecordError, match=r"empty.toml: is empty"):
         load_scenario(str(file))
     with pytest.raises(RecordError, match="no such scenario; there are"):
         load_scenario("nothing")
+    with pytest.raises(RecordError, match="no such scenario; there are"):
+        load_scenario("a" * 300)
+
+
+@pytest.mark.parametrize("group", ["detection", "steps", "others"])
+@pytest.mark.parametrize("value", ["3", "[1]", "'x'"])
+def test_a_group_is_a_section(group: str, value: str) -> None:
+    text = f"title = 't'\nbase = 'trace-a'\n[ours]\n{group} = {value}\n"
+    with pytest.raises(
+        RecordError, match=rf"t.toml: {group}: .* must be a section, \[ours.{group}"
+    ):
+        parse_scenario(text, "t", "t.toml", ".")
+
+
+def test_a_trace_without_the_nodes_at_first_says_where_to_begin(tmp_path: Path) -> None:
+    file = tmp_path / "late.csv"
+    file.write_text("480000,add,a\n900000,remove,a\n")
+    scenario = load_scenario(str(file))
+    with pytest.raises(RecordError) as caught:
+        setup_of(scenario, course_of(scenario, 1))
+    assert str(caught.value).startswith(
+        f"{file}: the 6 tasks do not fit on the 0 workers of 0 nodes"
+    )
+    assert "give a later faults.begin_s" in str(caught.value)
+
+
+def test_one_task_that_does_not_fit_is_one() -> None:
+    text = """
+title = "t"
+base = "trace-a"
+[ours]
+nodes = 1
+tasks = [{ name = "a", model = "gpt3-7b", min_workers = 1000, global_batch = 64 }]
+"""
+    scenario = parse_scenario(text, "t", "t.toml", ".")
+    with pytest.raises(
+        RecordError, match=r"t.toml: the task does not fit on the 8 workers of 1 node;"
+    ):
+        setup_of(scenario, course_of(scenario, 1))
+
+
+def test_a_trace_that_is_over_at_once_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "short.csv"
+    file.write_text("0,add,a\n")
+    with pytest.raises(RecordError, match=r"short.csv: nothing happens in short.csv after 0 s"):
+        course_of(load_scenario(str(file)), 1)

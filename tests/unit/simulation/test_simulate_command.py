@@ -81,7 +81,7 @@ def test_report_never_replaces_a_file(scenario: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "title: must be a text"),
+        ("", "is empty"),
         ("title = 3", "title: must be a text"),
         ("[", "not valid TOML"),
     ],
@@ -119,3 +119,13 @@ def test_hash_seeds_change_nothing() -> None:
 def test_ratios_need_unicron(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(str(scenario), "--policy", "megatron", "--seeds", "1") == 0
     assert "add --policy unicron" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seeds", ["٣", "1" * 5000, "0", "10001", "x"])
+def test_seeds_are_ascii_digits(seeds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        simulate("trace-a", "--seeds", seeds)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert "must be a whole number from 1 to 10000" in error
+    assert "_seeds" not in error

@@ -44,6 +44,12 @@ def test_spot_nodes_are_away_until_they_come() -> None:
     ]
 
 
+def test_spot_nodes_that_are_removed_first_are_there_from_the_beginning() -> None:
+    trace = parse_spot("0,add,b\n5000,remove,a\n9000,add,a\n", "trace.csv")
+    assert trace.nodes == ("a", "b")
+    assert [(one.node, one.begin_s, one.end_s) for one in trace.absences] == [("a", 5.0, 9.0)]
+
+
 def test_shipped_trace_is_the_published_one() -> None:
     trace = load_trace("stepfun", Path())
     times = sorted(repair_times_s("stepfun"))
@@ -58,9 +64,16 @@ def test_shipped_trace_is_the_published_one() -> None:
         ("", "is empty"),
         ("[]", "one or more"),
         ("{}", "one or more"),
-        ('[{"node_id": "x"}]', "trace.json: 0: must have node_id, event_time"),
+        ('[{"node_id": "x"}]', "trace.json: 0: must have node_id .* event_time"),
         (json.dumps([fault("x", -1.0, "start")]), "event_time in days, 0 or more"),
         (json.dumps([fault("x", 2.0, "start"), fault("x", 1.0, "end")]), "comes back before"),
+        (json.dumps([fault("x", 1.0, "end")]), "trace.json: 0: 'x' comes back, but is not away"),
+        (json.dumps([fault("", 1.0, "start")]), "trace.json: 0: must have node_id"),
+        (json.dumps([fault("x", 10**400, "start")]), "trace.json: 0: must have .* below 1e"),
+        (
+            json.dumps([fault("x", 3, "start"), fault("x", 4, "end"), fault("x", 2, "start")]),
+            "trace.json: 2: 'x' goes before its last event, which is at 345600 s",
+        ),
     ],
 )
 def test_bad_faults_are_one_clear_error(text: str, words: str) -> None:
@@ -70,7 +83,19 @@ def test_bad_faults_are_one_clear_error(text: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("", "is empty"), ("1,add", "trace.csv:1"), ("0,add,a\nx,remove,a", "trace.csv:2")],
+    [
+        ("", "is empty"),
+        ("1,add", "trace.csv:1"),
+        ("0,add,a\nx,remove,a", "trace.csv:2"),
+        ("0,add,", "trace.csv:1: '0,add,' must be milliseconds"),
+        ("0,add,a\0b", "trace.csv:1: .* must be milliseconds"),
+        ("٣,add,a", "trace.csv:1: .* must be milliseconds"),
+        ('0,add,a\n1,add,"b', "trace.csv:2: not valid CSV"),
+        ("0,add,a\n5,add,a", "trace.csv:2: 'a' is added while it is there"),
+        ("5,add,a\n5,remove,a\n6,remove,a", "trace.csv:3: 'a' is removed while it is away"),
+        ("5000,add,a\n0,remove,a", "trace.csv:2: 'a' goes before its last event, which is at 5 s"),
+        ("0,add,a\n9,remove,a\n5,add,a", "trace.csv:3: 'a' comes back before its last event"),
+    ],
 )
 def test_bad_spot_lines_name_their_line(text: str, words: str) -> None:
     with pytest.raises(RecordError, match=words):
