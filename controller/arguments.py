@@ -1,13 +1,23 @@
 """What options of several commands stand for: files, counts and weights. A mistake is told by argparse."""
 
 import re
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
+
+from controller.printing import refuse
 
 _COUNT: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _NUMBER: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MAX_SHOWN: Final = 80
+
+
+class Parser(ArgumentParser):
+    """Tells a mistake in one line, without the usage; its subcommands do the same."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the arguments."""
+        self.exit(refuse(self.prog, f"{message} (see {self.prog} --help)"))
 
 
 def file_path(text: str) -> Path:

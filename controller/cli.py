@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
+from controller.arguments import Parser
 from controller.classify import command as classify, options as classify_options
 from controller.demo import command as demo, options as demo_options
 from controller.demo.matrix import command as drill, options as drill_options
@@ -107,7 +108,7 @@ _COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="unicron",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,

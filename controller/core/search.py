@@ -111,10 +111,9 @@ class Scale:
     def idle(self, price: int, most: int) -> Layer:
         """Return the layer behind the last task: workers left idle, ``most`` or those within the gap."""
         count = min(most, self.gap // price) if price else most
-        step = (
-            price * self.factor if count else 0
-        )  # where there are some, the price is within the gap
-        return Layer(0, np.arange(count + 1).astype(self.dtype) * step)
+        if not count:  # the price may be beyond the gap then, and too large for the type
+            return Layer(0, np.zeros(1, self.dtype))
+        return Layer(0, np.arange(count + 1).astype(self.dtype) * (price * self.factor))
 
 
 def _within(gap: int, tasks: Sequence[Priced], price: int, capacity: int) -> tuple[int, ...] | None:

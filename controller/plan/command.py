@@ -67,45 +67,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " controller, or of a saved run. On a cluster it is the plan that the controller would propose now,"
         " with the place of every rank, and nothing happens there.",
     )
-    _add_change(changing)
+    _add_source(changing)
+    _add_changed_workers(changing)
+    _add_changed_tasks(changing)
 
 
-def _add_change(changing: argparse.ArgumentParser) -> None:
-    changing.add_argument("problem", type=file_path, nargs="?", metavar="PROBLEM.json")
-    changing.add_argument(
+def _add_source(changing: argparse.ArgumentParser) -> None:
+    source = changing.add_argument_group("what it is asked of, one of the three")
+    source.add_argument("problem", type=file_path, nargs="?", metavar="PROBLEM.json")
+    source.add_argument(
         "--connect", type=file_path, metavar="SOCKET", help="a running controller's API socket"
     )
-    changing.add_argument(
+    source.add_argument(
         "--state", type=file_path, metavar="DIR", help="a saved run: the directory of its journal"
-    )
-    changing.add_argument(
-        "--lose",
-        type=num_workers,
-        default=0,
-        metavar="N",
-        help="workers that are lost, of a problem",
-    )
-    changing.add_argument(
-        "--lose-node",
-        action="append",
-        default=[],
-        metavar="NODE",
-        help="a node of a cluster that is lost; may be repeated",
-    )
-    changing.add_argument(
-        "--add",
-        type=num_workers,
-        default=0,
-        metavar="N",
-        help="workers that join; on a cluster in nodes of the usual size",
-    )
-    changing.add_argument(
-        "--add-node",
-        action="append",
-        default=[],
-        type=_node,
-        metavar="NODE[=N]",
-        help="a node with N workers that joins a cluster, or one of it that comes back into service; may be repeated",
     )
     changing.add_argument(
         "--save-problem",
@@ -113,23 +87,50 @@ def _add_change(changing: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the cluster's problem there, for unicron plan solve",
     )
-    changing.add_argument(
-        "--fault",
+
+
+def _add_changed_workers(changing: argparse.ArgumentParser) -> None:
+    workers = changing.add_argument_group("workers lost and added")
+    workers.add_argument(
+        "--lose", type=num_workers, default=0, metavar="N", help="workers that a problem loses"
+    )
+    workers.add_argument(
+        "--lose-node",
         action="append",
         default=[],
-        metavar="TASK",
-        help="it lost a worker; may be repeated",
+        metavar="NODE",
+        help="a node that a cluster loses; may be repeated",
     )
-    changing.add_argument(
-        "--finish", action="append", default=[], metavar="TASK", help="it is over; may be repeated"
+    workers.add_argument(
+        "--add",
+        type=num_workers,
+        default=0,
+        metavar="N",
+        help="workers that join; on a cluster in nodes of the usual size",
     )
-    changing.add_argument(
+    workers.add_argument(
+        "--add-node",
+        action="append",
+        default=[],
+        type=_node,
+        metavar="NODE[=N]",
+        help="a node with N workers that joins a cluster, or one of it that comes back into service; may be repeated",
+    )
+
+
+def _add_changed_tasks(changing: argparse.ArgumentParser) -> None:
+    tasks = changing.add_argument_group("tasks changed, each may be repeated")
+    tasks.add_argument(
+        "--fault", action="append", default=[], metavar="TASK", help="it lost a worker"
+    )
+    tasks.add_argument("--finish", action="append", default=[], metavar="TASK", help="it is over")
+    tasks.add_argument(
         "--weight",
         action="append",
         default=[],
         type=_weight,
         metavar="TASK=W",
-        help="its new weight; may be repeated",
+        help="its new weight",
     )
 
 
