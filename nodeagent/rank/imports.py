@@ -6,6 +6,7 @@ an operation may start the thread pool, and a process with two threads can't be 
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import warnings
@@ -38,7 +39,7 @@ def import_training_program() -> RunRank:
     os.environ.update(_SETTINGS)
     if not any(name in os.environ for name in _RECORDER_SETTINGS):
         os.environ[_RECORDER_SETTINGS[0]] = _RECORDER_SIZE
-    with warnings.catch_warnings(), _without_compiler():
+    with warnings.catch_warnings(), _without_garbage_collection(), _without_compiler():
         # Megatron warns once per optional package that is not installed.
         warnings.simplefilter("ignore")
         main: Any = importlib.import_module("nodeagent.rank.main")
@@ -48,6 +49,16 @@ def import_training_program() -> RunRank:
         importlib.import_module("pydoc_data.topics")
     run_rank: RunRank = main.run_rank
     return run_rank
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Keep the collector off: nearly all that is imported stays, and looking at it took a sixth of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextlib.contextmanager

@@ -22,9 +22,10 @@ def short_tmp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def undisturbed(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
-    """A run without drills."""
+    """A run without drills; on fewer and larger nodes than the others, which changes no loss."""
     log = tmp_path_factory.mktemp("undisturbed") / "events.jsonl"
-    return run_demo(short_tmp, log, "--iterations", "24")
+    nodes = ("--nodes", "2", "--workers-per-node", "4")
+    return run_demo(short_tmp, log, "--iterations", "24", *nodes)
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SAVE_INTERVAL = 5
 
 
-def run_example(short_tmp: Path, log: Path, name: str, *drills: str) -> DemoRun:
+def run_example(short_tmp: Path, log: Path, name: str, *drills: str, num_nodes: int) -> DemoRun:
     words = [word for drill in drills for word in ("--drill", drill)]
-    cluster = ("--nodes", "2", "--workers-per-node", "1", "--iterations", "30")
+    nodes = ("--nodes", str(num_nodes), "--workers-per-node", str(2 // num_nodes))
+    cluster = (*nodes, "--iterations", "30")
     tasks = ("--tasks", str(EXAMPLES / name / "tasks.toml"))
     return run_demo(short_tmp, log, "--auto-heal", *tasks, *cluster, *words)
 
@@ -24,14 +25,14 @@ def run_example(short_tmp: Path, log: Path, name: str, *drills: str) -> DemoRun:
 def command(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """A rank of the command is killed, then a node is lost."""
     log = tmp_path_factory.mktemp("command") / "events.jsonl"
-    return run_example(short_tmp, log, "command", "kill-rank@8", "lose-node@18")
+    return run_example(short_tmp, log, "command", "kill-rank@8", "lose-node@18", num_nodes=2)
 
 
 @pytest.fixture(scope="module")
 def attached(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """The attached program raises an exception in one rank."""
     log = tmp_path_factory.mktemp("attached") / "events.jsonl"
-    return run_example(short_tmp, log, "attached", "exception@12")
+    return run_example(short_tmp, log, "attached", "exception@12", num_nodes=1)
 
 
 def incidents(run: DemoRun) -> list[Any]:

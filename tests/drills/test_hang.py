@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark
 
 _LIMIT_S = 90.0
 _RANK, _SURVIVOR = 2, 1
+
+
+def first_task() -> str:
+    """Return the profile of gpt-a, the first of the demo's tasks."""
+    both = resources.files("profiles").joinpath("data", "demo.toml").read_text()
+    return "[[task]]" + both.split("[[task]]")[1]
 
 
 def events_of(log: Path) -> list[Any]:
@@ -62,16 +69,18 @@ def stall_of(log: Path, rank: int) -> Any:  # noqa: ANN401 - a line of JSON
 def test_ranks_that_are_stopped_in_an_iteration_and_after_a_regroup_began_are_named_and_replaced(
     short_tmp: Path, tmp_path: Path
 ) -> None:
-    log = tmp_path / "events.jsonl"
+    log, tasks = tmp_path / "events.jsonl", tmp_path / "tasks.toml"
+    tasks.write_text(first_task())
     demo = subprocess.Popen(
         command(
-            "--headless", "--json", "--auto-heal", "--iterations", "24", "--event-log", str(log)
+            "--headless", "--json", "--auto-heal", "--event-log", str(log), "--tasks", str(tasks),
+            "--nodes", "2", "--workers-per-node", "2", "--iterations", "16",
         ),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         env={**os.environ, "TMPDIR": str(short_tmp)},
-    )
+    )  # fmt: skip
     try:
         first(log, lambda event: of_task(event, "iteration") and event["iteration"] == 8)
         victim, survivor = pid_of(events_of(log), _RANK), pid_of(events_of(log), _SURVIVOR)
@@ -98,4 +107,4 @@ def test_ranks_that_are_stopped_in_an_iteration_and_after_a_regroup_began_are_na
         assert "wait" in incident["reason"]
     assert [incident["node"] for incident in incidents] == ["n2", "n1"]
     iterations = [e["iteration"] for e in events_of(log) if of_task(e, "iteration")]
-    assert iterations == list(range(1, 25))
+    assert iterations == list(range(1, 17))
