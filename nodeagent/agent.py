@@ -9,7 +9,6 @@ wires and starts; what happens is decided in the modules it names.
 """
 
 import asyncio
-import fcntl
 import logging
 import os
 import signal
@@ -17,7 +16,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from nodeagent.beat import next_beat
 from nodeagent.clock import Clock
@@ -55,10 +54,6 @@ TICK_S: Final = 1.0
 Serve = Callable[[LineChannel], Coroutine[Any, Any, None]]
 
 
-class AgentRunsError(Exception):
-    """Another agent holds the state directory."""
-
-
 class _EndedError(Exception):
     """The agent was asked to end."""
 
@@ -85,27 +80,6 @@ class AgentSettings:
     def state_dir(self) -> Path:
         """The node's state directory."""
         return self.launcher.state_dir
-
-
-class StateLock:
-    """The lock that makes an agent the only one of its state directory. A context manager."""
-
-    def __init__(self, state_dir: Path) -> None:
-        self._path = state_dir / "agent.lock"
-        self._file = -1
-
-    def __enter__(self) -> Self:
-        """Take the lock. Raises ``AgentRunsError`` if it is held."""
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._file)
-            raise AgentRunsError(f"an agent runs in {self._path.parent} already") from error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
 
 
 class Agent:
@@ -268,7 +242,7 @@ class Agent:
         if self._settings.has_template:
             self._spawn(self._template.run(), "template")
         else:
-            self._template.give_up("the agent was started with --no-template")
+            self._template.give_up("the agent was started without a template")
         self._health.begin(self._spawn)
         self._spawn(self._tick(), "tick")
 

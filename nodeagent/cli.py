@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from nodeagent.agent import Agent, AgentRunsError, AgentSettings, StateLock
 from nodeagent.clock import SystemClock
 from nodeagent.control import ControlError, ask_agent, start_agent, stop_agent
 from nodeagent.inspection import Inspect
 from nodeagent.launcher import COLD_MODULE, TEMPLATE_MODULE, Launcher
 from nodeagent.protocol.ids import NodeId
+from nodeagent.state_lock import AgentRunsError, StateLock
 
 MAX_SOCKET_PATH_BYTES: Final = 107
 """Longest path of a unix socket on Linux, without the terminating zero."""
@@ -111,6 +111,9 @@ def _start(state_dir: Path, options: argparse.Namespace) -> int:
 
 
 def _run(state_dir: Path, options: argparse.Namespace) -> int:
+    # Half a second of imports that no other command needs.
+    from nodeagent.agent import Agent, AgentSettings  # noqa: PLC0415
+
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

@@ -18,7 +18,6 @@ from typing import Final
 
 from pydantic import BaseModel, ValidationError
 
-from nodeagent.agent import AgentRunsError, StateLock
 from nodeagent.clock import Clock
 from nodeagent.inspection import AgentStatus, Inspect, Leave
 from nodeagent.launcher import STATE_DIR_VARIABLE, code_dir
@@ -26,6 +25,7 @@ from nodeagent.pidfd import kill, open_pidfd
 from nodeagent.probes.processes import find_by_environment, is_running, read_stat
 from nodeagent.protocol.codec import encode
 from nodeagent.rank_files import RankFiles, tail_of
+from nodeagent.state_lock import AgentRunsError, StateLock
 
 START_LIMIT_S: Final = 10.0
 STOP_LIMIT_S: Final = 15.0

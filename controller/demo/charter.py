@@ -1,6 +1,7 @@
 """What the demo's controller is made for: its nodes, and the tasks of the profiles."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from controller.controller import Charter
@@ -16,8 +17,9 @@ from profiles.tasks import TaskProfile
 def charter_of(options: DemoOptions, nodes: Sequence[LocalNode], root: Path) -> Charter:
     """Return the charter of a demo over ``nodes``; its checkpoints lie below ``root``."""
     checkpoints = root / "checkpoints"
+    forks = any(profile.command is None for profile in options.profiles)
     return Charter(
-        addresses=[node.address for node in nodes],
+        addresses=[replace(node.address, has_template=forks) for node in nodes],
         tasks=[_task_spec(profile, options.num_iterations) for profile in options.profiles],
         programs={
             TaskId(profile.name): _program(profile, options, checkpoints)

@@ -24,6 +24,7 @@ class NodeAddress:
         num_workers: Worker slots of the node.
         kernel_log: File on the node that its agent follows as the kernel log; empty for the
             kernel's own.
+        has_template: False where no task forks its ranks: all of them are commands.
     """
 
     node: NodeId
@@ -36,6 +37,7 @@ class NodeAddress:
     python: str
     num_workers: int
     kernel_log: str = ""
+    has_template: bool = True
 
     @property
     def known_hosts_line(self) -> str:

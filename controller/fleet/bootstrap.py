@@ -44,6 +44,8 @@ async def ensure_agent(
     arguments += ["--node", address.node, "--num-workers", str(address.num_workers)]
     if address.kernel_log:
         arguments += ["--kernel-log", address.kernel_log]
+    if not address.has_template:
+        arguments.append("--no-template")
     with translated(f"starting the agent on {address.node}"):
         result = await connection.run(shell_line(arguments), timeout=_START_LIMIT_S)
     if result.exit_status != 0:

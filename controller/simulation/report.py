@@ -126,7 +126,7 @@ def _inputs(campaign: Campaign) -> str:
     values: Mapping[str, Any] = scenario.values.model_dump()
     return "".join(
         f'<tr><td>{html.escape(key)}</td><td class="{origin}">{origin}</td>'
-        f'<td style="text-align:left">{html.escape(str(_value(values, key)))}</td></tr>'
+        f'<td style="text-align:left">{html.escape(_words(_value(values, key)))}</td></tr>'
         for key, origin in sorted(scenario.origins.items())
     )
 
@@ -134,6 +134,15 @@ def _inputs(campaign: Campaign) -> str:
 def _value(values: Mapping[str, Any], key: str) -> object:
     group, _, name = key.partition(".")
     return values[group][name] if name else values[group]
+
+
+def _words(value: object) -> str:
+    """Return a value for people to read: of a table its keys too, of a list one after the other."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_words(each)}" for key, each in value.items() if each is not None)
+    if isinstance(value, (list, tuple)):
+        return "; ".join(_words(each) for each in value)
+    return str(value)
 
 
 def _x(share: float) -> float:

@@ -41,8 +41,8 @@ def out_of_sight(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> D
     """Connections are cut, an agent is killed, then the controller; no rank is touched."""
     log = tmp_path_factory.mktemp("sight") / "events.jsonl"
     drills = (
-        "kill-ssh@2:node=n1", "kill-agent@4:node=n3", "kill-ssh@7:node=n4", "kill-controller@12",
+        "kill-ssh@2:node=n1", "kill-agent@3:node=n3", "kill-ssh@5:node=n4", "kill-controller@8",
     )  # fmt: skip
     return run_demo(
-        short_tmp, log, "--iterations", "24", *(word for d in drills for word in ("--drill", d))
+        short_tmp, log, "--iterations", "18", *(word for d in drills for word in ("--drill", d))
     )

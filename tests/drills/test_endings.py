@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark
 )
 def test_nothing_survives_a_signal(short_tmp: Path, number: signal.Signals, code: int) -> None:
     demo = subprocess.Popen(
-        command("--nodes", "4"),
+        command("--nodes", "2", "--workers-per-node", "4"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -51,7 +51,7 @@ def test_nothing_survives_a_signal(short_tmp: Path, number: signal.Signals, code
 def test_a_second_demo_runs_beside_the_first(short_tmp: Path) -> None:
     demos = [
         subprocess.Popen(
-            command("--nodes", "4"),
+            command("--nodes", "2", "--workers-per-node", "4"),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,4 +1,7 @@
-"""A demo with idle workers: a task is measured there while it trains, and every run refines its table."""
+"""A demo with idle workers: a task is measured there while it trains, and every run refines its table.
+
+One demo for all tests: the last one ends it.
+"""
 
 import json
 import os
@@ -75,11 +78,12 @@ class Demo:
             return next(connection.views())
 
 
-@pytest.fixture
-def demo(short_tmp: Path, tmp_path: Path) -> Iterator[Demo]:
-    tasks, root = tmp_path / "tasks.toml", short_tmp
+@pytest.fixture(scope="module")
+def demo(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    folder, root = tmp_path_factory.mktemp("measure"), short_tmp
+    tasks, tables = folder / "tasks.toml", folder / "tables"
     tasks.write_text(TASKS)
-    socket, tables = short_tmp / "api.sock", tmp_path / "tables"
+    socket = short_tmp / "api.sock"
     words = command(
         "--tasks", str(tasks), "--nodes", "2", "--workers-per-node", "2", "--headless",
         "--iterations", "100000", "--serve", str(socket), "--tables", str(tables),
@@ -96,9 +100,7 @@ def demo(short_tmp: Path, tmp_path: Path) -> Iterator[Demo]:
         process.wait(timeout=60)
 
 
-def test_a_task_is_measured_on_idle_workers_and_its_runs_refine_the_table(
-    demo: Demo, tmp_path: Path
-) -> None:
+def test_a_task_is_measured_on_idle_workers(demo: Demo, tmp_path: Path) -> None:
     before = demo.view().tasks[0]
     output = tmp_path / "measured.json"
     done = subprocess.run(
@@ -134,19 +136,6 @@ def test_a_task_is_measured_on_idle_workers_and_its_runs_refine_the_table(
     )
     assert again.returncode == 2
     assert "is there already" in again.stderr
-    demo.process.send_signal(signal.SIGTERM)
-    demo.process.wait(timeout=60)
-    refined = load_table(demo.tables / "small.json")
-    assert [p.workers for p in refined.points] == [1, 2]
-    assert refined.points[0].iterations > 4  # the task itself has trained with one worker
-    assert refined.points[1].iterations == 4
-    tasks = tmp_path / "tasks.toml"
-    tasks.write_text(
-        TASKS.replace("[task.throughput]", '[task.throughput]\nfile = "tables/small.json"')
-    )
-    (profile,) = load_task_profiles(tasks)
-    assert profile.throughput.flops_per_s(2) == refined.points[1].flops_per_s
-    assert profile.throughput.flops_per_s(4) == 4e9
 
 
 @contextmanager
@@ -168,7 +157,7 @@ def test_an_interrupt_cancels_the_measurement_in_the_controller(demo: Demo) -> N
         busy = subprocess.run(demo.measure(), capture_output=True, text=True, check=False)
         measured = demo.view().measurement
         assert busy.returncode == 1, measured
-        assert "M-1 measures small" in busy.stderr
+        assert f"{measured.name} measures small" in busy.stderr
         measure.send_signal(signal.SIGINT)
         out, errors = measure.communicate(timeout=30)
     assert measure.returncode == 1
@@ -197,3 +186,18 @@ def test_an_agent_that_is_silent_for_a_while_does_not_end_the_measurement(demo: 
         wait_until(lambda: demo.trained() > trained, limit_s=30)
         measure.send_signal(signal.SIGINT)
         measure.communicate(timeout=30)
+
+
+def test_the_runs_of_a_task_have_refined_its_table(demo: Demo, tmp_path: Path) -> None:
+    demo.process.send_signal(signal.SIGTERM)
+    demo.process.wait(timeout=60)
+    refined = load_table(demo.tables / "small.json")
+    assert [p.workers for p in refined.points] == [1, 2]
+    assert refined.points[0].iterations > 4  # the task itself has trained with one worker
+    assert refined.points[1].iterations == 4
+    tasks = tmp_path / "tasks.toml"
+    file = f'file = "{demo.tables / "small.json"}"'
+    tasks.write_text(TASKS.replace("[task.throughput]", f"[task.throughput]\n{file}"))
+    (profile,) = load_task_profiles(tasks)
+    assert profile.throughput.flops_per_s(2) == refined.points[1].flops_per_s
+    assert profile.throughput.flops_per_s(4) == 4e9

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from controller.cli import main
 from controller.core.tasks import TaskSpec
 from controller.demo.cluster import LocalCluster
-from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.training import TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
@@ -135,21 +134,3 @@ async def test_training_goes_on_without_a_controller_and_faults_wait_for_the_nex
     assert len(started) == 3, "the survivor has kept its process"
     iterations = run.iterations()
     assert iterations == list(range(1, len(iterations) + 1))
-
-
-async def test_what_a_killed_controller_has_saved_tells_what_the_next_one_plans(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    await run.reach(3)
-    run.kill()
-    words = ["plan", "what-if", "--state", str(tmp_path), "--lose-node", "n1", "--json"]
-    assert main(words) == 0
-    foreseen = json.loads(capsys.readouterr().out)
-    assert foreseen["assignments"] == {A: 1}
-    assert foreseen["tasks"][0]["placement"] == ["n2:0"]
-    run.start()
-    await run.until("takeover", lambda event: event["term"] == 2)
-    await run.reach(max(run.iterations()) + 1)
-    await run.cluster.lose_node(NodeId("n1"))
-    plan = await run.until("plan", lambda event: "revision" in event)
-    assert plan["text"] == f"revision 1: {foreseen['why']}"

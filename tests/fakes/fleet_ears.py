@@ -87,6 +87,11 @@ def address_of(node: LocalNode, python: Path) -> NodeAddress:
     return replace(node.address, python=str(python))
 
 
+def without_template(node: LocalNode) -> NodeAddress:
+    """Return how the fleet reaches ``node``; its agent starts no template."""
+    return replace(node.address, has_template=False)
+
+
 def write_python(path: Path, *options: str) -> Path:
     """Make an interpreter that adds ``options`` to the agent's command line."""
     path.write_text(

@@ -44,7 +44,14 @@ from nodeagent.protocol.observations import (
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.rendezvous import StoreCall
 from tests.fakes.fake_rank import Script, launch
-from tests.fakes.fleet_ears import CountingClock, Ears, address_of, running_fleet, write_python
+from tests.fakes.fleet_ears import (
+    CountingClock,
+    Ears,
+    address_of,
+    running_fleet,
+    without_template,
+    write_python,
+)
 from tests.fakes.local_nodes import no_leftovers
 from tests.fakes.node import until
 
@@ -73,9 +80,9 @@ async def cluster() -> AsyncIterator[LocalCluster]:
 
 
 @pytest.fixture
-def address(cluster: LocalCluster, tmp_path: Path) -> NodeAddress:
+def address(cluster: LocalCluster) -> NodeAddress:
     """The first node; its agent starts no template."""
-    return address_of(cluster.nodes[0], write_python(tmp_path / "python", "--no-template"))
+    return without_template(cluster.nodes[0])
 
 
 @pytest.fixture
@@ -106,12 +113,9 @@ async def train(fleet: SshFleet, ears: Ears, script: Script) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_agent_is_put_on_an_empty_node_and_attaches(
-    kind: ServerKind, tmp_path: Path, ears: Ears
-) -> None:
-    python = write_python(tmp_path / "python", "--no-template")
+async def test_an_agent_is_put_on_an_empty_node_and_attaches(kind: ServerKind, ears: Ears) -> None:
     async with LocalCluster.start(2, 2, sshd=kind.value) as cluster:
-        addresses = [address_of(node, python) for node in cluster.nodes]
+        addresses = [without_template(node) for node in cluster.nodes]
         async with running_fleet(addresses, ears):
             await ears.until(lambda: {beat.node for beat in ears.of(HeartbeatReceived)} == {N1, N2})
             attached = {event.node: event for event in ears.of(NodeAttached)}
@@ -385,10 +389,9 @@ async def test_commands_out_of_contact_end_in_an_unknown_outcome(
 
 
 async def test_peers_tell_whether_a_nodes_ssh_server_answers(
-    cluster: LocalCluster, tmp_path: Path, ears: Ears
+    cluster: LocalCluster, ears: Ears
 ) -> None:
-    python = write_python(tmp_path / "python", "--no-template")
-    addresses = [address_of(node, python) for node in cluster.nodes]
+    addresses = [without_template(node) for node in cluster.nodes]
     async with running_fleet(addresses, ears) as fleet:
         await ears.heard(NodeAttached, 2)
         fleet.probe(ProbeNode(1, N1, (N2,)))

@@ -7,12 +7,14 @@ import pytest
 
 from controller.demo.charter import charter_of
 from controller.demo.drills import DrillError
+from controller.demo.localnode import LocalNode, ServerKind
 from controller.demo.options import DemoOptions, OptionError, add_arguments, check
 from controller.settings.settings_file import SettingsError
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import DataError
 from profiles.tasks import ProfileError
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 WIDE = """\
 [[task]]
 name = "wide"
@@ -169,3 +171,18 @@ def test_failure_domains_come_from_the_settings_and_name_nodes_that_there_are(
     assert charter_of(chosen, [], tmp_path).failure_domains == chosen.failure_domains
     with pytest.raises(SettingsError, match="no node 'n4'; there are n1, n2"):
         options("--settings", settings, "--nodes", "2", "--workers-per-node", "4")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "has_template"),
+    [("tasks.toml", True), ("command/tasks.toml", False)],
+)
+def test_where_all_tasks_are_commands_no_agent_starts_a_template(
+    tmp_path: Path, tasks: str, *, has_template: bool
+) -> None:
+    node = LocalNode(
+        NodeId("n1"), "127.0.0.1", 22, tmp_path, "me", tmp_path / "key", "ssh-ed25519 AAAA",
+        ServerKind.OPENSSH, 2,
+    )  # fmt: skip
+    charter = charter_of(options("--tasks", EXAMPLES / tasks), [node], tmp_path)
+    assert [address.has_template for address in charter.addresses] == [has_template]

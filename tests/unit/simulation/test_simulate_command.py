@@ -70,6 +70,7 @@ def test_report_opens_without_a_network(
     assert page.count("<svg") == 2
     assert "http://" not in page
     assert "https://" not in page
+    assert ">kind counts, " in page, "inputs are in words"
     assert json.loads((folder / "simulation.json").read_text())["scenario"] == "mine"
 
 
