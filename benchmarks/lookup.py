@@ -28,9 +28,9 @@ from campaign import Cluster, run_campaign
 from instances import Kind, make_instance
 
 from controller.beside import Turns
-from controller.core.cost import Problem, horizon_s
-from controller.core.lookup import Key, LookupTable, Loss, Outlook, look_ahead
-from controller.core.planner import solve
+from controller.core.planner.cost import Problem, horizon_s
+from controller.core.planner.lookup import Key, LookupTable, Loss, Outlook, look_ahead
+from controller.core.planner.solver import solve
 
 _CLUSTERS: Final = (
     (128, 8, 6),

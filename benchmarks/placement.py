@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from controller.core.packing import Packing, pack
-from controller.core.packing_search import Kind, Site
+from controller.core.packing.exhaustive import Kind, Site
+from controller.core.packing.fewest_moves import Packing, pack
+from controller.core.packing.seating import Crew
 from controller.core.placement import Placement, Unplaceable, Worker, place
-from controller.core.seating import Crew
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 

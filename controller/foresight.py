@@ -11,9 +11,9 @@ from typing import Final
 
 from controller.api.views import PreparedView
 from controller.beside import Failure, Turns, beside
-from controller.core.explanation import Explanation, explain
-from controller.core.lookup import Outlook, look_ahead
 from controller.core.machine import Machine
+from controller.core.planner.explanation import Explanation, explain
+from controller.core.planner.lookup import Outlook, look_ahead
 from controller.core.state import Plan
 
 _QUIET_S: Final = 1.0

@@ -24,9 +24,9 @@ from controller.api.views import (
     WaitingView,
     WorkerView,
 )
-from controller.core.explanation import Explanation
 from controller.core.measurement import NUM_WARM_UP, MeasuredRun, MeasuredSize, Measurement
 from controller.core.placement import runs_of
+from controller.core.planner.explanation import Explanation
 from controller.core.state import ClusterState, Incident, NodeState, Plan
 from controller.core.tasks import TaskState
 from controller.core.transitions import Transition

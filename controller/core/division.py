@@ -2,7 +2,7 @@
 
 The planner knows nothing of nodes: where single GPUs are out of service, or nodes are of several sizes, its best
 division may have no placement, since a tensor-parallel group does not span nodes. Then the next best is taken that
-has one, in the planner's own order (``controller.core.ranking``) and with its D_running; sizes that a
+has one, in the planner's own order (``controller.core.planner.ranking``) and with its D_running; sizes that a
 task could not have even if it were alone are left out beforehand. The reason that operators read says which better
 division had no placement, and why.
 
@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from controller.core.cost import Problem, Quantum, horizon_s
-from controller.core.options import Options
 from controller.core.placement import Unplaceable
-from controller.core.planner import Decision, decide
+from controller.core.planner.cost import Problem, Quantum, horizon_s
+from controller.core.planner.options import Options
+from controller.core.planner.ranking import ranked_divisions
+from controller.core.planner.search import best_division
+from controller.core.planner.solver import Decision, decide
 from controller.core.problem import Available, place_targets, plan_task
-from controller.core.ranking import ranked_divisions
-from controller.core.search import best_division
 from controller.core.tasks import Target, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import TaskId

@@ -37,7 +37,6 @@ from controller.core.generations import continue_parked, park_what_moves
 from controller.core.incidents import take_evidence
 from controller.core.instructions import Instruction
 from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
-from controller.core.lookup import LookupTable, Outlook
 from controller.core.measured_ranks import note_run_failure, note_run_stop, take_overdue_run
 from controller.core.measuring import advance_measurement
 from controller.core.monitor import take_timer
@@ -54,6 +53,7 @@ from controller.core.outlook import outlook
 from controller.core.parking import halt, note_heard
 from controller.core.phases import InvariantViolationError, TaskPhase
 from controller.core.placement import Unplaceable, place
+from controller.core.planner.lookup import LookupTable, Outlook
 from controller.core.planning import advance_plan, make_requested_plans, reconsider
 from controller.core.policy import Policy
 from controller.core.preparation import drop_useless_spares, end_preparation
@@ -152,7 +152,7 @@ class Machine:
         return turn.instructions
 
     def outlook(self) -> Outlook:
-        """Return what the planner may be asked next; see ``controller.core.lookup``."""
+        """Return what the planner may be asked next; see ``controller.core.planner.lookup``."""
         return outlook(Turn(self.state, self.policy, cause=self._num_events, at=0.0))
 
     def _num_finished(self) -> int:

@@ -1,12 +1,12 @@
-"""What the planner may be asked next, from the present state: see ``controller.core.lookup``."""
+"""What the planner may be asked next, from the present state: see ``controller.core.planner.lookup``."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from controller.core.cost import PlanTask, horizon_s
-from controller.core.lookup import Loss, Outlook
+from controller.core.planner.cost import PlanTask, horizon_s
+from controller.core.planner.lookup import Loss, Outlook
 from controller.core.problem import Available, plan_task, planned_tasks
 from controller.core.tasks import TaskState
 from controller.core.turn import Turn

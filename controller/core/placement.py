@@ -10,8 +10,8 @@ group never spans nodes, because its traffic is the heaviest. Among all placemen
    data-parallel peers (groups of one stage) share a domain. Nodes for which no domain is named are one
    domain together: nothing is spread over them, and tasks fill node after node.
 
-How that is found, and how far it is proven, is told in ``controller.core.packing``. There groups are
-counted by node; which workers and global ranks they get is told in ``controller.core.seating``.
+How that is found, and how far it is proven, is told in ``controller.core.packing.fewest_moves``. There groups are
+counted by node; which workers and global ranks they get is told in ``controller.core.packing.seating``.
 Equal inputs give equal placements.
 """
 
@@ -19,9 +19,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.core.packing import NoPacking, Packing, pack
-from controller.core.packing_search import Kind, Site
-from controller.core.seating import Crew, Row, Seat
+from controller.core.packing.exhaustive import Kind, Site
+from controller.core.packing.fewest_moves import NoPacking, Packing, pack
+from controller.core.packing.seating import Crew, Row, Seat
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 

@@ -1,6 +1,6 @@
 """Plans as objects: proposed for an event, decided by an operator or by policy, carried out.
 
-The division itself is the planner's (``controller.core.planner``), as far as it has a placement
+The division itself is the planner's (``controller.core.planner.solver``), as far as it has a placement
 (``controller.core.division``); here it is explained and turned into targets. There is at
 most one pending plan: a newer event gives it a new revision, and an approval names the revision it
 means. Carrying a plan out needs no script: every task gets a target and moves towards it on its
@@ -13,7 +13,7 @@ from controller.core.division import Targets, divide
 from controller.core.generations import keeps_every_stage
 from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
-from controller.core.planner import Decision
+from controller.core.planner.solver import Decision
 from controller.core.policy import Policy
 from controller.core.problem import (
     Available,

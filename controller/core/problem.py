@@ -1,16 +1,16 @@
 """The planner's problem: which tasks may change, which workers there are to give, and what a move takes.
 
 The present state is put into the planner's terms here, and its answer, one size per task, is placed
-on workers. Which sizes are best is decided in ``controller.core.planner``.
+on workers. Which sizes are best is decided in ``controller.core.planner.solver``.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 
-from controller.core.cost import PlanTask
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.placement import Unplaceable, Worker, place
-from controller.core.planner import Decision
+from controller.core.planner.cost import PlanTask
+from controller.core.planner.solver import Decision
 from controller.core.policy import Policy
 from controller.core.tasks import Target, TaskState
 from controller.core.transitions import TransitionKind

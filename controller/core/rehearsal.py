@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import mode
 
-from controller.core.cost import PlanTask, horizon_s
 from controller.core.events import ContactLost
 from controller.core.instructions import Announce
 from controller.core.lifecycle import lose_rank
 from controller.core.nodes import declare_lost, lose_contact
 from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.planner.cost import PlanTask, horizon_s
 from controller.core.planning import propose
 from controller.core.policy import Policy
 from controller.core.problem import Available, plan_task, planned_tasks

@@ -6,7 +6,6 @@ are properties, so that nothing has to be kept in step.
 
 from dataclasses import dataclass, field
 
-from controller.core.cost import Problem
 from controller.core.evidence import Evidence
 from controller.core.handling import Occurrence
 from controller.core.health import ProbeOutcome
@@ -21,6 +20,7 @@ from controller.core.phases import (
     advance,
 )
 from controller.core.placement import Placement, Worker
+from controller.core.planner.cost import Problem
 from controller.core.tasks import Progress, Target, TaskState
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from controller.core.instructions import Announce, Fact, Instruction, Level, SetTimer
-from controller.core.lookup import LookupTable
+from controller.core.planner.lookup import LookupTable
 from controller.core.policy import Policy
 from controller.core.state import ClusterState
 from controller.core.timers import Timer

@@ -12,9 +12,9 @@ from dataclasses import asdict
 from typing import Any
 
 from controller.arguments import count_of, file_path, num_workers, number_of
-from controller.core.cost import Problem as Asked
-from controller.core.explanation import terms
-from controller.core.planner import Decision, solve
+from controller.core.planner.cost import Problem as Asked
+from controller.core.planner.explanation import terms
+from controller.core.planner.solver import Decision, solve
 from controller.plan.change import Change, changed
 from controller.plan.cluster import run_on_cluster
 from controller.plan.printed import explanation_of, print_answer

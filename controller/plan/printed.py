@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from controller.core.cost import Problem
-from controller.core.explanation import explain
+from controller.core.planner.cost import Problem
+from controller.core.planner.explanation import explain
 from controller.printing import plain_console, print_table
 from nodeagent.protocol.ids import TaskId
 

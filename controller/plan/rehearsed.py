@@ -4,7 +4,7 @@ import math
 import time
 from typing import Any
 
-from controller.core.cost import PlanTask, earned, forgone, gain
+from controller.core.planner.cost import PlanTask, earned, forgone, gain
 from controller.core.policy import Policy
 from controller.core.rehearsal import Rehearsal, Supposition, rehearse
 from controller.core.state import ClusterState

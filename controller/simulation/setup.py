@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from controller.core.cost import PlanTask, Quantum, horizon_s
-from controller.core.planner import solve
+from controller.core.planner.cost import PlanTask, Quantum, horizon_s
+from controller.core.planner.search import best_division
+from controller.core.planner.solver import solve
 from controller.core.policy import Policy
-from controller.core.search import best_division
 from controller.simulation.happenings import Course
 from controller.simulation.scenario import Scenario, Traced, Values
 from controller.simulation.tables import Profile, profiles_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from controller.core.options import Options
-from controller.core.ranking import ranked_divisions
+from controller.core.planner.options import Options
+from controller.core.planner.ranking import ranked_divisions
 
 
 @st.composite

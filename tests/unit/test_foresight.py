@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from controller.core.lookup import LookupTable, Outlook, look_ahead
+from controller.core.planner.lookup import LookupTable, Outlook, look_ahead
 from controller.foresight import Foresight
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine

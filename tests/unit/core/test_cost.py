@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from controller.core.cost import PlanTask, Quantum, forgone, gain, horizon_s
+from controller.core.planner.cost import PlanTask, Quantum, forgone, gain, horizon_s
 from nodeagent.protocol.ids import TaskId
 from tests.fakes.clusters import table
 

@@ -2,7 +2,7 @@
 
 from controller.core.division import divide
 from controller.core.machine import Machine
-from controller.core.planner import Decision
+from controller.core.planner.solver import Decision
 from controller.core.policy import Policy
 from controller.core.problem import Available
 from controller.core.state import NodeSpec

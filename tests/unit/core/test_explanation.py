@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.core.cost import PlanTask, Problem
-from controller.core.explanation import Explanation, explain
-from controller.core.planner import solve
+from controller.core.planner.cost import PlanTask, Problem
+from controller.core.planner.explanation import Explanation, explain
+from controller.core.planner.solver import solve
 from tests.unit.core.test_planner import LONG_S, A, B, plan_task
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from controller.core.events import PlanRequested
-from controller.core.lookup import look_ahead
 from controller.core.phases import PlanState, TaskPhase
+from controller.core.planner.lookup import look_ahead
 from nodeagent.protocol.ids import TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World

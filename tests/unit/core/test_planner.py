@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.cost import PlanTask, horizon_s
-from controller.core.planner import solve
+from controller.core.planner.cost import PlanTask, horizon_s
+from controller.core.planner.solver import solve
 from nodeagent.protocol.ids import TaskId
 from profiles.tasks import default_task_profiles
 from tests.fakes.clusters import table

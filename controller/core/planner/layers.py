@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional, TypeAlias
 
 import numpy as np
 
-from controller.core.options import Whole
+from controller.core.planner.options import Whole
 
 Scores: TypeAlias = Whole
 """Lost gain and change in one number each; where 64 bits do not hold it, arrays of Python's numbers."""

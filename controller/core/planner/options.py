@@ -1,6 +1,6 @@
 """What a task may take of the workers, in whole numbers: sizes, gains and changes.
 
-What gains and changes are is decided in ``controller.core.cost``.
+What gains and changes are is decided in ``controller.core.planner.cost``.
 """
 
 from collections.abc import Sequence

@@ -13,17 +13,17 @@ layer are joined, and the case is solved. So it costs about two steps of the rec
 own costs one per task.
 
 The gap counts from what the case's own options could lose least, as in a search of its own. A case
-of which no division is found in the first gaps is searched on its own (``controller.core.search``).
+of which no division is found in the first gaps is searched on its own (``controller.core.planner.search``).
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from controller.core.layers import Bounds, Head, Layer, join
-from controller.core.options import Options, common_unit
-from controller.core.price import find_price
-from controller.core.search import WIDER, Priced, Scale, best_division
+from controller.core.planner.layers import Bounds, Head, Layer, join
+from controller.core.planner.options import Options, common_unit
+from controller.core.planner.price import find_price
+from controller.core.planner.search import WIDER, Priced, Scale, best_division
 
 Case = frozenset[int]
 """The tasks that have their other options, by their index."""

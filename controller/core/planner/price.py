@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.core.options import Options, Whole
+from controller.core.planner.options import Options, Whole
 
 _ABSENT: Final = -(2**61)
 """Worth less than anything, and still far from the end of 64 bits."""

@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.core.clearing import clear, has_places
-from controller.core.greedy_fill import Fill, needy
-from controller.core.packing_search import Kind, Site, search
+from controller.core.packing.clearing import clear, has_places
+from controller.core.packing.exhaustive import Kind, Site, search
+from controller.core.packing.greedy import Fill, needy
 
 _MAX_STEPS: Final = 10_000
 """A tenth or two of a second."""

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.core.packing_search import Kind
+from controller.core.packing.exhaustive import Kind
 from profiles.layout import Layout
 
 Seat = tuple[int, int]

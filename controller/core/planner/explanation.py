@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from controller.core.cost import PlanTask, Problem, Quantum, earned, forgone, gain
-from controller.core.options import Options, score
-from controller.core.planner import Decision, in_flops, solve
-from controller.core.variants import best_divisions
+from controller.core.planner.cost import PlanTask, Problem, Quantum, earned, forgone, gain
+from controller.core.planner.options import Options, score
+from controller.core.planner.solver import Decision, in_flops, solve
+from controller.core.planner.variants import best_divisions
 from nodeagent.protocol.ids import TaskId
 
 _NEAREST: Final = 3

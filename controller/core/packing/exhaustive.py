@@ -2,7 +2,7 @@
 
 One failure domain after the other is filled in every way, and of all ways that leave the same groups to be placed
 only the best is kept. A way is dropped if it could not become better than what is known, even if every kind had the
-rest of the nodes for itself. What is wanted is told in ``controller.core.packing``.
+rest of the nodes for itself. What is wanted is told in ``controller.core.packing.fewest_moves``.
 """
 
 from collections import Counter

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.core.filling import pack_sizes
-from controller.core.offers import NEVER, Offers, divides_all
-from controller.core.packing_search import Kind
+from controller.core.packing.exhaustive import Kind
+from controller.core.packing.filling import pack_sizes
+from controller.core.packing.offers import NEVER, Offers, divides_all
 
 _MAX_ANSWERS: Final = 2_000
 """Answers that are checked where sizes do not divide each other."""

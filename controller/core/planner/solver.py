@@ -6,11 +6,11 @@
 S(i, j) is the most that i tasks can gain with j workers (Unicron, arXiv 2401.00134, section 5). The
 recurrence is exact because the tasks share nothing but the number of workers: whatever the last
 task takes, the others do best with what it leaves. G need not be concave nor monotone. Gains are
-compared in whole quanta (``controller.core.cost``); ties go to the division that changes sizes least
+compared in whole quanta (``controller.core.planner.cost``); ties go to the division that changes sizes least
 (smallest sum of |x' - x|), then to the larger size for the task whose name sorts first. How the best
-is found without filling all of S is told in ``controller.core.search``.
+is found without filling all of S is told in ``controller.core.planner.search``.
 
-What other divisions would yield is told in ``controller.core.explanation``; where the ranks go is not decided here (``controller.core.placement``).
+What other divisions would yield is told in ``controller.core.planner.explanation``; where the ranks go is not decided here (``controller.core.placement``).
 """
 
 import math
@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.core.cost import PlanTask, Problem, Quantum, gain
-from controller.core.search import best_division
+from controller.core.planner.cost import PlanTask, Problem, Quantum, gain
+from controller.core.planner.search import best_division
 from nodeagent.protocol.ids import TaskId
 
 

@@ -4,13 +4,13 @@ Every task takes one of its options; the sizes may add up to ``capacity`` at mos
 order: the largest sum of gains, the smallest sum of changes, the larger size for the first task, then
 for the second, and so on. All numbers are whole, so no order of evaluation can change the answer.
 
-Workers are given a price (``controller.core.price``). At any price, what an option loses against the best
+Workers are given a price (``controller.core.planner.price``). At any price, what an option loses against the best
 that its task could do, sizes paid for, is 0 or more; so is the price of every worker left idle; and the
 best division is the one that loses least in all. So only options and partial divisions within a *gap*
 of lost gain are looked at. If a division is found among them, no other can lose less: it is the
 best, by proof. If none is, the gap is made wider; at the latest it reaches what some known division
 loses. Where gains are nearly concave in the size the first gap leaves few options; where
-nothing can be left out this is the plain recurrence, S(i, j) of the paper (``controller.core.layers``).
+nothing can be left out this is the plain recurrence, S(i, j) of the paper (``controller.core.planner.layers``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,9 +19,9 @@ from typing import Final, cast
 
 import numpy as np
 
-from controller.core.layers import Bounds, Head, Layer, Row, join
-from controller.core.options import Options, Whole, common_unit
-from controller.core.price import find_price, worth
+from controller.core.planner.layers import Bounds, Head, Layer, Row, join
+from controller.core.planner.options import Options, Whole, common_unit
+from controller.core.planner.price import find_price, worth
 
 _FAR: Final = 2**62
 """Twice this is too much for 64 bits."""

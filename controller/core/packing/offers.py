@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.packing_search import Kind
+from controller.core.packing.exhaustive import Kind
 
 _MAX_OPTIONS: Final = 5_000
 """Of one node; more than 2^8 takes a node with more than eight kinds of groups."""

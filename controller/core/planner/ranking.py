@@ -5,7 +5,7 @@ whose name sorts first, then for the second, and so on. Each division appears on
 
 After a division x all others are those that agree with it on the first i tasks and differ at task i, for one i
 (Lawler, Management Science 18, 1972). Each of these parts is a problem of the same kind, with some sizes
-fixed and some excluded, and its best is found by the planner's own search (``controller.core.search``). So what
+fixed and some excluded, and its best is found by the planner's own search (``controller.core.planner.search``). So what
 follows is the best of all parts that are left, and takes one search per task more.
 
 Which of them can be placed is not known here (``controller.core.planning``).
@@ -15,8 +15,8 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from controller.core.options import Options, score
-from controller.core.search import best_division
+from controller.core.planner.options import Options, score
+from controller.core.planner.search import best_division
 
 Sizes = tuple[int, ...]
 

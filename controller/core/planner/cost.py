@@ -14,7 +14,7 @@ user's minimum, can't be used and earns nothing, also where it is the present on
 always can be used.
 
 Units are FLOP/s, seconds and FLOP throughout. Which sizes the tasks get is not decided here
-(``controller.core.planner``).
+(``controller.core.planner.solver``).
 """
 
 import math
@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.options import Options
+from controller.core.planner.options import Options
 from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
 

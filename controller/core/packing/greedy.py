@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.core.clearing import Cleared
-from controller.core.packing_search import Kind, Site
+from controller.core.packing.clearing import Cleared
+from controller.core.packing.exhaustive import Kind, Site
 
 
 def needy(kinds: Sequence[Kind], site: Site) -> list[int]:

@@ -6,7 +6,7 @@ faulted and in which tasks there are; all else is the table's *version*: sizes, 
 transition times and the MTBF. A division is found again by these alone, so one of another version never is.
 It is the very one that ``planner.solve`` would return; what is missing in the table is solved at once.
 
-Cases that leave as many workers are solved together (``controller.core.variants``).
+Cases that leave as many workers are solved together (``controller.core.planner.variants``).
 """
 
 from collections import Counter, defaultdict
@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from controller.core.cost import PlanTask, Problem, Quantum, horizon_of, horizon_s
-from controller.core.options import Options
-from controller.core.planner import Decision, decide, solve
-from controller.core.variants import Case, best_divisions
+from controller.core.planner.cost import PlanTask, Problem, Quantum, horizon_of, horizon_s
+from controller.core.planner.options import Options
+from controller.core.planner.solver import Decision, decide, solve
+from controller.core.planner.variants import Case, best_divisions
 from nodeagent.protocol.ids import TaskId
 
 
