@@ -72,10 +72,9 @@ class Training:
             seconds = self._site.draw(steps.start)
         else:
             seconds = self._site.draw(steps.restart if num_new else steps.regroup)
-        source = start.resume.source
-        if source == "memory":
+        if any(shard.is_copy for shard in start.resume.shards):
             seconds += self._site.draw(steps.memory)
-        elif source == "disk" and old is not None:
+        elif start.resume.source == "disk" and old is not None:
             seconds += self._site.draw(steps.disk)
         return seconds
 

@@ -101,7 +101,7 @@ async def test_a_plan_is_explained_while_a_table_is_being_built(
 
     monkeypatch.setattr("controller.foresight.look_ahead", build)
     watched.news.set()
-    await asyncio.to_thread(has_begun.wait)
+    assert await asyncio.to_thread(has_begun.wait, 30)
     watched.world.lose_node("n1")
     watched.world.run_until(lambda: watched.world.machine.state.pending_plan() is not None)
     await watched.until(lambda: bool(watched.foresight.explanations))

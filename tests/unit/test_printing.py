@@ -1,5 +1,6 @@
 """Tables for people: in the widest form that fits, never cut."""
 
+import errno
 import io
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from controller.printing import plain_console, print_table
+from controller.printing import is_of_output, plain_console, print_table
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "plan" / "128-gpus.json"
 HEADS = ("task", "weighted FLOP/s", "layout")
@@ -73,3 +74,9 @@ def test_a_full_disk_behind_standard_output_is_one_line(form: list[str]) -> None
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     told = "unicron plan: standard output: no space left on device\n"
     assert (done.returncode, done.stderr) == (2, told)
+
+
+def test_an_error_about_a_file_is_not_one_of_standard_output() -> None:
+    assert is_of_output(OSError(errno.ENOSPC, "no space left on device"))
+    assert not is_of_output(OSError(errno.ENOSPC, "no space left on device", "report.html"))
+    assert not is_of_output(OSError(errno.EACCES, "permission denied"))

@@ -33,6 +33,13 @@ def test_zero_and_unlisted_sizes_achieve_nothing_and_have_no_layout(size: int) -
         TABLE.layout(size)
 
 
+@pytest.mark.parametrize(("size", "rate"), [(0, 0.0), (2, 1.8e9), (3, 2.4e9), (4, 3.2e9), (5, 0.0)])
+def test_meanwhile_an_unlisted_size_achieves_its_part_of_the_next_larger(
+    size: int, rate: float
+) -> None:
+    assert TABLE.interim_flops_per_s(size) == pytest.approx(rate)
+
+
 def test_the_layout_must_use_exactly_the_workers() -> None:
     with pytest.raises(ValidationError, match="workers is 3, but tp1 pp1 dp2 makes 2"):
         point(3, dp=2)

@@ -1,10 +1,14 @@
 """A small scenario for tests: four nodes of two workers, two tasks, whatever breaks."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from controller.simulation.happenings import Course, Happening
 from controller.simulation.scenario import Scenario
 from controller.simulation.scenario_file import parse_scenario
+from controller.simulation.setup import Setup
+from profiles.layout import Layout
+from profiles.throughput import ThroughputPoint, ThroughputTable
 
 TEXT = """
 title = "small"
@@ -62,3 +66,13 @@ def happening(
 ) -> Happening:
     """Return something that is noticed after five seconds, half an interval after a checkpoint."""
     return Happening(at_s, kind, node, slot, away_s, 5.0, 1800.0, 0.5)
+
+
+def with_one_replica(setup: Setup) -> Setup:
+    """Return the setup with tasks that have one replica at every size, in as many stages as workers."""
+    points = [
+        ThroughputPoint(workers=x, flops_per_s=1e14 * x, layout=Layout(tp=1, pp=x, dp=1))
+        for x in (2, 4, 6, 8)
+    ]
+    table = ThroughputTable(points=tuple(points))
+    return replace(setup, profiles=tuple(replace(each, table=table) for each in setup.profiles))

@@ -1,7 +1,5 @@
 """What baselines make of single faults, counted by hand."""
 
-from dataclasses import replace
-
 import pytest
 
 from controller.simulation.baselines import BASELINES
@@ -10,9 +8,7 @@ from controller.simulation.ledger import Account
 from controller.simulation.setup import Setup, setup_of
 from controller.simulation.splits import split_of
 from controller.simulation.static import run_baseline
-from profiles.layout import Layout
-from profiles.throughput import ThroughputPoint, ThroughputTable
-from tests.unit.simulation.small import course, happening, small
+from tests.unit.simulation.small import course, happening, small, with_one_replica
 
 SCENARIO = small()
 SETUP = setup_of(SCENARIO, course())
@@ -147,16 +143,6 @@ def test_slow_node_that_is_lost_before_anybody_notices_is_away_once() -> None:
     assert lost_hours(account, "repair") == pytest.approx(2 * 36_000 / 3600, abs=1e-6)
 
 
-def with_one_replica() -> Setup:
-    """Return a setup whose tasks have one replica at every size, in as many stages as workers."""
-    points = [
-        ThroughputPoint(workers=x, flops_per_s=1e14 * x, layout=Layout(tp=1, pp=x, dp=1))
-        for x in (2, 4, 6, 8)
-    ]
-    table = ThroughputTable(points=tuple(points))
-    return replace(SETUP, profiles=tuple(replace(each, table=table) for each in SETUP.profiles))
-
-
 def recovery_of(setup: Setup, lost: Happening) -> tuple[float, float]:
     """Return the transition and the recomputation of a split that never changes, seconds per worker."""
     account = run_baseline(BASELINES["equal"], setup, course(lost), 1)
@@ -171,7 +157,7 @@ def test_static_splits_get_the_state_from_a_peer_else_from_memory_else_from_disk
     transition_s, again_s = recovery_of(SETUP, broken)
     assert transition_s == pytest.approx(30.5)  # parks, and restarts
     assert again_s == pytest.approx(0.5 * iteration_s)
-    setup = with_one_replica()
+    setup = with_one_replica(SETUP)
     transition_s, again_s = recovery_of(setup, broken)
     assert transition_s == pytest.approx(30.5 + 5)
     assert again_s == pytest.approx(0.5 * setup.profiles[0].iteration_s(4))

@@ -11,7 +11,7 @@ from controller.simulation.happenings import Happening
 from controller.simulation.ledger import Account
 from controller.simulation.setup import setup_of
 from controller.simulation.unicron import run_unicron
-from tests.unit.simulation.small import course, happening, small
+from tests.unit.simulation.small import course, happening, small, with_one_replica
 
 SCENARIO = small()
 SETUP = setup_of(SCENARIO, course())
@@ -61,6 +61,15 @@ def test_killed_process_costs_detection_park_and_restart() -> None:
     assert seconds(account, "detection") == pytest.approx(held * 5, rel=0.25)
     assert seconds(account, "transition") == pytest.approx(8 * 100 + held * 30.5, rel=0.02)
     assert seconds(account, "recomputation") <= held * iteration_s("a")
+
+
+def test_killed_process_without_a_replica_costs_the_transfer_of_its_copy_in_memory() -> None:
+    setup = with_one_replica(SETUP)
+    broken = course(happening("process", 50_000.0, 1))  # of b, which has three nodes
+    account = run_unicron(setup, broken, 1, is_auto_heal=True)
+    held = setup.split["b"]
+    assert seconds(account, "transition") == pytest.approx(8 * 100 + held * 35.5, rel=0.01)
+    assert seconds(account, "recomputation") <= held * setup.profile("b").iteration_s(held)
 
 
 def test_broken_collective_is_regrouped_in_the_same_processes() -> None:
