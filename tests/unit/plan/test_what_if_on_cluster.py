@@ -218,3 +218,12 @@ def test_without_any_node_every_task_is_stopped(asked: Asking) -> None:
     answer = asked(*words)
     assert answer["assignments"] == {"gpt-a": 0, "gpt-b": 0}
     assert answer["steps"][1:] == ["gpt-a: is stopped", "gpt-b: is stopped"]
+
+
+def test_a_task_that_trains_saves_before_it_is_stopped_for_another(asked: Asking) -> None:
+    answer = asked("--lose-node", "n1", "--lose-node", "n2", "--weight", "gpt-b=0")
+    assert answer["assignments"] == {"gpt-a": 4, "gpt-b": 0}
+    assert answer["steps"][-2:] == [
+        "gpt-b: finish the iteration, save a checkpoint, stop",
+        "gpt-b: stays stopped",
+    ]

@@ -1,0 +1,38 @@
+"""``unicron``: what it imports, and whose errors are those of standard output."""
+
+import errno
+import subprocess
+import sys
+
+import pytest
+
+from controller.cli import main
+
+LISTED = "import sys; from controller.cli import main; code = main(['policy', 'explain', '--json']); print(*sys.modules)"
+
+
+def test_a_command_imports_what_it_needs() -> None:
+    words = [sys.executable, "-c", LISTED]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    modules = done.stdout.splitlines()[-1].split()
+    assert "controller.settings.command" in modules
+    assert not {"controller.demo.command", "controller.simulation.command"} & set(modules)
+
+
+def test_a_demo_that_can_not_write_is_no_error_of_standard_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr("controller.demo.command.run", run)
+    with pytest.raises(OSError, match="no space left"):
+        main(["demo", "--headless"])
+
+
+def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["bogus"])
+    assert caught.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("unicron: argument COMMAND: invalid choice: 'bogus' (choose from ")
