@@ -121,6 +121,7 @@ async def test_an_agent_is_put_on_an_empty_node_and_attaches(kind: ServerKind, e
             attached = {event.node: event for event in ears.of(NodeAttached)}
             assert attached.keys() == {N1, N2}
             for node in cluster.nodes:
+                assert not (node.state_dir / "template.log").exists()
                 event = attached[node.node]
                 assert event.agent_pid in cluster.pids(node)
                 assert event.ranks == ()

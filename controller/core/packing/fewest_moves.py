@@ -13,7 +13,7 @@ A kind for itself is placed best by taking one group after the other where it is
 become less from group to group. The sum over all kinds, each placed as if it had the nodes for itself, is a
 bound. Placing the kinds one after the other often attains it: then it is the best, by proof, in about as many
 steps as there are nodes and groups. Where every rank stays that could, only what is missing is open, and is
-searched for (``packing_search``). Else everything is searched where that is small, and where it is not, which
+searched for (``exhaustive``). Else everything is searched where that is small, and where it is not, which
 groups give way is found exactly (``clearing``), and the spread is as good as it comes out.
 
 Which workers the groups get is decided in ``controller.core.placement``.
