@@ -26,6 +26,7 @@ from controller.ports import Audience, DrillGround
 from controller.runtime import Runtime, Surroundings
 from controller.store.journal import Journal, read_journal
 from controller.store.measured import MeasuredTables
+from controller.store.rendezvous_files import RendezvousFiles
 from controller.store.replay import Legacy, fingerprint, replay
 from controller.store.run_file import save_spec
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -99,11 +100,15 @@ class Controller:
             machine, self._runtime.has_news, lambda text: note("planner", text)
         )
         self._runtime.post(started)
+        self._meetings = RendezvousFiles(journal.parent / "rendezvous", note)
+        if started.term == 1:
+            self._meetings.clear()
         self.fleet = SshFleet(
             charter.addresses,
             Identity(started.run_id, started.term),
             _Listener(self._runtime.post, note),
             clock,
+            self._meetings,
             legacy.last_seqs,
         )
         directory = charter.tables or journal.parent / "profiles"
@@ -130,6 +135,7 @@ class Controller:
                 group.create_task(self.fleet.run())
                 group.create_task(self.foresight.run(audience.state_changed))
         finally:
+            self._meetings.close()
             self._journal.close()
 
 

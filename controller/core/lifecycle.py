@@ -81,7 +81,6 @@ def begin_generation(
     task.next_spare = len(task.ranks)
     task.resume = resume
     task.parking = None
-    task.has_lost_rendezvous = False
     task.stopped_nodes = set()
     task.tokens_per_s = None
     task.committed_at = None

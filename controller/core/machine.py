@@ -59,7 +59,7 @@ from controller.core.policy import Policy
 from controller.core.preparation import drop_useless_spares, end_preparation
 from controller.core.resolution import close_cured_incidents
 from controller.core.state import ClusterState, NodeSpec, NodeState
-from controller.core.succession import form_anew, take_over
+from controller.core.succession import take_over
 from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
@@ -136,7 +136,6 @@ class Machine:
         self._dispatch(turn, event)
         make_requested_plans(turn)
         leave_behind_unreachable(turn)
-        form_anew(turn)
         if self._num_finished() > num_finished:
             reconsider(turn, trigger="a finished task", seen="a task has finished")
         advance_measurement(turn)

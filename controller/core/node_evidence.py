@@ -102,7 +102,7 @@ def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:
     since = max(node.lost_contact_at, last.seen_at if last else 0.0)
     if turn.at - since <= _patience_s(turn, task):
         return None
-    if task.phase in {TaskPhase.WAITING, TaskPhase.PARKING} or task.has_lost_rendezvous:
+    if task.phase in {TaskPhase.WAITING, TaskPhase.PARKING}:
         return f"{name} waits for it"
     if task.phase is TaskPhase.RUNNING and _is_seen(turn, task):
         return f"{name} has not advanced for {turn.at - since:.0f} s"

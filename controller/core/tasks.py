@@ -186,8 +186,6 @@ class TaskState:
     """Number of the next process that prepares in this generation."""
     resume: Resume = field(default_factory=Resume)
     """How the present generation took up training."""
-    has_lost_rendezvous: bool = False
-    """The table that its generation was forming in ended with the controller: the next one forms."""
     unsupported: tuple[str, ...] = ()
     """What its ranks said does not recover in process; then none of its processes goes on."""
     num_memory_uses: int = 0

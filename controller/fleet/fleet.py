@@ -22,6 +22,8 @@ from nodeagent.protocol.training import RankLaunch
 
 _PROBE_LIMIT_S: Final = 0.8
 _EXPIRY_INTERVAL_S: Final = 1.0
+_NOWHERE: Final = NodeId("")
+"""Where kept calls come from: they were answered, or will be repeated by whoever waits."""
 
 
 class FleetListener(Protocol):
@@ -36,6 +38,22 @@ class FleetListener(Protocol):
         ...
 
 
+class CallKeeper(Protocol):
+    """Where calls that change rendezvous tables outlive the controller; none of its methods raises."""
+
+    def read(self) -> Iterable[StoreCall]:
+        """Return what a former controller has kept, the calls of each table in their order."""
+        ...
+
+    def keep(self, call: StoreCall) -> None:
+        """Write a call that is about to be carried out, if it may change its table."""
+        ...
+
+    def drop(self, task: TaskId, generation: Generation) -> None:
+        """Forget ``generation`` and older ones: they have ended."""
+        ...
+
+
 class SshFleet:
     """The fleet behind SSH. ``run`` serves it until cancelled."""
 
@@ -45,12 +63,16 @@ class SshFleet:
         identity: Identity,
         listener: FleetListener,
         clock: Clock,
+        keeper: CallKeeper,
         last_seqs: Mapping[NodeId, int] | None = None,
     ) -> None:
         """Reach the nodes at ``addresses``; reports up to ``last_seqs`` have been taken before."""
         self._listener = listener
         self._clock = clock
         self._tables: RendezvousTables[NodeId] = RendezvousTables()
+        self._keeper = keeper
+        for call in keeper.read():
+            self._tables.call(_NOWHERE, call, clock.now())
         self._command_ids = (f"{identity.run_id}-{identity.term}-{n}" for n in itertools.count(1))
         bundle = build_bundle()
         self._links = {
@@ -88,6 +110,7 @@ class SshFleet:
 
     def take_store_call(self, node: NodeId, call: StoreCall) -> None:
         """Serve a rendezvous call of a rank on ``node``."""
+        self._keeper.keep(call)
         self._send_replies(self._tables.call(node, call, self._clock.now()))
 
     # --- the port ----------------------------------------------------------------------
@@ -162,6 +185,7 @@ class SshFleet:
 
     def drop_rendezvous(self, task: TaskId, generation: Generation) -> None:
         """Refuse rendezvous calls of ``generation`` and older."""
+        self._keeper.drop(task, generation)
         self._send_replies(self._tables.drop(task, generation))
 
     def acknowledge(self, node: NodeId, seq: int) -> None:

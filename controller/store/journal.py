@@ -1,19 +1,18 @@
 """The journal: every event, written before it is handled, one JSON object per line.
 
-Replaying it through a new machine rebuilds the state, since the core is deterministic. A line that
-was cut off by a crash can only be the last; it is dropped, because an event that was not written
-was not handled either. What counts is the newline: without it a line was not written.
+Replaying it through a new machine rebuilds the state, since the core is deterministic. An event whose line
+was cut off by a crash was not handled either (``controller.store.lines``).
 """
 
 import json
 from collections.abc import Iterator
-from io import BufferedWriter
 from pathlib import Path
 from typing import Final, get_args
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from controller.core.events import Event, EventBody
+from controller.store.lines import open_lines, read_lines
 
 _BODIES: Final = {body.__name__: TypeAdapter[EventBody](body) for body in get_args(EventBody)}
 _NUMBER: Final = TypeAdapter(int)
@@ -54,16 +53,10 @@ def decode_event(line: bytes) -> Event:
 
 
 class Journal:
-    """Appends events to a file of mode 0600. Each line is handed to the system at once.
-
-    A torn last line is cut off first, so that the next event does not become a part of it.
-    """
+    """Appends events to a file of mode 0600. Each line is handed to the system at once."""
 
     def __init__(self, path: Path) -> None:
-        path.touch(mode=0o600)
-        self._file: BufferedWriter = path.open("ab")
-        if torn := path.read_bytes().rpartition(b"\n")[2]:
-            self._file.truncate(self._file.tell() - len(torn))
+        self._file = open_lines(path)
 
     def append(self, event: Event) -> None:
         """Write ``event``; it survives the death of this process from here on."""
@@ -81,8 +74,7 @@ def read_journal(path: Path) -> Iterator[Event]:
     Raises:
         JournalError: A whole line is damaged, or of another version.
     """
-    *lines, _torn = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         try:
             event = decode_event(line)
         except ValueError as error:  # ValidationError is one

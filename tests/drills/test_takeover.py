@@ -83,6 +83,13 @@ class Run:
     def iterations(self) -> list[int]:
         return [event["iteration"] for event in self.told("iteration")]
 
+    async def ranks_to_meet(self) -> None:
+        """Wait until a rank has told the controller something for its peers."""
+        path = self._directory / "rendezvous" / "gpt-a.1.jsonl"
+        async with asyncio.timeout(60):
+            while not (path.exists() and path.stat().st_size):  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.002)
+
     async def reach(self, iteration: int) -> None:
         """Wait until the task has committed ``iteration``."""
         await self.until("iteration", lambda event: event["iteration"] >= iteration)
@@ -111,12 +118,17 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
 async def test_training_goes_on_without_a_controller_and_faults_wait_for_the_next(
     run: Run,
 ) -> None:
+    await run.ranks_to_meet()
+    run.kill()  # some have told it what their peers have yet to ask for
+    run.start()
     await run.reach(4)
+    assert {event["generation"] for event in run.told("iteration")} == {1}
+    assert not run.told("incident")
     pids = {event["rank"]: event["pid"] for event in run.told("rank_started")}
     run.kill()
     await asyncio.sleep(1.0)
     run.start()
-    await run.until("takeover", lambda event: event["term"] == 2)
+    await run.until("takeover", lambda event: event["term"] == 3)
     await run.reach(8)
     assert len(run.told("rank_started")) == 2, "nobody was started again"
     assert not run.told("incident")

@@ -11,7 +11,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
+
+import pytest
 
 from controller.clock import Clock, SystemClock
 from controller.core.events import EventBody, Observed
@@ -19,6 +22,7 @@ from controller.demo.localnode import LocalNode
 from controller.fleet.address import NodeAddress
 from controller.fleet.fleet import SshFleet
 from controller.fleet.link import Identity
+from controller.store.rendezvous_files import RendezvousFiles
 from nodeagent.protocol.ids import NodeId
 
 REPOSITORY = Path(__file__).parents[2]
@@ -125,10 +129,15 @@ async def running_fleet(
     clock: Clock | None = None,
 ) -> AsyncIterator[SshFleet]:
     """Run a fleet for the length of the block."""
-    fleet = SshFleet(list(addresses), Identity(run_id, term), ears, clock or SystemClock())
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(fleet.run())
-        try:
-            yield fleet
-        finally:
-            task.cancel()
+    with TemporaryDirectory() as directory:
+        keeper = RendezvousFiles(Path(directory), lambda _task, text: pytest.fail(text))
+        fleet = SshFleet(
+            list(addresses), Identity(run_id, term), ears, clock or SystemClock(), keeper
+        )
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(fleet.run())
+            try:
+                yield fleet
+            finally:
+                task.cancel()
+        keeper.close()

@@ -458,8 +458,10 @@ class World:
             self.after(FORM_S, partial(self._form, run))
 
     def _form(self, run: Run) -> None:
-        is_hopeless = run.is_stalled or run.has_lost_rendezvous
-        if is_hopeless or run.is_formed or not run.is_complete:
+        if run.is_stalled or run.is_formed or not run.is_complete:
+            return
+        if not self.has_controller:
+            self.after(FORM_S, partial(self._form, run))  # nobody answers what they ask
             return
         if any(rank.pid in self.deaf for rank in run.ranks.values()):
             return  # the others wait for it
@@ -836,8 +838,6 @@ class World:
         self._timers.clear()
         for node in self.nodes.values():
             node.is_visible = node.has_session = False
-        for run in self.runs.values():
-            run.has_lost_rendezvous = not run.is_formed
         self.after(for_s, partial(self._start_controller, attach_s))
 
     def _start_controller(self, attach_s: float) -> None:

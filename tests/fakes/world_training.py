@@ -118,8 +118,6 @@ class Run:
     is_formed: bool = False
     is_stalled: bool = False
     wants_pause: bool = False
-    has_lost_rendezvous: bool = False
-    """The controller died before its ranks had met: they never will."""
     shares: tuple[tuple[int, ...], ...] = ()
     begun_at: float = 0.0
 

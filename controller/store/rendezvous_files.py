@@ -1,0 +1,145 @@
+"""The calls that made the rendezvous tables, kept beside the journal: the next controller has the same tables.
+
+``DIRECTORY/TASK.GENERATION.jsonl`` holds each call that may change the table, a ``StoreCall`` a line, written before it is
+answered. Tables are a function of their calls, so whoever carries these out in their order has them again, with the
+answers that repeated calls get. Ranks meet more often than when their generation forms (for its in-memory checkpoints, and
+before they leave), so the file lives as long as the generation. A task has one at most.
+
+Lines survive the death of the process, like those of the journal, and are not synced to the disk. What can't be written or
+read is told, and no more: ranks that are meeting while the controller is replaced hang then, and are regrouped as in
+any other hang.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BufferedWriter
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from controller.store.lines import open_lines, read_lines
+from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.rendezvous import StoreCall, StoreOperation
+
+_CHANGING: Final = frozenset[StoreOperation]({"set", "add", "compare_set", "append", "delete_key"})
+_NAME: Final = re.compile(r"(?P<task>.+)\.(?P<generation>\d+)\.jsonl", re.ASCII)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is kept of a task: its newest generation, and the file unless that can't be written."""
+
+    generation: Generation
+    path: Path
+    file: BufferedWriter | None = None
+
+    def close(self) -> None:
+        file, self.file = self.file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # of what could not be written before
+                file.close()
+
+
+class RendezvousFiles:
+    """The files of a run's tasks.
+
+    Args:
+        directory: Where they are; made when there is something to write.
+        note: Takes a line for operators about a task.
+    """
+
+    def __init__(self, directory: Path, note: Callable[[str, str], None]) -> None:
+        self._directory = directory
+        self._note = note
+        self._kept: dict[TaskId, _Kept] = {}
+        self._ended: dict[TaskId, Generation] = {}
+
+    def clear(self) -> None:
+        """Remove what another run has left."""
+        for path in self._paths():
+            self._remove(path)
+
+    def read(self) -> Iterator[StoreCall]:
+        """Yield what a former controller has kept, the calls of each table in their order."""
+        for path in self._paths():
+            try:
+                calls = [StoreCall.model_validate_json(line) for line in read_lines(path)]
+            except OSError as error:
+                self._tell(path, error.strerror or "it can't be read")
+            except ValidationError:
+                self._tell(path, "a line of it is damaged")
+                self._remove(path)
+            else:
+                yield from calls
+
+    def keep(self, call: StoreCall) -> None:
+        """Write a call that is about to be carried out, if it may change its table."""
+        if call.operation not in _CHANGING or call.generation <= self._ended.get(call.task, -1):
+            return
+        kept = self._kept.get(call.task)
+        if kept is None or kept.generation < call.generation:
+            kept = self._begin(call.task, call.generation)
+        if kept.file is None or kept.generation > call.generation:
+            return
+        try:
+            kept.file.write(call.model_dump_json().encode() + b"\n")
+            kept.file.flush()
+        except OSError as error:
+            self._give_up(kept, error)
+
+    def drop(self, task: TaskId, generation: Generation) -> None:
+        """Remove what is kept of ``generation`` and older ones: they have ended."""
+        self._ended[task] = max(generation, self._ended.get(task, generation))
+        kept = self._kept.get(task)
+        if kept is not None and kept.generation <= generation:
+            self._kept.pop(task).close()
+        for path in self._paths():
+            match = _NAME.fullmatch(path.name)
+            if match and match["task"] == task and int(match["generation"]) <= generation:
+                self._remove(path)
+
+    def close(self) -> None:
+        """Close the files; they stay."""
+        for kept in self._kept.values():
+            kept.close()
+
+    def _begin(self, task: TaskId, generation: Generation) -> _Kept:
+        """Begin to keep a generation. What is there of it was kept by a former controller."""
+        self.drop(task, Generation(generation - 1))
+        kept = _Kept(generation, self._directory / f"{task}.{generation}.jsonl")
+        self._kept[task] = kept
+        try:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            kept.file = open_lines(kept.path)
+        except OSError as error:
+            self._give_up(kept, error)
+        return kept
+
+    def _give_up(self, kept: _Kept, error: OSError) -> None:
+        """Keep no more of this generation. Half of its calls would make another table."""
+        self._tell(kept.path, error.strerror or "it can't be written")
+        if kept.file is not None:
+            kept.close()
+            self._remove(kept.path)
+
+    def _paths(self) -> list[Path]:
+        return sorted(
+            path for path in self._directory.glob("*.jsonl") if _NAME.fullmatch(path.name)
+        )
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._tell(path, error.strerror or "it can't be removed")
+
+    def _tell(self, path: Path, reason: str) -> None:
+        task = path.name.partition(".")[0]
+        self._note(
+            task,
+            f"{path}: {reason}; ranks of {task} that meet while the controller is replaced would hang"
+            " until they are regrouped",
+        )
