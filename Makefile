@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 ROUNDS ?= 20
 
-.PHONY: help install dev demo test lint format measure overhead detection phases quiet explore compare clean
+.PHONY: help install dev demo test thorough lint format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -40,6 +40,10 @@ phases: $(VENV)/.dev ## Break ranks in every phase of an iteration; hours (ARGS=
 
 quiet: $(VENV)/.dev ## Train undisturbed on a busy machine; counts false alarms; half an hour
 	@$(BIN)/python -m tests.campaigns.quiet $(ARGS)
+
+thorough: $(VENV)/.dev ## The tests' further combinations of layouts, faults and files; minutes
+	@.ci/install-sshd
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m thorough $(ARGS)
 
 explore: $(VENV)/.dev ## Property tests with new examples, again and again (ROUNDS=20); ARGS for some
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)" >&2; \

@@ -112,7 +112,9 @@ async def test_waiting_screen_shows_progress_until_the_first_view() -> None:
 
 
 @pytest.mark.parametrize("field", ["[/]", "[b", "\x1b[31mred\x1b[0m", "日本語のノード", "a\u202eb"])
-@pytest.mark.parametrize("size", [(60, 16), (160, 48)], ids=str)
+@pytest.mark.parametrize(
+    "size", [(60, 16), pytest.param((160, 48), marks=pytest.mark.thorough)], ids=str
+)
 async def test_hostile_text_in_every_field_is_shown_as_text(
     field: str, size: tuple[int, int]
 ) -> None:

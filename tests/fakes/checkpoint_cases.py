@@ -159,7 +159,7 @@ class CheckpointRanks:
         self._num_cases = 0
         self._log = (directory / "program.log").open("wb")
         self._program = subprocess.Popen(
-            [sys.executable, "-m", "tests.fakes.checkpoint_ranks"],
+            [sys.executable, "-m", "tests.fakes.warm", "tests.fakes.checkpoint_ranks"],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

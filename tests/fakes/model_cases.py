@@ -115,7 +115,7 @@ class ModelRanks:
 def model_ranks() -> Iterator[ModelRanks]:
     """Run the program for as long as the context lasts."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.fakes.model_ranks"],
+        [sys.executable, "-W", "ignore", "-m", "tests.fakes.warm", "tests.fakes.model_ranks"],
         cwd=_REPOSITORY,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -15,7 +15,13 @@ from tests.fakes.checkpoint_cases import Case, CheckpointRanks, Step, checkpoint
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(60)]
 
-LAYOUTS = [Layout(), Layout(dp=4), Layout(dp=3), Layout(pp=2), Layout(tp=2, pp=2)]
+LAYOUTS = [
+    pytest.param(Layout(), marks=pytest.mark.thorough),
+    pytest.param(Layout(dp=4), marks=pytest.mark.thorough),
+    Layout(dp=3),
+    pytest.param(Layout(pp=2), marks=pytest.mark.thorough),
+    Layout(tp=2, pp=2),
+]
 SAVE = [Step(do="train", times=2), Step(do="save"), Step(do="dump", name="saved")]
 LOAD = [Step(do="load"), Step(do="dump", name="loaded")]
 

@@ -116,7 +116,14 @@ def test_half_written_checkpoint_is_removed_by_a_later_generation(
 
 
 @pytest.mark.parametrize(
-    "name", ["manifest.json", "manifest.crc32", "__0_0.distcp", "__1_0.distcp", ".metadata"]
+    "name",
+    [
+        "manifest.json",
+        pytest.param("manifest.crc32", marks=pytest.mark.thorough),
+        pytest.param("__0_0.distcp", marks=pytest.mark.thorough),
+        "__1_0.distcp",
+        pytest.param(".metadata", marks=pytest.mark.thorough),
+    ],
 )
 def test_one_flipped_bit_is_found_and_never_met_again(
     ranks: CheckpointRanks, trained: TrainingSpec, name: str

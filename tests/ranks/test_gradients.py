@@ -154,7 +154,11 @@ def test_no_backward_pass_draws_random_numbers(run: Run, layout: Layout) -> None
 )
 @pytest.mark.parametrize(
     ("model", "layout"),
-    [(DROPOUT, Layout(pp=2)), (DROPOUT, Layout(tp=2)), (EVERYTHING, Layout(tp=2))],
+    [
+        (DROPOUT, Layout(pp=2)),
+        pytest.param(DROPOUT, Layout(tp=2), marks=pytest.mark.thorough),
+        (EVERYTHING, Layout(tp=2)),
+    ],
     ids=["pp2", "tp2", "sequence parallel"],
 )
 def test_recomputed_activations_repeat_their_dropout(

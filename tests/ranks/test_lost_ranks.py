@@ -69,8 +69,8 @@ def sources(task: RankTask) -> dict[int, str]:
     [
         (Layout(tp=2, dp=2), (0, 3)),
         (Layout(tp=2, dp=2), (2, 3)),
-        (Layout(pp=2, dp=2), (0, 3)),
-        (Layout(dp=4), (0, 2)),
+        pytest.param(Layout(pp=2, dp=2), (0, 3), marks=pytest.mark.thorough),
+        pytest.param(Layout(dp=4), (0, 2), marks=pytest.mark.thorough),
     ],
     ids=["different replicas and places", "one replica", "different stages", "two replicas"],
 )
@@ -97,7 +97,7 @@ def test_two_ranks_lost_at_once_are_replaced(
     ("layout", "lost"),
     [
         (Layout(pp=2, dp=2), (2, 3)),
-        (Layout(tp=2, dp=2), (0, 2)),
+        pytest.param(Layout(tp=2, dp=2), (0, 2), marks=pytest.mark.thorough),
         (Layout(dp=2), (0, 1)),
     ],
     ids=["all replicas of a stage", "all of a tensor-parallel rank", "all ranks"],

@@ -113,11 +113,11 @@ def go_on(
 @pytest.mark.parametrize(
     ("layout", "is_sharded", "lost"),
     [
-        (Layout(pp=2), False, {1}),
+        pytest.param(Layout(pp=2), False, {1}, marks=pytest.mark.thorough),
         (Layout(pp=2, dp=2), False, {2, 3}),
-        (Layout(dp=2), True, {0}),
+        pytest.param(Layout(dp=2), True, {0}, marks=pytest.mark.thorough),
         (Layout(dp=3), True, {1}),
-        (Layout(tp=2, dp=2), True, {3}),
+        pytest.param(Layout(tp=2, dp=2), True, {3}, marks=pytest.mark.thorough),
     ],
     ids=str,
 )
@@ -190,7 +190,7 @@ def test_sharding_changes_no_loss(host: RankHost, long: TrainingSpec) -> None:
 
 
 def test_while_copies_are_on_their_way_the_newest_complete_ones_are_kept() -> None:
-    command = [sys.executable, "-m", "tests.fakes.copying_ranks"]
+    command = [sys.executable, "-m", "tests.fakes.warm", "tests.fakes.copying_ranks"]
     ended = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
     held = json.loads(ended.stdout)
     # Iteration 4 was never complete, and 5 is not yet: both stages must be had after 3.

@@ -89,7 +89,15 @@ def test_the_model_learns_and_says_that_it_recovers_in_process(
     assert joined.unsupported == ()
 
 
-@pytest.mark.parametrize("layout", [Layout(dp=3), Layout(tp=2), Layout(pp=2, dp=2)], ids=str)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(Layout(dp=3), marks=pytest.mark.thorough),
+        pytest.param(Layout(tp=2), marks=pytest.mark.thorough),
+        Layout(pp=2, dp=2),
+    ],
+    ids=str,
+)
 def test_it_runs_on_every_layout_and_replicas_change_nothing(
     host: RankHost, training: TrainingSpec, layout: Layout
 ) -> None:
@@ -100,7 +108,7 @@ def test_it_runs_on_every_layout_and_replicas_change_nothing(
     assert losses == pytest.approx(host.run(alone).loss_by_iteration, rel=1e-5)
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_killed_rank_is_replaced_and_the_losses_are_those_of_the_fault_free_run(
     host: RankHost, spec: TrainingSpec, lost: int
 ) -> None:
@@ -135,7 +143,10 @@ def test_a_killed_rank_is_replaced_and_the_losses_are_those_of_the_fault_free_ru
         assert losses == {number: expected[number] for number in losses}
 
 
-@pytest.mark.parametrize("setting", ["overlap_grad_reduce", "grad_reduce_in_fp32"])
+@pytest.mark.parametrize(
+    "setting",
+    ["overlap_grad_reduce", pytest.param("grad_reduce_in_fp32", marks=pytest.mark.thorough)],
+)
 def test_an_option_that_does_not_recover_is_named_and_gets_new_processes_from_disk(
     host: RankHost, spec: TrainingSpec, tmp_path: Path, setting: str
 ) -> None:

@@ -13,7 +13,8 @@ import pytest
 pytestmark = [
     pytest.mark.ranks,
     pytest.mark.timeout(60),
-    pytest.mark.filterwarnings("ignore"),  # Megatron's own, on import
+    pytest.mark.usefixtures("training_program"),
+    pytest.mark.filterwarnings("ignore"),  # Megatron's own
 ]
 
 Lazy = Any
@@ -102,13 +103,14 @@ def test_fork_without_a_state_is_refused(generators: Lazy) -> None:
 
 
 DRAW_EACH = """
-import json, sys, torch
+import json, os, sys, torch
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from nodeagent.rank.parallel import Place
 from nodeagent.rank.random_state import reseed
 from nodeagent.rank.shim import prepare_device
 from profiles.layout import Layout
 
+pid = os.fork()  # another process draws the same
 device = prepare_device("gloo", 0, seed=1)
 drawn = []
 for seed, iteration, micro_batch, global_rank in json.loads(sys.argv[1]):
@@ -116,9 +118,11 @@ for seed, iteration, micro_batch, global_rank in json.loads(sys.argv[1]):
     with get_cuda_rng_tracker().fork():
         split = torch.rand(4).tolist()
     drawn.append([torch.rand(4).tolist(), split])
-print(json.dumps(drawn))
+print(json.dumps(drawn), flush=True)
+if pid:
+    os.waitpid(pid, 0)
 """
-"""Draws from the default generator and from Megatron's tracker after reseeding."""
+"""Draws from the default generator and from Megatron's tracker after reseeding; two processes print."""
 
 # seed, iteration, micro-batch, global rank in tp 2 x pp 2 x dp 2
 BASE = (1, 5, 3, 0)
@@ -139,13 +143,15 @@ CASES = (
 def draw_each() -> dict[tuple[int, ...], tuple[list[float], list[float]]]:
     """Return what is drawn for each case, from the default generator and from the tracker."""
     printed = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DRAW_EACH, json.dumps([*CASES, AGAIN])],
+        [sys.executable, "-m", "tests.fakes.warm", "-c", DRAW_EACH, json.dumps([*CASES, AGAIN])],
         cwd=REPOSITORY,
         capture_output=True,
         check=True,
         text=True,
     ).stdout
-    *drawn, again = json.loads(printed)
+    one, other = printed.splitlines()
+    assert one == other
+    *drawn, again = json.loads(one)
     assert again == drawn[0]
     return {case: (one[0], one[1]) for case, one in zip(CASES, drawn, strict=True)}
 
@@ -161,4 +167,3 @@ def test_numbers_follow_from_the_micro_batch_and_the_part_of_the_model() -> None
     assert drawn[OTHER_TENSOR_RANK][1] != tracked
     assert drawn[OTHER_REPLICA] == drawn[BASE]
     assert default != tracked
-    assert draw_each() == drawn

@@ -12,7 +12,8 @@ from nodeagent.rank.ledger import Ledger
 pytestmark = [
     pytest.mark.ranks,
     pytest.mark.timeout(60),
-    pytest.mark.filterwarnings("ignore"),  # Megatron's own, on import
+    pytest.mark.usefixtures("training_program"),
+    pytest.mark.filterwarnings("ignore"),  # Megatron's own
 ]
 
 Lazy = Any

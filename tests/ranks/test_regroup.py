@@ -56,9 +56,9 @@ def regroup(
 @pytest.mark.parametrize(
     ("layout", "lost"),
     [
-        (Layout(dp=2), 0),
+        pytest.param(Layout(dp=2), 0, marks=pytest.mark.thorough),
         (Layout(dp=3), 1),
-        (Layout(tp=2, dp=2), 1),
+        pytest.param(Layout(tp=2, dp=2), 1, marks=pytest.mark.thorough),
         (Layout(pp=2, dp=2), 3),
     ],
     ids=str,

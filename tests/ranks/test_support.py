@@ -15,7 +15,8 @@ from profiles.model import ModelShape
 pytestmark = [
     pytest.mark.ranks,
     pytest.mark.timeout(60),
-    pytest.mark.filterwarnings("ignore"),  # Megatron's own, on import and about its settings
+    pytest.mark.usefixtures("training_program"),
+    pytest.mark.filterwarnings("ignore"),  # Megatron's own, about its settings
 ]
 
 PAGE = Path(__file__).parents[2] / "docs" / "in-process-support.md"
