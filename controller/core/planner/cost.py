@@ -31,6 +31,8 @@ from profiles.rates import Rates
 
 _SIGNIFICANT_BITS: Final = 52
 """Bits of the largest conceivable sum of gains. One less than a float has: see ``Quantum``."""
+_MAX_EXPONENT: Final = 1000
+"""Two to the power of this, and of its negative, is a float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,13 @@ class PlanTask:
 
     def choices(self, num_workers: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the sizes that may be used with ``num_workers`` available, ascending from 0, and F of each."""
-        first, end = self.rates.sizes.searchsorted((self.min_workers, num_workers + 1))
-        sizes = np.concatenate([[0], self.rates.sizes[first:end]])
-        return sizes, np.concatenate([[0.0], self.weight * self.rates.flops_per_s[first:end]])
+        first = self.rates.sizes.searchsorted(self.min_workers)
+        usable = slice(first, max(first, self.rates.sizes.searchsorted(num_workers + 1)))
+        sizes = np.zeros(1 + usable.stop - usable.start, np.int64)
+        wafs = np.zeros(len(sizes))
+        sizes[1:] = self.rates.sizes[usable]
+        np.multiply(self.rates.flops_per_s[usable], self.weight, out=wafs[1:])
+        return sizes, wafs
 
     def waf(self, workers: int) -> float:
         """Return F(t, workers) in weighted FLOP/s; 0 for a size that can't be used."""
@@ -158,12 +164,23 @@ class Quantum:
         """Return ``weighted_flops`` in units, rounded to the nearest (halves to even)."""
         return round(math.ldexp(weighted_flops, -self.exponent))
 
+    def _in_units(self, weighted_flops: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ``weighted_flops`` in units, before rounding. The array may be changed."""
+        if abs(self.exponent) > _MAX_EXPONENT:
+            return np.ldexp(weighted_flops, -self.exponent)
+        weighted_flops *= math.ldexp(1.0, -self.exponent)  # the same, and several times faster
+        return weighted_flops
+
     def options(self, task: PlanTask, num_workers: int, running_s: float) -> Options:
         """Return what the task may take of ``num_workers``, with G of every size in units: its two terms are rounded separately."""
         sizes, wafs = task.choices(num_workers)
-        earned = np.rint(np.ldexp(wafs * horizon_of(task, running_s), -self.exponent))
+        wafs *= horizon_of(task, running_s)
+        earned = self._in_units(wafs)
         paid = self.count(task.waf(task.workers) * task.transition_s)
-        gains = earned.astype(np.int64) - paid
+        gains = np.rint(earned, out=earned).astype(np.int64)
+        gains -= paid
         if not task.is_faulted:
-            gains[sizes == task.workers] += paid
+            present = int(sizes.searchsorted(task.workers))
+            if present < len(sizes) and sizes[present] == task.workers:
+                gains[present] += paid
         return Options(sizes, gains, abs(sizes - task.workers))

@@ -77,7 +77,7 @@ def find_price(tasks: Sequence[Options], unit: int, capacity: int) -> Price:
             price = low.price + 1 if price <= low.price else high.price - 1
         at = window.taken(price)
         tried.append(at)
-        is_corner = at.bound(capacity) <= max(
+        is_corner = at.size == capacity or at.bound(capacity) <= max(
             low.gain + price * (capacity - low.size), high.gain + price * (capacity - high.size)
         )
         if at.size <= capacity:

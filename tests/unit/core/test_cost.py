@@ -84,8 +84,9 @@ def test_sums_over_all_tasks_stay_exact_in_floats() -> None:
     assert 2**50 < largest < 2**53
 
 
-def test_terms_are_rounded_to_the_nearest_quantum_separately() -> None:
-    task = replace(TASK, weight=1 / 3, is_faulted=True)
+@pytest.mark.parametrize("scale", [1e-320, 1e-290, 1.0, 1e290])
+def test_terms_are_rounded_to_the_nearest_quantum_separately(scale: float) -> None:
+    task = replace(TASK, weight=scale / 3, is_faulted=True)
     quantum = Quantum.for_tasks([task], 100.0)
     unit = Fraction(2) ** quantum.exponent
     terms = [Fraction(task.waf(4) * 100.0) / unit, Fraction(task.waf(4) * 30.0) / unit]
