@@ -7,7 +7,7 @@ before they leave), so the file lives as long as the generation. A task has one 
 
 Lines survive the death of the process, like those of the journal, and are not synced to the disk. What can't be written or
 read is told, and no more: ranks that are meeting while the controller is replaced hang then, and are regrouped as in
-any other hang.
+any other hang, or start that takes too long.
 """
 
 import contextlib
@@ -25,6 +25,8 @@ from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.rendezvous import StoreCall, StoreOperation
 
 _CHANGING: Final = frozenset[StoreOperation]({"set", "add", "compare_set", "append", "delete_key"})
+_TASK: Final = re.compile(r"[\w@-]{1,64}", re.ASCII)
+"""Names that are safe in a path. Others are those of no task, whatever a node says."""
 _NAME: Final = re.compile(r"(?P<task>.+)\.(?P<generation>\d+)\.jsonl", re.ASCII)
 
 
@@ -69,6 +71,7 @@ class RendezvousFiles:
                 calls = [StoreCall.model_validate_json(line) for line in read_lines(path)]
             except OSError as error:
                 self._tell(path, error.strerror or "it can't be read")
+                self._remove(path)
             except ValidationError:
                 self._tell(path, "a line of it is damaged")
                 self._remove(path)
@@ -78,6 +81,8 @@ class RendezvousFiles:
     def keep(self, call: StoreCall) -> None:
         """Write a call that is about to be carried out, if it may change its table."""
         if call.operation not in _CHANGING or call.generation <= self._ended.get(call.task, -1):
+            return
+        if not _TASK.fullmatch(call.task):
             return
         kept = self._kept.get(call.task)
         if kept is None or kept.generation < call.generation:
@@ -121,14 +126,21 @@ class RendezvousFiles:
     def _give_up(self, kept: _Kept, error: OSError) -> None:
         """Keep no more of this generation. Half of its calls would make another table."""
         self._tell(kept.path, error.strerror or "it can't be written")
-        if kept.file is not None:
-            kept.close()
+        kept.close()
+        if kept.path.exists():
             self._remove(kept.path)
 
     def _paths(self) -> list[Path]:
-        return sorted(
-            path for path in self._directory.glob("*.jsonl") if _NAME.fullmatch(path.name)
-        )
+        try:
+            names = (
+                [path.name for path in self._directory.iterdir()]
+                if self._directory.is_dir()
+                else []
+            )
+        except OSError as error:
+            self._tell(self._directory, error.strerror or "it can't be read")
+            return []
+        return [self._directory / name for name in sorted(names) if _NAME.fullmatch(name)]
 
     def _remove(self, path: Path) -> None:
         try:
@@ -137,9 +149,8 @@ class RendezvousFiles:
             self._tell(path, error.strerror or "it can't be removed")
 
     def _tell(self, path: Path, reason: str) -> None:
-        task = path.name.partition(".")[0]
         self._note(
-            task,
-            f"{path}: {reason}; ranks of {task} that meet while the controller is replaced would hang"
-            " until they are regrouped",
+            path.name.partition(".")[0],
+            f"{path}: {reason}; ranks that meet while the controller is replaced may hang until they are"
+            " regrouped",
         )

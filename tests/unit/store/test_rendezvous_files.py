@@ -128,6 +128,41 @@ def test_the_next_controller_answers_as_the_one_before_would_have(
             run.close()
 
 
+def test_every_call_that_changes_a_table_outlives_the_controller(run: Run) -> None:
+    controller = run.controller()
+    controller.answer(call("set", "x", "1"))
+    controller.answer(call("append", "x", "2"))
+    controller.answer(call("set", "gone", "1"))
+    controller.answer(call("delete_key", "gone"))
+    controller.answer(call("compare_set", "lock", "mine"))
+    arrival = call("add", "count")
+    assert controller.answer(arrival).number == 1
+    following = run.controller()
+    assert following.answer(call("num_keys", "")).number == 3
+    assert following.answer(call("get", "x")).value == base64.b64encode(b"12").decode()
+    assert following.answer(call("get", "lock")).value == base64.b64encode(b"mine").decode()
+    assert following.answer(arrival).number == 1, "a repeated call is answered, not carried out"
+    assert following.answer(call("add", "count")).number == 2
+
+
+def test_the_end_of_a_generation_leaves_other_tasks_alone(run: Run) -> None:
+    controller = run.controller()
+    for task in (A, TaskId("gpt"), TaskId("gpt-a@measure")):
+        controller.answer(call("set", "x", "1", task=task))
+    controller.drop(A, Generation(1))
+    assert run.names() == ["gpt-a@measure.1.jsonl", "gpt.1.jsonl"]
+    controller.answer(call("set", "x", "1"))
+    assert "gpt-a.1.jsonl" not in run.names(), "nothing is kept of what has ended"
+
+
+@pytest.mark.parametrize("name", ["../../x", "a\0b", "a\nb", "", "a/b", "a" * 300])
+def test_no_name_leads_out_of_the_directory(run: Run, name: str) -> None:
+    controller = run.controller()
+    assert controller.answer(call("set", "x", "1", task=TaskId(name))).error is None
+    controller.drop(TaskId(name), Generation(1))
+    assert not run.directory.exists()
+
+
 def test_files_are_for_their_owner_alone_and_go_with_their_generation(run: Run) -> None:
     controller = run.controller()
     controller.answer(call("get", "x"))
@@ -176,7 +211,7 @@ def test_what_can_not_be_written_is_told_once_and_ranks_meet_all_the_same(run: R
     controller.answer(call("set", "x", "1"))
     assert controller.answer(call("set", "y", "1")).error is None
     assert controller.answer(call("num_keys", "")).number == 2
-    told = f"{run.directory}/gpt-a.1.jsonl: File exists; ranks of gpt-a"
+    told = f"{run.directory}/gpt-a.1.jsonl: File exists; ranks that meet"
     assert run.notes.pop().startswith(told)
 
 
