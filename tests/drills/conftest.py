@@ -21,6 +21,14 @@ def short_tmp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def undisturbed(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
+    """A run without drills; on fewer and larger nodes than the others, which changes no loss."""
+    log = tmp_path_factory.mktemp("undisturbed") / "events.jsonl"
+    nodes = ("--nodes", "2", "--workers-per-node", "4")
+    return run_demo(short_tmp, log, "--iterations", "18", *nodes)
+
+
+@pytest.fixture(scope="session")
 def main_job(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """A rank is killed, then a node is lost, while the other task is far from its end."""
     log = tmp_path_factory.mktemp("main") / "events.jsonl"

@@ -32,15 +32,24 @@ def layout_change(run: DemoRun, task: str) -> float:
     return min(changed, default=float("inf"))
 
 
-def test_training_learns(out_of_sight: DemoRun) -> None:
-    for by_iteration in losses(out_of_sight).values():
+def test_a_run_without_faults_reports_every_iteration_once(undisturbed: DemoRun) -> None:
+    assert undisturbed.code == 0, undisturbed.stderr
+    assert not incidents(undisturbed)
+    for task, by_iteration in losses(undisturbed).items():
+        assert list(by_iteration) == [str(number) for number in range(1, 19)]
+        reported = [e["iteration"] for e in undisturbed.of_kind("iteration") if e["source"] == task]
+        assert reported == list(range(1, 19))
+
+
+def test_training_learns(undisturbed: DemoRun) -> None:
+    for by_iteration in losses(undisturbed).values():
         assert 5.4 < by_iteration["1"] < 5.7, "ln 256 is where a byte model begins"
         assert by_iteration["18"] < by_iteration["1"] - 0.5
 
 
-def test_standard_output_is_one_json_object(main_job: DemoRun) -> None:
-    assert main_job.stdout.count("\n") == 1
-    assert main_job.stdout.startswith("{")
+def test_standard_output_is_one_json_object(undisturbed: DemoRun) -> None:
+    assert undisturbed.stdout.count("\n") == 1
+    assert undisturbed.stdout.startswith("{")
 
 
 def test_both_faults_are_named_and_healed(main_job: DemoRun) -> None:
@@ -70,10 +79,8 @@ def test_the_plan_divides_what_is_left(main_job: DemoRun) -> None:
     assert layouts["gpt-b"] == {"tp": 2, "pp": 1, "dp": 2 if later else 1}
 
 
-def test_losses_equal_those_of_a_run_without_faults(
-    main_job: DemoRun, out_of_sight: DemoRun
-) -> None:
-    expected = losses(out_of_sight)
+def test_losses_equal_those_of_the_undisturbed_run(main_job: DemoRun, undisturbed: DemoRun) -> None:
+    expected = losses(undisturbed)
     changed_at = {task: layout_change(main_job, task) for task in expected}
     seen = 0
     for event in main_job.of_kind("iteration"):
@@ -122,14 +129,17 @@ def test_losing_sight_costs_no_training(out_of_sight: DemoRun) -> None:
     assert takeover["term"] == 2
 
 
-def test_losing_sight_loses_and_doubles_no_event(out_of_sight: DemoRun) -> None:
-    for task, by_iteration in losses(out_of_sight).items():
+def test_losing_sight_loses_and_doubles_no_event(
+    out_of_sight: DemoRun, undisturbed: DemoRun
+) -> None:
+    for task, expected in losses(undisturbed).items():
         lines = [e for e in out_of_sight.of_kind("iteration") if e["source"] == task]
         assert [e["iteration"] for e in lines] == list(range(1, 19))
-        assert [e["loss"] for e in lines] == list(by_iteration.values())
+        for event in lines:
+            assert event["loss"] == pytest.approx(expected[str(event["iteration"])], rel=1e-6)
         saved = [e["iteration"] for e in out_of_sight.of_kind("checkpoint") if e["source"] == task]
         assert saved == [5, 10, 15, 18]
 
 
-def test_ranks_are_forked_from_the_warm_template(out_of_sight: DemoRun) -> None:
-    assert all(e["is_warm"] for e in out_of_sight.of_kind("rank_started"))
+def test_ranks_are_forked_from_the_warm_template(undisturbed: DemoRun) -> None:
+    assert all(e["is_warm"] for e in undisturbed.of_kind("rank_started"))

@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark
     ("number", "code"),
     [
         (signal.SIGINT, 130),
-        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.thorough),
-        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.thorough),
+        (signal.SIGTERM, 143),
+        (signal.SIGHUP, 129),
         (signal.SIGKILL, -9),
     ],
 )

@@ -115,7 +115,7 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
 pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**16),
     faults=st.lists(st.tuples(pause, fault), max_size=8),
@@ -188,7 +188,7 @@ def test_promises_hold_and_nothing_is_left_undone(
     assert_settled(world)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**16),
     faults=st.lists(st.tuples(pause, fault), max_size=6),
@@ -240,7 +240,7 @@ def decide(world: World, kind: str, node: str = "n1") -> None:
         world.post(PlanRejected("r", "op", plan.name, plan.revision, ""))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**16),
     steps=st.lists(st.tuples(pause, fault | decision), max_size=10),

@@ -33,6 +33,11 @@ CASES = [
     Case("dp2", (fault_at(0, "counted", 2), second_at(0, "transfer", 2))),
     # The only copy of the state is lost, and no checkpoint is there yet: all begin from the seed.
     Case("dp2", (fault_at(0, "counted", 2), second_at(1, "transfer", 2))),
+    Case("dp2", (fault_at(0, "committed"),)),
+    Case("tp2-dp2", (fault_at(0, "publishing", 2),)),
+    # Some survivors are connected with the new peer when it is lost, others wait for it.
+    Case("dp4", (fault_at(3, "counted", 2), second_at(3, "introduced"))),
+    Case("pp2-dp2", (fault_at(3, "finalised"), second_at(1, "sharing", 2))),
 ]
 MORE = [
     Case("pp2-dp2", (fault_at(1, "counted", 2),)),
@@ -40,11 +45,6 @@ MORE = [
     Case("tp2-dp2", (fault_at(2, "started", 3),)),
     Case("tp2-dp2", (fault_at(1, "finalised", 2),)),
     Case("dp3", (fault_at(0, "voted"),), "shrink"),
-    Case("dp2", (fault_at(0, "committed"),)),
-    Case("tp2-dp2", (fault_at(0, "publishing", 2),)),
-    # Some survivors are connected with the new peer when it is lost, others wait for it.
-    Case("dp4", (fault_at(3, "counted", 2), second_at(3, "introduced"))),
-    Case("pp2-dp2", (fault_at(3, "finalised"), second_at(1, "sharing", 2))),
 ]
 
 

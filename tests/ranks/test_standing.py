@@ -37,12 +37,7 @@ def explain(task: RankTask) -> tuple[Hang, dict[int, Standing]]:
 @pytest.mark.parametrize(
     ("layout", "fault", "waits_in"),
     [
-        pytest.param(
-            Layout(dp=3),
-            fault_at(1, "forward", action="sleep"),
-            "_wait (",
-            marks=pytest.mark.thorough,
-        ),
+        (Layout(dp=3), fault_at(1, "forward", action="sleep"), "_wait ("),
         (Layout(dp=3), fault_at(2, "voting", action="sleep"), "_sum_over_all ("),
         (Layout(dp=3), fault_at(0, "voting", action="receive"), "_sum_over_all ("),
         (Layout(tp=2, dp=2), fault_at(3, "backward", 2, action="sleep"), ""),
