@@ -3,7 +3,7 @@
 ``DIRECTORY/TASK.GENERATION.jsonl`` holds each call that may change the table, a ``StoreCall`` a line, written before it is
 answered. Tables are a function of their calls, so whoever carries these out in their order has them again, with the
 answers that repeated calls get. Ranks meet more often than when their generation forms (for its in-memory checkpoints, and
-before they leave), so the file lives as long as the generation. A task has one at most.
+before they leave), so the file stays until the generation has ended. A task has one at most.
 
 Lines survive the death of the process, like those of the journal, and are not synced to the disk. What can't be written or
 read is told, and no more: ranks that are meeting while the controller is replaced hang then, and are regrouped as in
@@ -27,16 +27,17 @@ from nodeagent.protocol.rendezvous import StoreCall, StoreOperation
 _CHANGING: Final = frozenset[StoreOperation]({"set", "add", "compare_set", "append", "delete_key"})
 _TASK: Final = re.compile(r"[\w@-]{1,64}", re.ASCII)
 """Names that are safe in a path. Others are those of no task, whatever a node says."""
-_NAME: Final = re.compile(r"(?P<task>.+)\.(?P<generation>\d+)\.jsonl", re.ASCII)
+_NAME: Final = re.compile(rf"(?P<task>{_TASK.pattern})\.(?P<generation>\d+)\.jsonl", re.ASCII)
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What is kept of a task: its newest generation, and the file unless that can't be written."""
+    """What is kept of a task: its newest generation."""
 
     generation: Generation
     path: Path
     file: BufferedWriter | None = None
+    is_given_up: bool = False
 
     def close(self) -> None:
         file, self.file = self.file, None
@@ -46,7 +47,7 @@ class _Kept:
 
 
 class RendezvousFiles:
-    """The files of a run's tasks.
+    """The files of a run's tasks. No method raises: what goes wrong is told.
 
     Args:
         directory: Where they are; made when there is something to write.
@@ -61,20 +62,20 @@ class RendezvousFiles:
 
     def clear(self) -> None:
         """Remove what another run has left."""
-        for path in self._paths():
-            self._remove(path)
+        for kept in self._found().values():
+            self._remove(kept.path)
 
     def read(self) -> Iterator[StoreCall]:
         """Yield what a former controller has kept, the calls of each table in their order."""
-        for path in self._paths():
+        self._kept = self._found()
+        for task, kept in list(self._kept.items()):
             try:
-                calls = [StoreCall.model_validate_json(line) for line in read_lines(path)]
-            except OSError as error:
-                self._tell(path, error.strerror or "it can't be read")
-                self._remove(path)
-            except ValidationError:
-                self._tell(path, "a line of it is damaged")
-                self._remove(path)
+                calls = [StoreCall.model_validate_json(line) for line in read_lines(kept.path)]
+            except (OSError, ValidationError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "a line of it is damaged"
+                self._tell(kept.path, reason or "it can't be read")
+                self._remove(kept.path)
+                del self._kept[task]
             else:
                 yield from calls
 
@@ -86,65 +87,62 @@ class RendezvousFiles:
             return
         kept = self._kept.get(call.task)
         if kept is None or kept.generation < call.generation:
-            kept = self._begin(call.task, call.generation)
-        if kept.file is None or kept.generation > call.generation:
+            self.drop(call.task, Generation(call.generation - 1))
+            path = self._directory / f"{call.task}.{call.generation}.jsonl"
+            kept = self._kept[call.task] = _Kept(call.generation, path)
+        if kept.generation > call.generation or kept.is_given_up:
             return
         try:
+            if kept.file is None:
+                self._directory.mkdir(mode=0o700, exist_ok=True)
+                kept.file = open_lines(kept.path)
             kept.file.write(call.model_dump_json().encode() + b"\n")
             kept.file.flush()
         except OSError as error:
-            self._give_up(kept, error)
+            # Half of its calls would make another table.
+            kept.is_given_up = True
+            kept.close()
+            self._tell(kept.path, error.strerror or "it can't be written")
+            self._remove(kept.path)
 
     def drop(self, task: TaskId, generation: Generation) -> None:
         """Remove what is kept of ``generation`` and older ones: they have ended."""
         self._ended[task] = max(generation, self._ended.get(task, generation))
         kept = self._kept.get(task)
         if kept is not None and kept.generation <= generation:
-            self._kept.pop(task).close()
-        for path in self._paths():
-            match = _NAME.fullmatch(path.name)
-            if match and match["task"] == task and int(match["generation"]) <= generation:
-                self._remove(path)
+            del self._kept[task]
+            kept.close()
+            self._remove(kept.path)
 
     def close(self) -> None:
         """Close the files; they stay."""
         for kept in self._kept.values():
             kept.close()
 
-    def _begin(self, task: TaskId, generation: Generation) -> _Kept:
-        """Begin to keep a generation. What is there of it was kept by a former controller."""
-        self.drop(task, Generation(generation - 1))
-        kept = _Kept(generation, self._directory / f"{task}.{generation}.jsonl")
-        self._kept[task] = kept
+    def _found(self) -> dict[TaskId, _Kept]:
+        """Return the files that are there, the newest of each task; older ones are removed."""
+        found: dict[TaskId, _Kept] = {}
         try:
-            self._directory.mkdir(mode=0o700, exist_ok=True)
-            kept.file = open_lines(kept.path)
-        except OSError as error:
-            self._give_up(kept, error)
-        return kept
-
-    def _give_up(self, kept: _Kept, error: OSError) -> None:
-        """Keep no more of this generation. Half of its calls would make another table."""
-        self._tell(kept.path, error.strerror or "it can't be written")
-        kept.close()
-        if kept.path.exists():
-            self._remove(kept.path)
-
-    def _paths(self) -> list[Path]:
-        try:
-            names = (
-                [path.name for path in self._directory.iterdir()]
-                if self._directory.is_dir()
-                else []
-            )
+            names = [path.name for path in self._directory.iterdir()]
+        except FileNotFoundError:
+            return found
         except OSError as error:
             self._tell(self._directory, error.strerror or "it can't be read")
-            return []
-        return [self._directory / name for name in sorted(names) if _NAME.fullmatch(name)]
+            return found
+        matches = [match for name in names if (match := _NAME.fullmatch(name))]
+        for match in sorted(matches, key=lambda one: int(one["generation"])):
+            task = TaskId(match["task"])
+            if task in found:
+                self._remove(found[task].path)
+            generation = Generation(int(match["generation"]))
+            found[task] = _Kept(generation, self._directory / match[0])
+        return found
 
     def _remove(self, path: Path) -> None:
         try:
             path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return  # so it is not there either
         except OSError as error:
             self._tell(path, error.strerror or "it can't be removed")
 

@@ -2,6 +2,7 @@
 
 import base64
 import itertools
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,6 +164,34 @@ def test_no_name_leads_out_of_the_directory(run: Run, name: str) -> None:
     assert not run.directory.exists()
 
 
+def test_an_older_file_of_a_task_is_none_of_its_table(run: Run) -> None:
+    run.controller().answer(call("set", "x", "1", generation=10))
+    (run.directory / "gpt-a.9.jsonl").write_text(
+        call("set", "y", "1", generation=9).model_dump_json() + "\n"
+    )
+    assert run.controller().answer(call("num_keys", "", generation=10)).number == 1
+    assert run.names() == ["gpt-a.10.jsonl"]
+
+
+def test_a_process_without_free_descriptors_is_told_and_nothing_raises(run: Run) -> None:
+    run.controller().answer(call("set", "x", "1"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        controller = run.controller()
+        controller.answer(call("set", "x", "1", generation=2))
+        controller.answer(call("set", "y", "1", generation=2))
+        controller.drop(A, Generation(2))
+        controller.files.clear()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    told, run.notes = run.notes, []
+    assert len(told) == 3, "reading, writing once, clearing"
+    assert all("Too many open files" in text for text in told)
+
+
 def test_files_are_for_their_owner_alone_and_go_with_their_generation(run: Run) -> None:
     controller = run.controller()
     controller.answer(call("get", "x"))
@@ -213,6 +242,7 @@ def test_what_can_not_be_written_is_told_once_and_ranks_meet_all_the_same(run: R
     assert controller.answer(call("num_keys", "")).number == 2
     told = f"{run.directory}/gpt-a.1.jsonl: File exists; ranks that meet"
     assert run.notes.pop().startswith(told)
+    assert "rendezvous: Not a directory" in run.notes.pop(), "told when it was to be read"
 
 
 def test_half_of_a_table_is_not_kept(run: Run) -> None:
