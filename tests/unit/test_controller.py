@@ -68,10 +68,10 @@ async def test_what_ranks_told_the_former_controller_is_known_to_the_next(tmp_pa
     second = controller()
     answers = [
         reply.number
-        for rank in ("rank-0", "rank-1")
+        for rank in ("rank-1", "rank-0")
         for _, reply in second.fleet._tables.call(N1, arrival(rank), 0.0)
     ]
-    assert answers == [1, 2], "the first one was carried out, and is once"
+    assert answers == [2, 1], "what was carried out is counted, and answered when it is repeated"
     second.fleet.take_store_call(N1, arrival("rank-1"))
     assert len((kept / "gpt.1.jsonl").read_text().splitlines()) == 2
     second.fleet.drop_rendezvous(TaskId("gpt"), Generation(1))
