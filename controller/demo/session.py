@@ -139,7 +139,7 @@ class Session:
         return self._has_reached_target() and not self._schedule.missed
 
     async def _serve_controllers(self) -> None:
-        """Serve one controller after the other; the next one has nothing but the last one's journal."""
+        """Serve one controller after the other; the next one has the files the last one kept, no more."""
         while True:
             async with asyncio.TaskGroup() as group:
                 services = [

@@ -17,8 +17,9 @@ def open_lines(path: Path) -> BufferedWriter:
         OSError: It can't be opened.
     """
     path.touch(mode=0o600)
+    torn = path.read_bytes().rpartition(b"\n")[2]
     file = path.open("ab")
-    if torn := path.read_bytes().rpartition(b"\n")[2]:
+    if torn:
         file.truncate(file.tell() - len(torn))
     return file
 

@@ -6,7 +6,7 @@ and generation; agents only relay.
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.protocol.ids import Generation, TaskId
 
@@ -46,7 +46,7 @@ class StoreCall(BaseModel):
     operation: StoreOperation
     keys: list[str] = []
     values: list[str] = []
-    amount: int = 0
+    amount: int = Field(default=0, ge=-(2**63), lt=2**63)
     timeout_s: float = 60.0
 
 

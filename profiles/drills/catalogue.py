@@ -197,8 +197,8 @@ DRILLS: Final[tuple[Drill, ...]] = (
     ),
     Drill(
         "kill-controller", "Kill the controller",
-        "The controller is dropped without a goodbye: core, timers, sessions and rendezvous tables. After"
-        " a second the next one takes over from the journal. The demo's own process lives on.",
+        "The controller is dropped without a goodbye: core, timers and sessions. After a second the next"
+        " one takes over from its journal and rendezvous files. The demo's own process lives on.",
         "controller", _TAKEN_OVER,
     ),
 )  # fmt: skip

@@ -830,7 +830,7 @@ class World:
         self._attach(node)
 
     def kill_controller(self, for_s: float, attach_s: float = 0.5) -> None:
-        """Kill the controller; after a while the next one has its journal, and nothing else.
+        """Kill the controller; after a while the next one has its files, and nothing else.
 
         Its agents attach within ``attach_s`` then, in any order.
         """

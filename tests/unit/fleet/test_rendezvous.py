@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 from hypothesis import given, strategies as st
+from pydantic import ValidationError
 
 from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.protocol.ids import Generation, TaskId
@@ -232,6 +233,12 @@ def test_adding_to_a_text_is_an_error(at: Tables) -> None:
     at.answer(call("set", "a", values=("text",)))
     assert at.answer(call("add", "a", amount=1)).error == "add to a, which holds no number"
     assert at.value(call("get", "a")) == "text"
+
+
+@pytest.mark.parametrize("amount", [2**63, -(2**63) - 1])
+def test_amounts_are_numbers_of_64_bits_as_in_torch(amount: int) -> None:
+    with pytest.raises(ValidationError, match="amount"):
+        call("add", "a", amount=amount)
 
 
 KEYS = st.sampled_from(["a", "b", "c"])
