@@ -25,21 +25,18 @@ from console.screens.waiting import TooSmall, Waiting
 from console.themes.palette import BACKGROUND
 from console.viewmodel.activity import Effect
 from console.viewmodel.arrange import is_too_small
-from console.viewmodel.state import (
+from console.viewmodel.reduce import (
     ActionAnswered,
     ActionBlocked,
     ActionSent,
     ActionUnanswered,
     ArmSwitched,
     Event,
-    Link,
     LinkChanged,
-    LinkPhase,
-    State,
     Ticked,
-    is_recovering,
     reduce,
 )
+from console.viewmodel.state import Link, LinkPhase, State, is_recovering
 from console.widgets.bars import KeyBar
 from console.widgets.look import Look
 from controller.api.wire import Command

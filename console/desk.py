@@ -18,7 +18,8 @@ from console.dialogs.give_up import GiveUpDialog
 from console.dialogs.plain import HelpDialog, QuitDialog, TransitionDialog
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
-from console.viewmodel.state import ArmSwitched, Event, LinkPhase, State
+from console.viewmodel.reduce import ArmSwitched, Event
+from console.viewmodel.state import LinkPhase, State
 from console.widgets.look import Look
 from controller.api.views import NodeView, PlanState
 from controller.api.wire import (

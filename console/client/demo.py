@@ -21,7 +21,8 @@ from typing import Final
 
 from console.client.link import ApiLink
 from console.client.source import Inbox
-from console.viewmodel.state import Link, LinkChanged, LinkPhase, Progress
+from console.viewmodel.reduce import LinkChanged, Progress
+from console.viewmodel.state import Link, LinkPhase
 from console.viewmodel.text import clean
 from controller.api.wire import Command, Reply, Shutdown
 

@@ -13,7 +13,8 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from console.client.source import Inbox, NoReplyError
-from console.viewmodel.state import Link, LinkChanged, LinkPhase, Received
+from console.viewmodel.reduce import LinkChanged, Received
+from console.viewmodel.state import Link, LinkPhase
 from controller.api.wire import API_VERSION, Command, FromServer, Greeting, Reply
 
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024

@@ -9,12 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from console.viewmodel.numbers import latency
-from controller.api.views import (
-    ClusterView,
-    IncidentState,
-    NodeCondition,
-    PlanState,
-)
+from controller.api.views import ClusterView, IncidentState, NodeCondition, PlanState
 from controller.api.wire import Reply
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from controller.core.instructions import Announce, Fact, Instruction, Level, SetTimer
+from controller.core.instructions import Announce, AnswerRequest, Fact, Instruction, Level, SetTimer
 from controller.core.planner.lookup import LookupTable
 from controller.core.policy import Policy
 from controller.core.state import ClusterState
@@ -47,6 +47,14 @@ class Turn:
     def tell(self, level: Level, kind: str, source: str, text: str, **facts: Fact) -> None:
         """Announce something to operators and to the event log."""
         self.emit(Announce(self.cause, level, kind, source, text, tuple(facts.items())))
+
+    def answer(self, request_id: str, message: str, code: str = "ok") -> None:
+        """Answer an operator's request, which is granted."""
+        self.emit(AnswerRequest(self.cause, request_id, is_ok=True, code=code, message=message))
+
+    def refuse(self, request_id: str, code: str, message: str) -> None:
+        """Answer an operator's request, which is refused: ``code`` for programs, ``message`` for people."""
+        self.emit(AnswerRequest(self.cause, request_id, is_ok=False, code=code, message=message))
 
     def set_timer(self, timer: Timer, after_s: float) -> None:
         """Have ``timer`` fire after ``after_s`` seconds."""

@@ -11,7 +11,8 @@ from console.client.source import Inbox, NoReplyError
 from console.desk import Session
 from console.screens.waiting import Waiting
 from console.viewmodel.glyphs import UNICODE, Glyphs
-from console.viewmodel.state import Link, LinkChanged, LinkPhase, Received
+from console.viewmodel.reduce import LinkChanged, Received
+from console.viewmodel.state import Link, LinkPhase
 from console.widgets.look import Look
 from controller.api.views import ClusterView, LogLine
 from controller.api.wire import Command, LogLines, Reply, Snapshot

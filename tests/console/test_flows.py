@@ -11,7 +11,8 @@ from console.dialogs.plain import HelpDialog, QuitDialog
 from console.screens.overview import Overview
 from console.screens.waiting import TooSmall
 from console.viewmodel.glyphs import ASCII, UNICODE, Glyphs
-from console.viewmodel.state import LinkPhase, Received
+from console.viewmodel.reduce import Received
+from console.viewmodel.state import LinkPhase
 from console.widgets.bars import KeyBar
 from console.widgets.streams import EventPanel
 from console.widgets.tables import TablePanel

@@ -9,7 +9,8 @@ import pytest
 
 from console.client.link import ApiLink, connect_failure
 from console.client.source import Inbox, NoReplyError
-from console.viewmodel.state import LinkPhase, State, reduce
+from console.viewmodel.reduce import reduce
+from console.viewmodel.state import LinkPhase, State
 from controller.api.wire import API_VERSION, Reply, RequestPlan
 from tests.fakes import cluster_views
 from tests.fakes.api_server import FakeApiServer

@@ -4,7 +4,8 @@ from collections import Counter
 
 from console.commands import COMMANDS, Danger, can_act, can_propose
 from console.viewmodel.drills import hit_lines, proposed, targets
-from console.viewmodel.state import ArmSwitched, State, reduce
+from console.viewmodel.reduce import ArmSwitched, reduce
+from console.viewmodel.state import State
 from tests.fakes import cluster_views
 from tests.unit.console.test_state import live
 

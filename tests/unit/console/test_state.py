@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, strategies as st
 
 from console.viewmodel.activity import ActionPhase, DrillEffect, PlanEffect, ProposalEffect
-from console.viewmodel.state import (
+from console.viewmodel.reduce import (
     ARMED_FOR_S,
     MAX_LOG_LINES,
     ActionAnswered,
@@ -14,17 +14,13 @@ from console.viewmodel.state import (
     ActionUnanswered,
     ArmSwitched,
     Event,
-    Link,
     LinkChanged,
-    LinkPhase,
     Progress,
     Received,
-    State,
     Ticked,
-    is_recovering,
     reduce,
-    why_not_current,
 )
+from console.viewmodel.state import Link, LinkPhase, State, is_recovering, why_not_current
 from controller.api.views import ClusterView, PlanState, TaskPhase
 from controller.api.wire import LogLines, Reply, Snapshot
 from tests.fakes import cluster_views
