@@ -7,6 +7,7 @@ Property tests take the same examples every time, so that what fails does so bec
 `make explore` looks for new ones.
 """
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from hypothesis import settings
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+
+# A line per packet of SFTP costs tests more than it tells.
+logging.getLogger("asyncssh").setLevel(logging.INFO)
 
 _TESTS = Path(__file__).parent
 _GROUP_BY_PLACE = {

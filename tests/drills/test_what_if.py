@@ -17,7 +17,7 @@ from controller.api.wire import RunDrill
 from tests.fakes.demo_runs import command
 from tests.fakes.polling import wait_until
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(170)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(300)]
 
 
 def lines_of(log: Path, kind: str) -> list[Any]:
@@ -58,7 +58,7 @@ def test_a_live_cluster_answers_what_it_then_does(short_tmp: Path, tmp_path: Pat
         env={**os.environ, "TMPDIR": str(short_tmp)},
     ) as demo:
         try:
-            wait_until(lambda: both_train(log), limit_s=90)
+            wait_until(lambda: both_train(log), limit_s=150)
             foreseen = answered("plan", "what-if", "--connect", str(socket), "--lose-node", "n1")
             [run] = short_tmp.iterdir()
             journal = (run / "journal.jsonl").read_text()

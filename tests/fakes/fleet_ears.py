@@ -26,7 +26,7 @@ from controller.store.rendezvous_files import RendezvousFiles
 from nodeagent.protocol.ids import NodeId
 
 REPOSITORY = Path(__file__).parents[2]
-LIMIT_S = 12.0
+LIMIT_S = 30.0
 
 EventT = TypeVar("EventT")
 

@@ -123,6 +123,7 @@ Template(Path(sys.argv[1]), lambda *_: 0, 0.0).serve()
     assert not (state_dir / "template.sock").exists()
 
 
+@pytest.mark.timeout(150)
 def test_cold_rank_trains_like_a_warm_one(
     host: RankHost, training: TrainingSpec, tmp_path: Path
 ) -> None:
@@ -130,19 +131,19 @@ def test_cold_rank_trains_like_a_warm_one(
     launch = launches(spec, Layout(), task="cold")[0]
     path = tmp_path / "launch.json"
     path.write_text(launch.model_dump_json())
-    cold = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "nodeagent.rank.cold"),
-            *("--state-dir", host.state_dir, "--launch", path),
-        ],
-        cwd=REPOSITORY,
-    )
-    record = host.record(launch)
-    host.wait_for(lambda: 2 in record.loss_by_iteration)
-    assert host.start_record(launch)["pid"] == record.hellos[0].pid
-    host.send(launch, StopAtBoundary())
-    assert host.wait_for_exit(launch)["exit_code"] == 0
-    assert cold.wait(10) == 0
+    words = [sys.executable, "-m", "nodeagent.rank.cold"]
+    words += ["--state-dir", str(host.state_dir), "--launch", str(path)]
+    with subprocess.Popen(words, cwd=REPOSITORY) as cold:
+        try:
+            record = host.record(launch)
+            # It imports torch and Megatron itself.
+            host.wait_for(lambda: 2 in record.loss_by_iteration, timeout_s=100)
+            assert host.start_record(launch)["pid"] == record.hellos[0].pid
+            host.send(launch, StopAtBoundary())
+            assert host.wait_for_exit(launch)["exit_code"] == 0
+            assert cold.wait(10) == 0
+        finally:
+            cold.kill()
 
 
 def test_template_ends_on_sigterm_and_leaves_its_ranks(
