@@ -49,7 +49,15 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ending import end_on_sigterm
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+from pages import (
+    MEASUREMENTS,
+    command_line,
+    machine,
+    machine_line,
+    read_results,
+    write_results,
+    write_section,
+)
 from paired.ratio import Ratio, ratio_of_means, ratio_of_pairs
 from paired.watched import Stretch, run_round
 from paired.workload import SIZES, add_model_arguments, training_spec
@@ -94,7 +102,8 @@ def main() -> None:
     for tokens in arguments.tokens:
         for num_ranks in arguments.ranks:
             figures = _measure(tokens, Layout(dp=num_ranks), arguments)
-            cases.append({"num_tokens": tokens, "num_ranks": num_ranks, **figures})
+            size = {"num_tokens": tokens, "num_ranks": num_ranks}
+            cases.append({**size, "date": machine()["date"], **figures})
             sys.stderr.write(f"{_row(cases[-1])}\n")
     report = {
         **machine(),
@@ -106,8 +115,17 @@ def main() -> None:
     json.dump(report, sys.stdout, indent=1)
     sys.stdout.write("\n")
     if arguments.write_docs:
+        report["cases"] = _with_others(cases)
         write_results(_NAME, report)
         write_section(MEASUREMENTS, _NAME, _section(report))
+
+
+def _with_others(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return ``cases`` beside those of other sizes that were measured before."""
+    measured = {(case["num_ranks"], case["num_tokens"]): case for case in cases}
+    for case in read_results(_NAME).get("cases", []):
+        measured.setdefault((case["num_ranks"], case["num_tokens"]), case)
+    return [measured[key] for key in sorted(measured)]
 
 
 def _measure(tokens: int, layout: Layout, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -146,7 +164,8 @@ def _row(case: dict[str, Any]) -> str:
         f"| {case['num_ranks']} | {case['num_tokens']} | {1000 * case['reference_iteration']:.1f}"
         f" | {1000 * case['iteration']:.1f} | {Ratio(**case['mean_ratio']).percent_to(2)}"
         f" | {Ratio(**case['ratio']).percent_to(2)}"
-        f" | {100 * (case['waited'] - case['reference_waited']):+.2f} % | {case['num_iterations']} |"
+        f" | {100 * (case['waited'] - case['reference_waited']):+.2f} % | {case['num_iterations']}"
+        f" | {case['date']} |"
     )
 
 
@@ -157,8 +176,8 @@ def _section(report: dict[str, Any]) -> str:
 
     {report["command"]}
 
-| ranks | tokens per rank and iteration | off, ms | on, ms | ratio of means (95 %) | of neighbouring blocks, median | more waiting for a core | iterations of each |
-|---|---|---|---|---|---|---|---|
+| ranks | tokens per rank and iteration | off, ms | on, ms | ratio of means (95 %) | of neighbouring blocks, median | more waiting for a core | iterations of each | date |
+|---|---|---|---|---|---|---|---|---|
 {rows}
 
 With {report["cases"][-1]["num_ranks"]} rank(s), over {report["steady_s"]:g} s without interruption; the agent holds

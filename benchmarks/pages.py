@@ -49,6 +49,12 @@ def write_results(name: str, report: dict[str, Any]) -> Path:
     return path
 
 
+def read_results(name: str) -> dict[str, Any]:
+    """Return what ``write_results`` wrote last; empty if it never did."""
+    path = ROOT / "docs" / "benchmarks" / f"{name}.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
 def write_section(page: Path, name: str, text: str) -> None:
     """Put ``text`` between the markers of ``page`` that ``benchmarks/<name>.py`` owns.
 

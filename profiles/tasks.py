@@ -37,7 +37,7 @@ _MAX_SHOWN: Final = 60
 
 _NEEDED_TO_TRAIN: Final = ("model", "num_micro_batches")
 _OF_ANY_TASK: Final = frozenset(
-    {"name", "weight", "workers", "min_workers", "command", "throughput"}
+    {"name", "weight", "workers", "min_workers", "command", "long_intervals", "throughput"}
 )
 """Keys that go with a command too; how it trains is its own business."""
 
@@ -74,6 +74,8 @@ class TaskProfile(BaseModel):
         iteration_floor_s: Shortest time an iteration takes, seconds; slows toys down to be watched.
         shard_optimizer: Whether each replica keeps a share of the optimizer state only.
         memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
+        long_intervals: After every multiple of one of these the program evaluates, or saves on its own
+            account: the iteration that follows takes longer, and says nothing about the others.
         throughput: T(t, x), with a layout for each size; tp and pp may differ. In a file, ``file`` names a
             table to take it from (``profiles.table_key``).
     """
@@ -94,6 +96,7 @@ class TaskProfile(BaseModel):
     iteration_floor_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     shard_optimizer: bool = False
     memory_interval: int = Field(default=1, ge=0)
+    long_intervals: tuple[Annotated[int, Field(gt=1)], ...] = ()
     throughput: ThroughputTable
 
     @model_validator(mode="after")

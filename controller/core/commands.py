@@ -37,5 +37,4 @@ def take_life(turn: Turn, task: TaskState) -> None:
         finish_transition(turn, task)
         turn.set_timer(CommandLives(task.spec.task, task.generation), turn.policy.command_proof_s)
     elif task.phase is TaskPhase.RUNNING:
-        task.num_recoveries, task.last_cure = 0, None
-        task.suspects.clear()
+        task.forget_cures()

@@ -8,7 +8,8 @@ alone wait longer, for a cause to show.
 Which action cures it is chosen in ``controller.core.handling``. A *reattempt* is a new generation of
 the same processes, a *restart* one with a new process for the rank at fault, and a *reconfigure*
 isolates the node and asks for a plan. Recoveries that bring no iteration end in the operator's hands,
-and so do at once what no action would cure: settings that are refused, a loss that is not finite.
+and so do at once what no action would cure: settings that are refused, a loss that is not finite,
+broken hardware that a task names wherever it runs.
 """
 
 from controller.core.evidence import HARDWARE, Evidence
@@ -114,16 +115,54 @@ def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
     node = turn.state.nodes[evidence.node]
     if incident.state is IncidentState.DETECTED and incident.task is not None:
         return  # it is named in a moment, by this evidence among the rest
+    diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
     if node.isolated:
         note_broken(turn, node, evidence)
+    elif evidence.task is None:
+        _condemn(turn, incident, diagnosis)
+    else:
+        _take_word(turn, turn.state.tasks[evidence.task], incident, diagnosis)
+
+
+def _take_word(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
+    """A rank says that hardware is broken: that isolates its node, unless another was blamed before.
+
+    A program, or what it was built with, can be wrong about devices wherever it runs. So where the
+    same task blames a second node before an iteration is committed, and no probe has found anything
+    on the first, both are left in service and the operator is asked.
+    """
+    root = diagnosis.root
+    assert root.node is not None, "a rank is somewhere"
+    if incident.state is IncidentState.HELD and incident.status in HARDWARE:
+        return  # another rank of the task that is held for it
+    is_found = any(_is_found(item, root.node) for item in incident.evidence)
+    others = [] if is_found else [name for name in task.accused if name != root.node]
+    if others and (task.can_regroup or task.phase is TaskPhase.STOPPING):
+        text = (
+            f"its ranks name broken hardware on {others[-1]} and then on {root.node}, and no probe has"
+            " found any: more likely its program, driver or libraries are at fault than both nodes;"
+            " the task is held; mend it, then propose a plan"
+        )
+        _hold_task(turn, task, incident, diagnosis, text)
+        _exonerate(turn, task, task.accused)
         return
-    _condemn(turn, incident, Diagnosis(evidence.status, evidence, evidence.summary))
+    _condemn(turn, incident, diagnosis)
+    if not is_found:
+        task.accused.append(root.node)
+
+
+def _is_found(evidence: Evidence, node: NodeId) -> bool:
+    """Whether a probe has found that hardware of the node is broken."""
+    return evidence.kind == "finding" and evidence.status in HARDWARE and evidence.node == node
 
 
 def note_broken(turn: Turn, node: NodeState, evidence: Evidence) -> None:
     """The hardware of a node that is out of service already is broken: that is why, from now on."""
     node.isolated = f"isolated: {evidence.summary}"
     _forget_suspicion(turn, node.spec.node)
+    if evidence.kind == "finding":
+        for task in turn.state.tasks.values():
+            task.accused = [each for each in task.accused if each != node.spec.node]
 
 
 def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
@@ -131,7 +170,9 @@ def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
     assert diagnosis.root.node is not None, "hardware is somewhere"
     handling = handle(turn, incident, diagnosis, None, None)
     name_fault(turn, incident, diagnosis, handling)
-    if incident.state is not IncidentState.DECIDED:
+    if incident.state is IncidentState.RESOLVED:
+        turn.state.reopen(incident, IncidentState.DECIDED)
+    elif incident.state is not IncidentState.DECIDED:
         incident.become(IncidentState.DECIDED)
     _forget_suspicion(turn, diagnosis.root.node)
     isolate(turn, turn.state.nodes[diagnosis.root.node], incident, diagnosis.reason)
@@ -150,7 +191,7 @@ def _node_of(suspect: NodeId | Worker) -> NodeId:
 def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
     if diagnosis.status in HARDWARE and diagnosis.root.node is not None:
         task.num_recoveries += 1
-        _condemn(turn, incident, diagnosis)
+        _take_word(turn, task, incident, diagnosis)
         return
     is_over = incident.covers.get(task.spec.task) != task.generation
     if is_over or not (task.can_regroup or task.phase is TaskPhase.STOPPING):
@@ -167,7 +208,7 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
     rank = task.ranks.get(root.global_rank) if is_known and root.global_rank is not None else None
     at_fault = {root.node, rank.worker if rank else None}
     if task.suspects and diagnosis.is_local and root.node and at_fault.isdisjoint(task.suspects):
-        _exonerate(turn, task)
+        _exonerate(turn, task, task.suspects)
     last = task.last_cure
     handling = handle(turn, incident, diagnosis, rank, last)
     worker = rank.worker if rank else None
@@ -235,12 +276,12 @@ def _hold_task(
     task.target = task.interim = None
     stop(turn, task, is_graceful=False, intent="hold", note=text)
     turn.tell("error", "held", task.spec.task, text)
-    _exonerate(turn, task)
+    _exonerate(turn, task, task.suspects)
 
 
-def _exonerate(turn: Turn, task: TaskState) -> None:
+def _exonerate(turn: Turn, task: TaskState, suspects: list[NodeId | Worker] | list[NodeId]) -> None:
     """The fault came back elsewhere: what was isolated on suspicion of it returns to service."""
-    for suspect in task.suspects:
+    for suspect in suspects:
         name, node = _node_of(suspect), turn.state.nodes[_node_of(suspect)]
         if isinstance(suspect, Worker):
             release_gpu(node, suspect.slot)
@@ -254,4 +295,4 @@ def _exonerate(turn: Turn, task: TaskState) -> None:
             f"{what} is back in service: the fault of {task.spec.task} came back {elsewhere}",
         )  # fmt: skip
         turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{what} is back in service"))
-    task.suspects.clear()
+    suspects.clear()

@@ -4,7 +4,8 @@ The jump is committed already, and is the same on every rank: no process is at f
 would train on with it. So nothing is restarted and nobody is halted. Operators get an incident, which
 ends when the figures come down; to go back to an older checkpoint is for them to decide.
 
-A loss that is not finite never comes here: it is not committed, its ranks raise an exception.
+A loss of Unicron's own loops that is not finite never comes here: it is not committed, its ranks raise
+an exception. What other programs print is committed by them, whatever it is.
 """
 
 from controller.core.evidence import Evidence

@@ -121,8 +121,15 @@ class Evidence:
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether it can't be the echo of a peer's fault."""
+        """Whether it can't be the echo of a peer's fault that its own process survives."""
         return self.kind != "collective" or self.status not in _ECHOES
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the fault is where it was seen: a connection has two ends."""
+        if self.kind == "exit":
+            return self.status not in NETWORK
+        return self.is_conclusive
 
 
 def evidence_of(
@@ -131,8 +138,9 @@ def evidence_of(
     node: NodeId,
     at: float,
     observed_at: float,
+    is_command: bool = False,
 ) -> Evidence:
-    """Return ``observation`` as evidence of a fault."""
+    """Return ``observation``, of a rank of our own or of a command, as evidence of a fault."""
     who = f"rank {observation.global_rank}"
     kind: EvidenceKind
     named: Status | None = None
@@ -140,7 +148,8 @@ def evidence_of(
     match observation:
         case RankExited():
             kind, summary = "exit", f"{who} {_ending(observation)}"
-            named, detail = _named_at_exit(observation), observation.stderr_tail
+            named = _named_at_exit(observation, is_command=is_command)
+            detail = observation.stderr_tail
         case RankRaised():
             kind, named, detail = _kind_of(observation), _named(observation), observation.traceback
             first_line = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])
@@ -185,14 +194,17 @@ def _named(raised: RankRaised) -> Status:
     return status
 
 
-def _named_at_exit(exited: RankExited) -> Status | None:
+def _named_at_exit(exited: RankExited, *, is_command: bool) -> Status | None:
     """Return what the last words of a process name; a signal that leaves no time for any says all.
 
-    What it says about connections may be years old, or of another fault, and never explains a death.
+    A command whose connections fail ends, and so does whatever NCCL's watchdog aborts. A rank of our own
+    survives that: what it has said about connections is of an older fault, and explains no death.
     """
     if exited.signal not in _CATCHABLE_DEATHS or not exited.stderr_tail:
         return None
     status = classify_excerpt(exited.stderr_tail).status
+    if status in NETWORK and exited.signal != signal.SIGTERM:
+        return status if is_command or exited.signal == signal.SIGABRT else None
     return None if status in _ECHOES - {Status.OTHER_SOFTWARE_ERROR} else status
 
 

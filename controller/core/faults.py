@@ -51,8 +51,8 @@ class Diagnosis:
 
     @property
     def is_local(self) -> bool:
-        """Whether its root is where the fault is; a failed collective tells nothing of its place."""
-        return self.root.is_conclusive
+        """Whether its root is where the fault is; a failed connection tells nothing of its place."""
+        return self.root.is_local
 
     @property
     def is_refusal(self) -> bool:

@@ -5,9 +5,10 @@ node said shortly before, since some faults take several lines to be understood.
 has its status in a table here.
 
 What names broken hardware isolates the node, whether or not a rank has noticed. Faults of the network
-are counted: training that goes on is left alone until they come too often. Everything else explains
+are counted: training that goes on is left alone until they come too often; what comes within
+``Policy.network_merge_s`` is one fault, by whomever it was noticed. Everything else explains
 faults of ranks on the node, or is told to operators. A finding within ``Policy.correlation_s`` of an
-incident on its node is part of that incident, and makes it worse where it names hardware.
+incident on its node is part of that incident, open or closed, and makes it worse where it names hardware.
 """
 
 from collections.abc import Mapping
@@ -17,10 +18,15 @@ from controller.core.cures import note_broken, take_hardware
 from controller.core.events import Observed
 from controller.core.evidence import HARDWARE, NETWORK, Evidence
 from controller.core.faults import Diagnosis
-from controller.core.handling import Handling
-from controller.core.incidents import attach, open_incident, recent_incident_on
+from controller.core.handling import Handling, Occurrence
+from controller.core.incidents import (
+    attach,
+    network_fault_of,
+    open_incident,
+    recent_incident_on,
+)
 from controller.core.isolation import isolate
-from controller.core.naming import handle, name_fault
+from controller.core.naming import handle, name_fault, note_fault
 from controller.core.phases import IncidentState
 from controller.core.state import Incident, Message, NodeState
 from controller.core.turn import Turn
@@ -71,12 +77,12 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
         detail=finding.text,
     )
     known = recent_incident_on(turn, event.node, turn.at - turn.policy.correlation_s)
-    if status in HARDWARE:
+    if status in NETWORK:
+        _take_network_fault(turn, node, known or network_fault_of(turn, event.node), evidence)
+    elif status in HARDWARE:
         _take_hardware(turn, node, known, evidence)
     elif known is not None:
         attach(turn, known, evidence)
-    elif status in NETWORK:
-        _count_network_fault(turn, node, evidence)
 
 
 def _status(turn: Turn, node: NodeState, finding: NodeFinding, *, was_open: bool) -> Status:
@@ -120,7 +126,7 @@ def tell_finding(turn: Turn, node: NodeState, finding: NodeFinding, status: Stat
 
 def _take_hardware(turn: Turn, node: NodeState, known: Incident | None, evidence: Evidence) -> None:
     """Broken hardware: the node goes out of service, in the incident that it explains, or a new one."""
-    if known is not None and known.is_open:
+    if known is not None:
         attach(turn, known, evidence)
         take_hardware(turn, known, evidence)
     elif node.isolated:
@@ -129,8 +135,17 @@ def _take_hardware(turn: Turn, node: NodeState, known: Incident | None, evidence
         take_hardware(turn, open_incident(turn, None, evidence), evidence)
 
 
-def _count_network_fault(turn: Turn, node: NodeState, evidence: Evidence) -> None:
-    """A fault of the network that no task has suffered from yet: counted, too many isolate."""
+def _take_network_fault(
+    turn: Turn, node: NodeState, known: Incident | None, evidence: Evidence
+) -> None:
+    """A fault of the network: part of one that is known, or one that no task has suffered from yet.
+
+    Either way it is counted; too many isolate the node.
+    """
+    if known is not None:
+        attach(turn, known, evidence)
+        note_fault(turn, node, known, Occurrence(turn.at, evidence.status, None))
+        return
     if node.isolated:
         return
     incident = open_incident(turn, None, evidence)

@@ -11,6 +11,7 @@ Faults of a drill are cured like any other, but do not speak against the node. P
 they decide is carried out in ``controller.core.cures``.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -145,7 +146,7 @@ def _repeats(case: Case, policy: Policy) -> Handling | None:
     """Return what follows from what the node has had too often, this time included; None if nothing."""
     status = case.diagnosis.status
     if status in NETWORK:
-        number = 1 + _count(case, policy.network_window_s, NETWORK)
+        number = _num_network_faults(case, policy)
         if number >= policy.network_alerts:
             why = f"{number} network faults on {case.node} within {policy.network_window_s:.0f} s"
             return Handling("reconfigure", why)
@@ -169,6 +170,16 @@ def _repeats(case: Case, policy: Policy) -> Handling | None:
         why = f"{number} restarts on {case.node} within {policy.restart_window_s:.0f} s"
         return Handling("reconfigure", why)
     return None
+
+
+def _num_network_faults(case: Case, policy: Policy) -> int:
+    """Count what the node has had of the network's: what comes close together is one fault."""
+    number, begun_at = 0, -math.inf
+    ats = (each.at for each in case.record if each.status in NETWORK)
+    for at in [*(at for at in ats if case.at - at <= policy.network_window_s), case.at]:
+        if at - begun_at > policy.network_merge_s:
+            number, begun_at = number + 1, at
+    return number
 
 
 def _count(case: Case, window_s: float, statuses: frozenset[Status]) -> int:

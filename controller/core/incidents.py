@@ -7,9 +7,9 @@ cause is named, and cured, in ``controller.core.cures``.
 
 from typing import Final
 
-from controller.core.evidence import Evidence
+from controller.core.evidence import NETWORK, Evidence
 from controller.core.parking import halt
-from controller.core.phases import TaskPhase
+from controller.core.phases import IncidentState, TaskPhase
 from controller.core.state import Incident
 from controller.core.tasks import TaskState
 from controller.core.timers import SettleIncident
@@ -46,13 +46,32 @@ def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     if incident is None and task.phase is TaskPhase.STOPPING and not task.is_stop_graceful:
         return
     if incident is None:
-        incident = open_incident(turn, task, evidence)
+        incident = _joined(turn, task, evidence) or open_incident(turn, task, evidence)
         turn.set_timer(SettleIncident(incident.name), turn.policy.settle_s)
         turn.tell("warning", "fault_seen", task.spec.task, evidence.summary, incident=incident.name)
     else:
         attach(turn, incident, evidence)
     if evidence.is_conclusive and task.can_regroup:
         halt(turn, task, note=f"parks after {incident.name}")
+
+
+def _joined(turn: Turn, task: TaskState, evidence: Evidence) -> Incident | None:
+    """Return the network fault of the node that a rank there suffers from now, if there was one.
+
+    It had cost no training, and was over. What peers elsewhere report may have another cause.
+    """
+    if evidence.status not in NETWORK or not evidence.is_conclusive:
+        return None
+    for incident in reversed(turn.state.incidents):
+        is_ours = incident.task is None and incident.node == evidence.node
+        if turn.at - incident.detected_at > turn.policy.network_merge_s:
+            return None
+        if is_ours and incident.status in NETWORK and not incident.is_open:
+            turn.state.reopen(incident, IncidentState.DETECTED)
+            incident.task, incident.covers = task.spec.task, {task.spec.task: task.generation}
+            attach(turn, incident, evidence)
+            return incident
+    return None
 
 
 def take_late(turn: Turn, task: TaskState, generation: Generation, evidence: Evidence) -> None:
@@ -78,6 +97,20 @@ def incident_of(turn: Turn, task: TaskState, generation: Generation) -> Incident
     """Return the newest incident of a generation of the task, also a node's that covers it."""
     for incident in reversed(turn.state.incidents):
         if incident.covers.get(task.spec.task) == generation:
+            return incident
+    return None
+
+
+def network_fault_of(turn: Turn, node: NodeId) -> Incident | None:
+    """Return the incident of the network that ``node`` had a moment ago, itself or in one of its tasks."""
+    tasks = {task.spec.task for task in turn.state.tasks.values() if node in task.nodes}
+    for incident in reversed(turn.state.incidents):
+        if turn.at - incident.detected_at > turn.policy.network_merge_s:
+            return None
+        is_there = incident.node == node or not tasks.isdisjoint(incident.covers)
+        is_unnamed = incident.state is IncidentState.DETECTED
+        status = incident.evidence[0].status if is_unnamed else incident.status
+        if is_there and status in NETWORK:
             return incident
     return None
 

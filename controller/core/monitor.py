@@ -157,6 +157,7 @@ def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
         patience_s=patience_s,
         is_complete=is_complete(task, inspection),
     )
-    if hang is None and task.spec.is_command and is_over:
+    is_opaque = not any(rank.is_attached for rank in task.living_ranks.values())
+    if hang is None and task.spec.is_command and (is_over or is_opaque):
         return Hang({}, "its program does not say where it stands")
     return hang

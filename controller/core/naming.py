@@ -78,11 +78,18 @@ def handle(
         has_other_gpus=node is not None and worker is not None and _has_others(turn, node, worker),
     )
     handling = choose(case, turn.policy)
-    if node is not None and (not was_staged or turn.policy.counts_drills):
-        longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
-        node.record = [each for each in node.record if turn.at - each.at <= longest_s]
-        node.record.append(Occurrence(turn.at, diagnosis.status, worker))
+    if node is not None:
+        note_fault(turn, node, incident, Occurrence(turn.at, diagnosis.status, worker))
     return handling
+
+
+def note_fault(turn: Turn, node: NodeState, incident: Incident, fault: Occurrence) -> None:
+    """Enter a fault into the record of its node, unless a drill explains it."""
+    if is_staged(turn, incident, node.spec.node) and not turn.policy.counts_drills:
+        return
+    longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
+    node.record = [each for each in node.record if turn.at - each.at <= longest_s]
+    node.record.append(fault)
 
 
 def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:

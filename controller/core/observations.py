@@ -142,8 +142,13 @@ def _take_exit(turn: Turn, task: TaskState, event: Observed, exited: RankExited)
 def _evidence(
     turn: Turn, event: Observed, observation: RankExited | RankRaised | LaunchFailed
 ) -> Evidence:
-    observed_at = min(event.observed_at, turn.at)
-    return evidence_of(observation, node=event.node, at=turn.at, observed_at=observed_at)
+    return evidence_of(
+        observation,
+        node=event.node,
+        at=turn.at,
+        observed_at=min(event.observed_at, turn.at),
+        is_command=turn.state.tasks[observation.task].spec.is_command,
+    )
 
 
 def _take_fault(turn: Turn, task: TaskState, evidence: Evidence) -> None:

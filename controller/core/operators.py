@@ -111,6 +111,7 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
         back.add(event.node)
     for task in turn.state.tasks.values():
         task.suspects = [each for each in task.suspects if each not in back]
+        task.accused = [each for each in task.accused if each not in back]
     turn.tell(
         "good", "uncordon", event.node, f"{event.actor} takes {what} back into service",
         is_forced=event.is_forced,

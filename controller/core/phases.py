@@ -101,7 +101,8 @@ INCIDENT_CHANGES: Final[Mapping[IncidentState, frozenset[IncidentState]]] = {
     IncidentState.HELD: frozenset(
         {IncidentState.DECIDED, IncidentState.ACTING, IncidentState.RESOLVED}
     ),
-    IncidentState.RESOLVED: frozenset(),
+    # A cause that shows late, or a task that suffers late from the same fault.
+    IncidentState.RESOLVED: frozenset({IncidentState.DETECTED, IncidentState.DECIDED}),
 }
 
 PLAN_CHANGES: Final[Mapping[PlanState, frozenset[PlanState]]] = {

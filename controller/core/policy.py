@@ -66,6 +66,8 @@ class Policy:
             iterations it counts as cured all the same, and the task as slower.
         network_alerts: Network faults of one node within ``network_window_s`` that isolate it.
         network_window_s: How long a network fault counts.
+        network_merge_s: Network faults of a node within this of the first one are the same: its
+            kernel speaks at once, its links are looked at every 30 s, and its ranks fail in between.
         restarts: SEV2 faults on one node within ``restart_window_s`` that isolate it.
         gpu_faults: CUDA errors and illegal memory accesses on one GPU that isolate that GPU alone.
         restart_window_s: How long a SEV2 fault counts.
@@ -113,6 +115,7 @@ class Policy:
     verify_iterations: int = 10
     network_alerts: int = 2
     network_window_s: float = 300.0
+    network_merge_s: float = 35.0
     restarts: int = 3
     gpu_faults: int = 2
     restart_window_s: float = 3600.0

@@ -39,9 +39,7 @@ def _note_new(task: TaskState, iteration: int, loss: float | None) -> None:
     task.iteration = iteration
     if loss is not None:
         task.losses[iteration] = loss
-    task.num_recoveries = 0
-    task.last_cure = None
-    task.suspects.clear()
+    task.forget_cures()
 
 
 def is_reporter(task: TaskState, commit: IterationCommitted) -> bool:

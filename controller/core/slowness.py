@@ -17,10 +17,18 @@ def note_lateness(turn: Turn, task: TaskState) -> None:
     late_s = watch.pace.late_s(turn.policy)
     if average_s is None or (late_s is not None) == watch.is_late:
         return
-    watch.is_late = late_s is not None
+    usual_s, watch.late_from_s = watch.late_from_s, None if late_s is None else average_s
     if late_s is None:
-        text = f"iterations take {average_s:.2f} s again"
-        turn.tell("info", "late_over", task.spec.task, text, average_s=average_s)
+        assert usual_s is not None, "it was late"
+        if average_s <= turn.policy.late_factor * usual_s:
+            text = f"iterations take {average_s:.2f} s again"
+            turn.tell("info", "late_over", task.spec.task, text, average_s=average_s)
+            return
+        text = (
+            f"late iterations have become the usual ones: {average_s:.2f} s on average,"
+            f" {average_s / usual_s:.2f} x what it was"
+        )
+        turn.tell("warning", "late_over", task.spec.task, text, average_s=average_s)
         return
     text = f"iterations take {late_s:.2f} s, {late_s / average_s:.2f} x their average"
     if watch.stragglers:

@@ -2,7 +2,8 @@
 
 The level is the median of the newest ``_WINDOW`` new iterations. One iteration above it is a hard
 batch; from the second in a row on it is a spike. What is above is not taken into the level, so a
-spike lasts until the figures come down, or the task does something else.
+spike lasts until the figures come down, or the task does something else. A figure that is not finite
+is above any level.
 """
 
 import math
@@ -44,14 +45,14 @@ class Levels:
         """Return the figures beside their levels, in words."""
         figures = (("loss", loss, self.losses), ("gradient norm", norm, self.norms))
         return ", ".join(
-            f"{name} {value:.4g} (level {median(window):.4g})"
+            f"{name} {value:.4g}" + (f" (level {median(window):.4g})" if window else "")
             for name, value, window in figures
-            if value is not None and window
+            if value is not None
         )
 
 
 def _is_high(value: float | None, window: list[float], policy: Policy) -> bool:
     if value is None or len(window) < _NUM_KNOWN:
-        return False
+        return value is not None and not math.isfinite(value)
     level = median(window)
-    return level > 0 and (math.isnan(value) or value >= policy.spike_factor * level)
+    return not math.isfinite(value) or (level > 0 and value >= policy.spike_factor * level)

@@ -247,6 +247,12 @@ class ClusterState:
             self.num_over += 1
         return [each for each in self.incidents[self.num_over :] if each.is_open]
 
+    def reopen(self, incident: Incident, state: IncidentState) -> None:
+        """What was taken for cured is not: it was a part of something that shows only now."""
+        incident.become(state)
+        incident.resolved_at = incident.recovery_s = None
+        self.num_over = min(self.num_over, self.incidents.index(incident))
+
     def find_incident(self, name: str) -> Incident | None:
         """Return the incident called ``name``, or None where another one has absorbed it."""
         return next((incident for incident in self.incidents if incident.name == name), None)

@@ -226,6 +226,14 @@ class TaskState:
     """What was last done about a fault since then."""
     suspects: list[NodeId | Worker] = field(default_factory=list)
     """Nodes, and workers for single GPUs, that were isolated since then: a restart there had not helped."""
+    accused: list[NodeId] = field(default_factory=list)
+    """Nodes that were isolated since then because its ranks, and no probe, named broken hardware there."""
+
+    def forget_cures(self) -> None:
+        """It makes progress: what was done about its faults has helped."""
+        self.num_recoveries, self.last_cure = 0, None
+        self.suspects.clear()
+        self.accused.clear()
 
     def become(self, phase: TaskPhase, note: str = "") -> None:
         """Change the phase along the table, with a note for operators."""

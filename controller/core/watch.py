@@ -1,5 +1,6 @@
 """What the core remembers of a task to notice that it stalls, gets slow, or trains nonsense."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,8 +39,8 @@ class Watch:
     inspection: Inspection | None = None
     done_at: float | None = None
     """When a rank of the generation first had done all that it was to do."""
-    is_late: bool = False
-    """Operators were told that iterations take too long, and not yet that this is over."""
+    late_from_s: float | None = None
+    """The average of the iterations when operators were told that they take too long; None: they don't."""
     stragglers: set[int] = field(default_factory=set)
     """Ranks that operators were told of."""
 
@@ -49,6 +50,13 @@ class Watch:
         self.committed_at, self.moved_at = None, now
         self.inspection = self.done_at = None
         self.stragglers.clear()
+        if self.is_late:
+            self.late_from_s = math.inf  # what was usual in another layout is no measure
+
+    @property
+    def is_late(self) -> bool:
+        """Whether operators were told that iterations take too long, and not yet that this is over."""
+        return self.late_from_s is not None
 
     def go_on(self, now: float) -> None:
         """Nobody watched until now: that time speaks against no rank."""

@@ -50,8 +50,13 @@ def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         stop_limit_s=command.stop_limit_s if command else None,
         hang_limit_s=command.hang_limit_s if command else 0.0,
         has_floor=profile.iteration_floor_s > 0,
-        long_intervals=(profile.checkpoint_interval,) if command is None else (),
+        long_intervals=_long_intervals(profile),
     )
+
+
+def _long_intervals(profile: TaskProfile) -> tuple[int, ...]:
+    own = () if profile.command is not None else (profile.checkpoint_interval,)
+    return (*own, *profile.long_intervals)
 
 
 def _program(profile: TaskProfile, options: DemoOptions, checkpoints: Path) -> TaskProgram:

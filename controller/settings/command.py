@@ -72,8 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     console.print("\n[bold]Rules[/bold]")
     for rule in rules(policy):
         console.print(f"- {rule}", highlight=False)
-    settings = Table("setting", "value", "", title="\nSettings", title_justify="left")
-    for name, value, is_default in settings_of(policy):
-        settings.add_row(name, value, "" if is_default else "set here")
+    settings = Table("setting", "value", "meaning", title="\nSettings", title_justify="left")
+    for one in settings_of(policy):
+        value = one.value if one.is_default else f"{one.value} (set here)"
+        settings.add_row(one.name, value, one.meaning)
     console.print(settings)
     return 0

@@ -3,7 +3,9 @@
 Nothing here decides: the rows come from the same tables and functions as the controller's decisions.
 """
 
-from dataclasses import asdict, fields
+import inspect
+import re
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from controller.core.handling import first_action
@@ -58,13 +60,18 @@ def _repeats(policy: Policy) -> list[str]:
         ),
         (
             f"{policy.network_alerts} network faults of one node within {policy.network_window_s:g} s"
-            " isolate it."
+            f" isolate it. What comes within {policy.network_merge_s:g} s of the first is the same one."
         ),
         (
             f"{policy.restarts} faults of SEV2 on one node within {policy.restart_window_s:g} s isolate it;"
             f" {policy.gpu_faults} CUDA errors or illegal memory accesses on one GPU isolate that GPU alone."
         ),
         "The last node in service is isolated for broken hardware alone.",
+        (
+            "A task whose ranks name broken hardware on one node, and before its next iteration on another,"
+            " is held where no probe has found any: its program is at fault, and the first node returns"
+            " to service."
+        ),
         (
             f"Faults made by drills {drills} against a node: the first fault of its target within"
             f" {policy.drill_window_s:g} s is taken for the drill's."
@@ -80,10 +87,11 @@ def _task_rules(policy: Policy) -> list[str]:
             " an operator proposes a plan."
         ),
         (
-            "A loss or gradient that is not finite commits nothing: the iteration is run once more; if it"
-            " is not finite again the task is held, and the operator is asked. One that jumps to"
-            f" {policy.spike_factor:g} times its level is committed already: the operator is told, and"
-            " training goes on."
+            "A loss or gradient that is not finite commits nothing in Unicron's loops: the iteration is run"
+            " once more; if it is not finite again the task is held, and the operator is asked. Other"
+            " programs have committed it already. So has everybody one that jumps to"
+            f" {policy.spike_factor:g} times its level: the operator is told after"
+            f" {policy.spike_iterations} iterations of either, and training goes on."
         ),
         (
             f"While a generation forms, or ends, its ranks are looked at every {policy.look_interval_s:g} s: one"
@@ -124,7 +132,12 @@ def _node_rules(policy: Policy) -> list[str]:
 
 def as_json(policy: Policy) -> dict[str, Any]:
     """Return the whole explanation for programs."""
-    return {"statuses": statuses(), "rules": rules(policy), "policy": asdict(policy)}
+    return {
+        "statuses": statuses(),
+        "rules": rules(policy),
+        "policy": asdict(policy),
+        "meanings": _meanings(),
+    }
 
 
 def actions() -> dict[str, str]:
@@ -132,14 +145,32 @@ def actions() -> dict[str, str]:
     return dict(_ACTIONS)
 
 
-def settings_of(policy: Policy) -> list[tuple[str, str, bool]]:
-    """Return every setting: its name, its value, and whether it is the default."""
-    usual = Policy()
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a policy: its name, its value, whether it is the default, and what it means."""
+
+    name: str
+    value: str
+    is_default: bool
+    meaning: str
+
+
+def settings_of(policy: Policy) -> list[Setting]:
+    """Return every setting, in the order of their definition."""
+    usual, meanings = Policy(), _meanings()
     return [
-        (
-            field.name,
-            str(getattr(policy, field.name)),
-            getattr(policy, field.name) == getattr(usual, field.name),
+        Setting(
+            name := field.name,
+            str(getattr(policy, name)),
+            getattr(policy, name) == getattr(usual, name),
+            meanings.get(name, ""),
         )
         for field in fields(policy)
     ]
+
+
+def _meanings() -> dict[str, str]:
+    """Return what each setting means: the attributes in the docstring of ``Policy``."""
+    text = (inspect.getdoc(Policy) or "").partition("Attributes:\n")[2]
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE)
+    return {name: " ".join(words.split()).replace("``", "`") for name, words in entries}

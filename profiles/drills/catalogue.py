@@ -7,6 +7,7 @@ statistical monitoring, whoever reports each of them.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from profiles.drills.drill import Drill, Expectation, Method
@@ -84,7 +85,7 @@ def _kernel(name: str, message: KernelMessage) -> Drill:
             f"The kernel log of the rank's node gets {lines}, and the rank the exception that goes with it:"
             " one fault, one incident.",
             "rank",
-            _of(message.status, _PROPAGATION),
+            replace(_of(message.status, _PROPAGATION), found_by="kernel log"),
             "loop",
             ("line", name),
         )

@@ -40,6 +40,7 @@ class Expectation:
         culprit: What is named: the very rank, its node, or its task as a whole.
         ending: How it ends.
         says: Words that the reason must have, where the status does not say what happened.
+        found_by: Probe whose finding must be among the evidence, beside what is seen of the rank.
     """
 
     status: str
@@ -49,6 +50,7 @@ class Expectation:
     culprit: Culprit
     ending: Ending = "resolved"
     says: str = ""
+    found_by: str = ""
 
     @property
     def sentence(self) -> str:

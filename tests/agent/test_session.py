@@ -2,6 +2,9 @@
 
 import asyncio
 import socket
+from random import Random
+
+import pytest
 
 from nodeagent.protocol.messages import (
     PROTOCOL_VERSION,
@@ -74,6 +77,43 @@ async def test_malformed_line_closes_that_connection_only(node: AgentNode) -> No
         assert [rank.pid for rank in (await controller.welcome()).ranks] == list(pids.values())
     assert "nonsense" in node.log
     assert "not json" in node.log
+
+
+def nonsense() -> list[bytes]:
+    """Lines that are no message, of many kinds; the same ones every time."""
+    random = Random(7)
+    attach = b'{"kind":"attach","version":%d,"node":"n1","run_id":"r"' % PROTOCOL_VERSION
+    return [
+        *(random.randbytes(random.randint(1, 300)).replace(b"\n", b"?") for _ in range(40)),
+        b"[" * 50_000,
+        b"{" * 50_000,
+        b'"' + b"x" * 90_000 + b'"',
+        b'{"kind":"attach","version":1e999}',
+        b'{"kind":["attach"],"version":null}',
+        b'{"kind":"rank_hello","pid":-1}',
+        b'{"kind":"store_call","amount":1' + b"0" * 5000 + b"}",
+        attach,
+        attach + b',"term":"\xff\xfe"}',
+        b"17",
+        b"null",
+        b"\x00" * 100,
+    ]
+
+
+@pytest.mark.parametrize("name", ["agent.sock", "ranks.sock"])
+async def test_whatever_arrives_ends_its_own_connection_and_is_one_line(
+    node: AgentNode, name: str
+) -> None:
+    for line in nonsense():
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.settimeout(5)
+            stranger.connect(str(node.state_dir / name))
+            stranger.sendall(line + b"\n")
+            assert stranger.recv(1) == b"", line[:80]
+    assert node.status() is not None
+    told = [line for line in node.log.splitlines() if "closed a connection" in line]
+    assert len(told) == len(nonsense())
+    assert "Traceback" not in node.log
 
 
 async def test_reports_are_kept_until_acknowledged(node: AgentNode) -> None:

@@ -30,9 +30,9 @@ def command(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRu
 
 @pytest.fixture(scope="module")
 def attached(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
-    """The attached program raises an exception in one rank."""
+    """The attached program raises an exception in one rank, then another rank is stopped."""
     log = tmp_path_factory.mktemp("attached") / "events.jsonl"
-    return run_example(short_tmp, log, "attached", "exception@12", num_nodes=1)
+    return run_example(short_tmp, log, "attached", "exception@12", "stop-rank@22", num_nodes=1)
 
 
 def incidents(run: DemoRun) -> list[Any]:
@@ -87,8 +87,16 @@ def test_no_process_of_a_command_is_ever_used_again(command: DemoRun) -> None:
 
 def test_an_exception_of_an_attached_program_is_told_by_itself(attached: DemoRun) -> None:
     assert attached.code == 0, attached.stderr
-    [incident] = incidents(attached)
+    incident = incidents(attached)[0]
     assert incident["method"] == "exception propagation"
     assert "DrillError" in incident["reason"]
     assert (incident["action"], incident["state"]) == ("restart", "resolved")
-    check_that_each_generation_goes_on_from_a_checkpoint(attached, 2)
+    check_that_each_generation_goes_on_from_a_checkpoint(attached, 3)
+
+
+def test_a_hang_of_an_attached_program_names_the_rank_that_the_others_wait_for(
+    attached: DemoRun,
+) -> None:
+    _, hang = incidents(attached)
+    assert (hang["status"], hang["rank"], hang["state"]) == ("task_hang", 1, "resolved")
+    assert hang["method"] == "online statistical monitoring"

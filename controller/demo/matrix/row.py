@@ -63,6 +63,7 @@ class Seen:
         detection_s: To the first evidence, or to the notice.
         recovery_s: To the first iteration that was committed after it, where one was interrupted.
         incidents: The names of all incidents that it opened, with their statuses.
+        evidence: Of the incident, one sentence each.
     """
 
     status: str
@@ -76,16 +77,26 @@ class Seen:
     detection_s: float | None = None
     recovery_s: float | None = None
     incidents: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A drill that was run. ``notes`` are what was said meanwhile about the drill itself."""
+    """A drill that was run.
+
+    Attributes:
+        drill: The drill.
+        struck: What it hit.
+        seen: What was seen of it.
+        notes: What was said meanwhile about the drill itself.
+        average_s: Of the iterations of the task that was hit, before; None where it was a node.
+    """
 
     drill: Drill
     struck: Struck
     seen: Seen
     notes: tuple[str, ...] = ()
+    average_s: float | None = None
 
     @property
     def disagreements(self) -> tuple[str, ...]:
@@ -104,6 +115,9 @@ class Row:
         ]
         if expected.says not in seen.reason:
             found.append(f"reason: {seen.reason or NOTHING} does not say {expected.says!r}")
+        finding = f"{self.struck.node}, {expected.found_by}: "
+        if expected.found_by and not any(line.startswith(finding) for line in seen.evidence):
+            found.append(f"evidence: nothing of the {expected.found_by} of {self.struck.node}")
         if not seen.is_culprit_right:
             found.append(f"culprit: {seen.culprit or NOTHING} instead of {self.struck.name}")
         if len(seen.incidents) > 1:
@@ -129,6 +143,7 @@ class Row:
                 "culprit": expected.culprit,
                 "ending": expected.ending,
                 "says": expected.says or None,
+                "found_by": expected.found_by or None,
             },
             "observed": {
                 "status": seen.status,
@@ -139,6 +154,7 @@ class Row:
                 "ending": seen.ending,
                 "reason": seen.reason or None,
             },
+            "average_iteration_s": _rounded(self.average_s),
             "detection_s": _rounded(seen.detection_s),
             "recovery_s": _rounded(seen.recovery_s),
             "incidents": list(seen.incidents),
@@ -170,6 +186,7 @@ def seen_of_incidents(
         detection_s=primary.detected_at - struck_at,
         recovery_s=primary.recovery_s,
         incidents=tuple(f"{each.id} {each.status}" for each in incidents),
+        evidence=tuple(primary.evidence),
     )
 
 

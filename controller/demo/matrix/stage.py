@@ -16,7 +16,9 @@ from controller.api.projection import incident_view
 from controller.api.views import IncidentView
 from controller.clock import Clock
 from controller.core.events import DrillRequested, PlanRequested, UncordonRequested
+from controller.core.evidence import NETWORK
 from controller.core.phases import IncidentState, TaskPhase
+from controller.core.policy import Policy
 from controller.demo.cluster import DemoError, LocalCluster
 from controller.demo.drillground import FREEZE_S, PARTITION_S
 from controller.demo.matrix.calm import (
@@ -51,6 +53,8 @@ _CALM_ITERATIONS: Final = 2
 _LOGGED: Final = frozenset({"kernel-log", "link-flap", "memory-kill"})
 _REST_S: Final = 12.0
 """How long a node is left alone before its kernel says something: it belonged to a younger fault."""
+_NETWORK_REST_S: Final = Policy().network_merge_s + 1.0
+"""And how long after a fault of the network before another: they would be one."""
 _MEND_PAUSE_S: Final = 2.0
 _RETURN_S: Final = 8.0
 """How long a node that was frozen or cut off has to come back by itself."""
@@ -78,6 +82,7 @@ class Stage:
         self._clock = clock
         self._numbers = itertools.count()
         self._last_struck: dict[str, float] = {}
+        self._last_network = -math.inf
         self._returns_at: dict[NodeId, float] = {}
 
     @property
@@ -139,10 +144,14 @@ class Stage:
         """Run one drill on the calm cluster and return what was seen of it."""
         struck = self._target(drill)
         if drill.family in _LOGGED:
-            await self._leave_alone(struck)
+            await self._leave_alone(struck, drill)
+        if drill.expected.status in NETWORK:
+            self._last_network = self._clock.now()
         self._last_struck[struck.node] = self._last_struck[struck.name] = self._clock.now()
         if (away_s := _AWAY_S.get(drill.family)) is not None:
             self._returns_at[struck.node] = self._clock.now() + away_s + _RETURN_S
+        hit = self._session.state.tasks[struck.task] if struck.task else None
+        average_s = hit.watch.pace.average_s if hit else None
         known = {incident.name for incident in self._session.state.incidents}
         mark, before = self._ear.mark(), generations(self._session.state)
         node = struck.node if struck.task is None else None
@@ -165,7 +174,7 @@ class Stage:
             stalled = why_stalled(now, since, before) if struck_at is not None else "refused"
             notices = self._ear.notices(mark, began_at)
             seen = seen_without_incident(drill, struck, notices, stalled=stalled)
-        return Row(drill, struck, seen, self._ear.notes(mark))
+        return Row(drill, struck, seen, self._ear.notes(mark), average_s)
 
     def _target(self, drill: Drill) -> Struck:
         """Choose what to hit: a rank of the first task, or a node with ranks, struck longest ago."""
@@ -181,10 +190,12 @@ class Stage:
         never = -math.inf
         return self._last_struck.get(place.node, never), self._last_struck.get(place.name, never)
 
-    async def _leave_alone(self, place: Struck) -> None:
+    async def _leave_alone(self, place: Struck, drill: Drill) -> None:
         """Wait until nothing that shows on the node can be taken for a part of its last fault."""
         until = self._last_struck.get(place.node, -math.inf) + _REST_S
-        await self._wait_until(lambda: self._clock.now() >= until, _REST_S)
+        if drill.expected.status in NETWORK:
+            until = max(until, self._last_network + _NETWORK_REST_S)
+        await self._wait_until(lambda: self._clock.now() >= until, _NETWORK_REST_S)
 
     async def _watch(self, drill: Drill, struck: Struck, known: set[str], mark: int) -> None:
         """Return when all is seen that will be seen of the drill."""

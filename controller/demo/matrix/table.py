@@ -44,6 +44,7 @@ def listed(drill: Drill) -> dict[str, JsonValue]:
             "culprit": expected.culprit,
             "ending": expected.ending,
             "says": expected.says or None,
+            "found_by": expected.found_by or None,
             "sentence": expected.sentence,
         },
     }
@@ -56,6 +57,7 @@ def explained(drills: Sequence[Drill]) -> str:
         expected = drill.expected
         seen_by = f", by {expected.method}" if expected.method else ""
         says = f"; the reason says {expected.says!r}" if expected.says else ""
+        says += f"; the {expected.found_by} has it too" if expected.found_by else ""
         lines = [
             f"{drill.kind}",
             f"    {drill.breaks}",

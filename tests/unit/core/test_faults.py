@@ -1,5 +1,7 @@
 """Root cause and symptoms."""
 
+import pytest
+
 from controller.core.evidence import Evidence, evidence_of
 from controller.core.faults import diagnose, diagnose_symptoms
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
@@ -117,3 +119,42 @@ def test_the_place_in_a_librarys_source_is_left_out() -> None:
     )
     evidence = evidence_of(observation, node=NodeId("n1"), at=1.0, observed_at=1.0)
     assert evidence.summary == "rank 0 raised RuntimeError: Connection closed by peer [127.0.0.1]:1"
+
+
+WATCHDOG = (
+    "[rank1]:[E ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout:"
+    " WorkNCCL(SeqNum=812, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600047 milliseconds\n"
+    "terminate called after throwing an instance of 'c10::DistBackendError'"
+)
+REFUSED = "ConnectionRefusedError: [Errno 111] Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("words", "signal", "is_command", "status"),
+    [
+        (WATCHDOG, 6, False, "nccl_timeout"),
+        (WATCHDOG, 6, True, "nccl_timeout"),
+        (REFUSED, None, True, "connection_refused_or_reset"),
+        (REFUSED, None, False, "exited_abnormally"),
+        (REFUSED, 15, True, "exited_abnormally"),
+        (REFUSED, 9, True, "exited_abnormally"),
+    ],
+)
+def test_last_words_about_a_connection_explain_an_end_that_they_bring_about(
+    words: str, signal: int | None, *, is_command: bool, status: str
+) -> None:
+    observation = RankExited(
+        task=TASK, generation=GENERATION, global_rank=1, pid=7, signal=signal,
+        exit_code=1 if signal is None else None, stderr_tail=words,
+    )  # fmt: skip
+    evidence = evidence_of(
+        observation, node=NodeId("n1"), at=1.0, observed_at=1.0, is_command=is_command
+    )
+    diagnosis = diagnose([evidence])
+    assert diagnosis is not None
+    assert diagnosis.status == status
+    assert diagnosis.is_local is (status == "exited_abnormally"), "a connection has two ends"
+    other = exited(0, 1.1, code=1)
+    both = diagnose([evidence, other])
+    assert both is not None
+    assert both.root is (evidence if status == "exited_abnormally" else other)

@@ -191,15 +191,15 @@ def test_a_loss_that_is_not_finite_goes_to_the_operator_at_once() -> None:
 
 def test_uncordon_brings_a_node_back_once_its_checks_pass() -> None:
     world = running_world()
-    hot = NodeFinding(
-        probe="gpu", sign="gpu_ecc", subject="GPU 3", text="2 new ECC errors", value=2
+    remap = NodeFinding(
+        probe="gpu", sign="gpu_row_remap", subject="GPU 3", text="a row waits to be remapped"
     )
-    world.find("n1", hot)
+    world.find("n1", remap)
     world.run_until(lambda: settled(world))
     world.post(UncordonRequested("r1", "op", N1))
     assert world.answers[-1].code == "unfit"
-    assert "2 new ECC errors" in world.answers[-1].message
-    world.find("n1", hot.model_copy(update={"is_over": True}))
+    assert "a row waits to be remapped" in world.answers[-1].message
+    world.find("n1", remap.model_copy(update={"is_over": True}))
     world.post(UncordonRequested("r2", "op", N1))
     assert world.answers[-1].code == "ok"
     world.run_until(lambda: any(N1 in each.nodes for each in world.machine.state.tasks.values()))

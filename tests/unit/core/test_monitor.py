@@ -133,6 +133,14 @@ def test_late_iterations_are_told_once_and_once_when_it_is_over(world: World) ->
     assert not world.machine.state.incidents
 
 
+def test_iterations_that_stay_late_are_not_told_to_be_well_again(world: World) -> None:
+    world.iteration_s = 1.4
+    world.run(world.now + 60.0)
+    [(_, ended)] = [each for each in told(world, "late_over") if each[1].source == A]
+    assert ended.level == "warning"
+    assert "late iterations have become the usual ones" in ended.text
+
+
 def test_straggler_is_named_once_and_once_when_it_is_over(world: World) -> None:
     _, rank = world.rank("gpt-a", 2)
     world.busy_s[rank.pid] = 0.5

@@ -45,6 +45,15 @@ def test_first_iterations_alarm_nobody() -> None:
     assert changes(Levels(), *[(1.0, 1.0)] * 7, (50.0, 50.0), (50.0, 50.0)) == [None] * 9
 
 
+def test_figures_that_are_not_finite_alarm_from_the_beginning_and_at_any_level() -> None:
+    nan = [(math.nan, 1.0), (math.nan, 1.0)]
+    assert changes(Levels(), *nan, (3.0, 1.0)) == [None, "begins", "ends"]
+    assert Levels().describe(math.nan, 1.0) == "loss nan, gradient norm 1"
+    rewards = Levels()
+    changes(rewards, *[(-2.0, 1.0)] * 20)
+    assert changes(rewards, *nan) == [None, "begins"]
+
+
 def test_figures_are_told_beside_their_levels() -> None:
     text = known().describe(15.0, 1.5)
     assert text == "loss 15 (level 2.905), gradient norm 1.5 (level 1)"

@@ -65,6 +65,21 @@ def test_whatever_differs_is_said(changes: dict[str, object], words: str) -> Non
     assert found.disagreements == (words,)
 
 
+def test_what_the_kernel_says_is_to_be_among_the_evidence() -> None:
+    drill = DRILL_BY_KIND["kernel-log:line=xid-31"]
+    facts = {
+        "status": "illegal_memory_access",
+        "method": "exception propagation",
+        "evidence": ["rank 1 raised RuntimeError", "n1, kernel log: NVRM: Xid 31"],
+    }
+    told = seen_of_incidents(drill, STRUCK, [incident(**facts)], 10.0)
+    assert Row(drill, STRUCK, told).agrees
+    deaf = incident(**{**facts, "evidence": ["rank 1 raised RuntimeError", "n2, kernel log: Xid"]})
+    assert Row(drill, STRUCK, seen_of_incidents(drill, STRUCK, [deaf], 10.0)).disagreements == (
+        "evidence: nothing of the kernel log of n1",
+    )
+
+
 def test_a_kill_for_memory_is_to_be_named_in_the_reason() -> None:
     drill = DRILL_BY_KIND["memory-kill"]
     told = incident(reason="rank 1 was killed by the kernel for memory; a dead process")

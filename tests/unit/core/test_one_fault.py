@@ -1,0 +1,181 @@
+"""What is one fault, by whomever it was noticed and when; and what a task alone says of hardware."""
+
+from controller.core.phases import IncidentState, TaskPhase
+from controller.core.state import Incident, NodeState
+from controller.core.tasks import TaskState
+from nodeagent.protocol.findings import NodeFinding
+from nodeagent.protocol.ids import NodeId, TaskId
+from profiles.drills.kernel import LINK_FLAP
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import World
+
+A, B = TaskId("gpt-a"), TaskId("gpt-b")
+FLAP = NodeFinding(
+    probe="network", sign="link_changed", subject="ens3", text="4 changes of the carrier", value=4
+)
+FLAP_WORDS = NodeFinding(probe="kernel log", sign="message", text=f"{LINK_FLAP}\n{LINK_FLAP}")
+RESET = ("ConnectionResetError", "[Errno 104] Connection reset by peer")
+ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
+
+
+def running_world() -> World:
+    world = World(demo_machine(is_auto_heal=True, num_nodes=4), num_iterations=10**6)
+    world.run(4.0)
+    return world
+
+
+def incidents(world: World) -> list[Incident]:
+    return world.machine.state.incidents
+
+
+def node(world: World, name: str) -> NodeState:
+    return world.machine.state.nodes[NodeId(name)]
+
+
+def task(world: World, name: TaskId = A) -> TaskState:
+    return world.machine.state.tasks[name]
+
+
+def node_of_rank(world: World, number: int) -> str:
+    return task(world).ranks[number].worker.node
+
+
+def isolated(world: World) -> list[str]:
+    return [name for name, each in world.machine.state.nodes.items() if each.isolated]
+
+
+def settle(world: World) -> None:
+    world.run_until(lambda: all(each.state is IncidentState.RESOLVED for each in incidents(world)))
+
+
+# --- the network -----------------------------------------------------------------------------
+
+
+def test_a_flap_that_kernel_and_links_tell_half_a_minute_apart_is_one() -> None:
+    world = running_world()
+    world.find("n1", FLAP_WORDS)
+    world.run(world.now + 30.0)
+    world.find("n1", FLAP)
+    settle(world)
+    [incident] = incidents(world)
+    assert (incident.status, len(incident.evidence)) == ("link_flapping", 2)
+    assert isolated(world) == []
+
+
+def test_a_link_that_flaps_on_and_on_isolates_its_node_all_the_same() -> None:
+    world = running_world()
+    for _ in range(5):
+        world.find("n1", FLAP)
+        world.run(world.now + 10.0)
+    assert isolated(world) == ["n1"]
+    assert "2 network faults on n1" in node(world, "n1").isolated
+
+
+def test_a_rank_that_suffers_from_the_flap_belongs_to_it() -> None:
+    world = running_world()
+    world.find(node_of_rank(world, 1), FLAP)
+    world.run(world.now + 5.0)
+    assert incidents(world)[0].state is IncidentState.RESOLVED
+    world.raise_in_rank("gpt-a", 1, *RESET, is_lasting=False)
+    world.run_until(lambda: task(world).generation == 2)
+    settle(world)
+    [incident] = incidents(world)
+    assert (incident.status, incident.action, incident.task) == ("link_flapping", "reattempt", A)
+    assert incident.recovery_s is not None
+    assert isolated(world) == []
+
+
+def test_a_flap_that_is_found_after_the_rank_that_suffered_belongs_to_its_incident() -> None:
+    world = running_world()
+    name = node_of_rank(world, 1)
+    world.raise_in_rank("gpt-a", 1, *RESET, is_lasting=False)
+    world.run_until(lambda: task(world).generation == 2)
+    world.run(world.now + 20.0)
+    world.find(name, FLAP)
+    assert len(incidents(world)) == 1
+    assert isolated(world) == []
+    world.run(world.now + 60.0)
+    world.find(name, FLAP)
+    assert isolated(world) == [name], "the second fault within five minutes"
+
+
+def test_a_node_that_dies_after_a_flap_elsewhere_is_another_fault() -> None:
+    world = running_world()
+    world.find(node_of_rank(world, 0), FLAP)
+    world.run(world.now + 5.0)
+    world.lose_node("n2")
+    world.run_until(lambda: len(incidents(world)) == 2)
+    settle(world)
+    assert [each.status for each in incidents(world)] == ["link_flapping", "lost_connection"]
+
+
+# --- what shows late -------------------------------------------------------------------------
+
+
+def test_hardware_that_a_probe_finds_after_the_cure_makes_the_closed_incident_worse() -> None:
+    world = running_world()
+    name = node_of_rank(world, 1)
+    world.raise_in_rank("gpt-a", 1, "RuntimeError", "CUDA error: unspecified launch failure")
+    world.run_until(lambda: bool(incidents(world)))
+    settle(world)
+    first_s = incidents(world)[0].recovery_s
+    assert first_s is not None
+    world.run(incidents(world)[0].detected_at + 8.0)
+    ecc = NodeFinding(probe="gpu", sign="gpu_ecc", subject="GPU 1", text="1 new", is_event=True)
+    world.find(name, ecc)
+    [incident] = incidents(world)
+    assert incident.is_open
+    settle(world)
+    assert (incident.status, incident.action) == ("ecc_error", "reconfigure")
+    assert isolated(world) == [name]
+    assert incident.recovery_s is not None
+    assert incident.recovery_s > first_s
+
+
+# --- hardware by a task's word alone ---------------------------------------------------------
+
+
+def blame_twice(world: World, *, finds_first: bool = False) -> str:
+    """A rank names hardware on its node, and after the move, before an iteration, on another."""
+    name, generation = node_of_rank(world, 0), task(world).generation
+    world.raise_in_rank("gpt-a", 0, *ECC)
+    world.run_until(lambda: isolated(world) == [name])
+    if finds_first:
+        world.find(name, NodeFinding(probe="gpu", sign="gpu_lost", subject="GPU 0", text="is lost"))
+    world.run_until(lambda: task(world).generation > generation)
+    world.run_until(lambda: all(rank.is_seen for rank in task(world).ranks.values()))
+    assert node_of_rank(world, 0) != name
+    world.raise_in_rank("gpt-a", 0, *ECC)
+    return name
+
+
+def test_a_task_that_names_hardware_wherever_it_runs_is_held_and_costs_nobody_a_node() -> None:
+    world = running_world()
+    generation = task(world, B).generation
+    blame_twice(world)
+    world.run_until(lambda: task(world).phase is TaskPhase.HELD)
+    world.run(world.now + 30.0)
+    assert isolated(world) == []
+    assert task(world, B).phase is TaskPhase.RUNNING
+    assert task(world, B).generation <= generation + 2
+    held = incidents(world)[-1]
+    assert (held.status, held.action, held.state) == ("ecc_error", "none", IncidentState.HELD)
+    [told] = [line for _, line in world.announcements if line.kind == "held"]
+    assert "broken hardware on n1 and then on n2" in told.text
+
+
+def test_what_a_probe_has_found_is_no_matter_of_the_program() -> None:
+    world = running_world()
+    first = blame_twice(world, finds_first=True)
+    world.run_until(lambda: len(isolated(world)) == 2)
+    assert first in isolated(world)
+    assert task(world).phase is not TaskPhase.HELD
+
+
+def test_an_iteration_between_two_words_for_hardware_makes_them_two_faults() -> None:
+    world = running_world()
+    for number in (1, 2):
+        world.raise_in_rank("gpt-a", 0, *ECC)
+        world.run_until(lambda number=number: len(isolated(world)) == number)  # type: ignore[misc]
+        settle(world)
+    assert [each.status for each in incidents(world)] == ["ecc_error", "ecc_error"]
