@@ -103,13 +103,10 @@ def main() -> None:
         for num_ranks in arguments.ranks:
             figures = _measure(tokens, Layout(dp=num_ranks), arguments)
             size = {"num_tokens": tokens, "num_ranks": num_ranks}
-            cases.append({**size, "date": machine()["date"], **figures})
+            cases.append({**size, **_origin(arguments), **figures})
             sys.stderr.write(f"{_row(cases[-1])}\n")
     report = {
         **machine(),
-        "command": command_line(),
-        "steady_s": arguments.rounds * arguments.steady,
-        "model": {"num_layers": arguments.layers, "hidden_size": arguments.hidden_size},
         "cases": cases,
     }
     json.dump(report, sys.stdout, indent=1)
@@ -120,11 +117,21 @@ def main() -> None:
         write_section(MEASUREMENTS, _NAME, _section(report))
 
 
+def _origin(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "date": machine()["date"],
+        "command": command_line(),
+        "steady_s": arguments.rounds * arguments.steady,
+        "model": {"num_layers": arguments.layers, "hidden_size": arguments.hidden_size},
+    }
+
+
 def _with_others(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return ``cases`` beside those of other sizes that were measured before."""
     measured = {(case["num_ranks"], case["num_tokens"]): case for case in cases}
     for case in read_results(_NAME).get("cases", []):
-        measured.setdefault((case["num_ranks"], case["num_tokens"]), case)
+        if case["model"] == cases[0]["model"]:
+            measured.setdefault((case["num_ranks"], case["num_tokens"]), case)
     return [measured[key] for key in sorted(measured)]
 
 
@@ -170,22 +177,25 @@ def _row(case: dict[str, Any]) -> str:
 
 
 def _section(report: dict[str, Any]) -> str:
-    model, rows = report["model"], "\n".join(map(_row, report["cases"]))
+    rows = "\n".join(map(_row, report["cases"]))
+    commands = "\n".join(f"    {case['command']}" for case in report["cases"])
+    newest = report["cases"][-1]
+    model = newest["model"]
     return f"""\
 {machine_line(report)} {model["num_layers"]} layers, hidden size {model["hidden_size"]}.
 
-    {report["command"]}
+{commands}
 
 | ranks | tokens per rank and iteration | off, ms | on, ms | ratio of means (95 %) | of neighbouring blocks, median | more waiting for a core | iterations of each | date |
 |---|---|---|---|---|---|---|---|---|
 {rows}
 
-With {report["cases"][-1]["num_ranks"]} rank(s), over {report["steady_s"]:g} s without interruption; the agent holds
-{report["cases"][-1]["agent_rss_mb"]} MB.
+With {newest["num_ranks"]} rank(s), over {newest["steady_s"]:g} s without interruption; the agent holds
+{newest["agent_rss_mb"]} MB.
 
 | | processor time, s per hour | of one core |
 |---|---|---|
-{_processor_rows(report["cases"][-1])}"""
+{_processor_rows(newest)}"""
 
 
 def _processor_rows(case: dict[str, Any]) -> str:

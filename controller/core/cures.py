@@ -121,19 +121,20 @@ def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
     elif evidence.task is None:
         _condemn(turn, incident, diagnosis)
     else:
-        _take_word(turn, turn.state.tasks[evidence.task], incident, diagnosis)
+        _blame_hardware(turn, turn.state.tasks[evidence.task], incident, diagnosis)
 
 
-def _take_word(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
-    """A rank says that hardware is broken: that isolates its node, unless another was blamed before.
+def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
+    """Hardware is broken, a probe or a rank says: that isolates the node.
 
-    A program, or what it was built with, can be wrong about devices wherever it runs. So where the
+    Not so where ranks alone have blamed another node before. A program, or what it was built with, can be wrong about devices wherever it runs. So where the
     same task blames a second node before an iteration is committed, and no probe has found anything
     on the first, both are left in service and the operator is asked.
     """
     root = diagnosis.root
-    assert root.node is not None, "a rank is somewhere"
-    if incident.state is IncidentState.HELD and incident.status in HARDWARE:
+    assert root.node is not None, "hardware is somewhere"
+    is_doubted = incident.state is IncidentState.HELD and incident.action == "none"
+    if is_doubted and incident.status in HARDWARE:
         return  # another rank of the task that is held for it
     is_found = any(_is_found(item, root.node) for item in incident.evidence)
     others = [] if is_found else [name for name in task.accused if name != root.node]
@@ -160,19 +161,19 @@ def note_broken(turn: Turn, node: NodeState, evidence: Evidence) -> None:
     """The hardware of a node that is out of service already is broken: that is why, from now on."""
     node.isolated = f"isolated: {evidence.summary}"
     _forget_suspicion(turn, node.spec.node)
-    if evidence.kind == "finding":
-        for task in turn.state.tasks.values():
+    for task in turn.state.tasks.values():
+        if task.spec.task != evidence.task:  # a probe, or another task, says so too
             task.accused = [each for each in task.accused if each != node.spec.node]
 
 
 def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
     """Isolate the node whose hardware is broken, whatever else is done about the incident."""
     assert diagnosis.root.node is not None, "hardware is somewhere"
+    if incident.state is IncidentState.RESOLVED:
+        turn.state.reopen(incident, turn.at)
     handling = handle(turn, incident, diagnosis, None, None)
     name_fault(turn, incident, diagnosis, handling)
-    if incident.state is IncidentState.RESOLVED:
-        turn.state.reopen(incident, IncidentState.DECIDED)
-    elif incident.state is not IncidentState.DECIDED:
+    if incident.state is not IncidentState.DECIDED:
         incident.become(IncidentState.DECIDED)
     _forget_suspicion(turn, diagnosis.root.node)
     isolate(turn, turn.state.nodes[diagnosis.root.node], incident, diagnosis.reason)
@@ -191,7 +192,7 @@ def _node_of(suspect: NodeId | Worker) -> NodeId:
 def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
     if diagnosis.status in HARDWARE and diagnosis.root.node is not None:
         task.num_recoveries += 1
-        _take_word(turn, task, incident, diagnosis)
+        _blame_hardware(turn, task, incident, diagnosis)
         return
     is_over = incident.covers.get(task.spec.task) != task.generation
     if is_over or not (task.can_regroup or task.phase is TaskPhase.STOPPING):
@@ -295,4 +296,5 @@ def _exonerate(turn: Turn, task: TaskState, suspects: list[NodeId | Worker] | li
             f"{what} is back in service: the fault of {task.spec.task} came back {elsewhere}",
         )  # fmt: skip
         turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{what} is back in service"))
-    suspects.clear()
+    task.suspects = [each for each in task.suspects if each not in suspects]
+    task.accused = [each for each in task.accused if each not in suspects]

@@ -1,9 +1,10 @@
 """Evidence of faults: what an observation says about what went wrong, in the statuses of the papers.
 
 When a rank dies its peers' collectives fail within milliseconds, so most of what is reported about
-a fault is echo. Evidence is *conclusive* where it can't be an echo: a process that ended, an
-exception of the program's own, a collective whose error names a broken device. It is a *symptom*
-where it can be one: a failed collective that names a broken connection, a timeout, or nothing.
+a fault is echo. Evidence is *conclusive* where something has to be done about it: a process that
+ended, an exception of the program's own, a collective whose error names a broken device. It is a
+*symptom* where it may be nothing but echo: a failed collective that names a broken connection, a
+timeout, or nothing. It is *local* where the fault is where it was seen.
 
 Which status the words of an exception, a log or the kernel mean is data (``profiles.faults``).
 """
@@ -121,12 +122,12 @@ class Evidence:
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether it can't be the echo of a peer's fault that its own process survives."""
+        """Whether something has to be done about it, also where it is alone."""
         return self.kind != "collective" or self.status not in _ECHOES
 
     @property
     def is_local(self) -> bool:
-        """Whether the fault is where it was seen: a connection has two ends."""
+        """Whether the fault is where it was seen; what ends for a lost connection may echo another's end."""
         if self.kind == "exit":
             return self.status not in NETWORK
         return self.is_conclusive
@@ -203,8 +204,9 @@ def _named_at_exit(exited: RankExited, *, is_command: bool) -> Status | None:
     if exited.signal not in _CATCHABLE_DEATHS or not exited.stderr_tail:
         return None
     status = classify_excerpt(exited.stderr_tail).status
-    if status in NETWORK and exited.signal != signal.SIGTERM:
-        return status if is_command or exited.signal == signal.SIGABRT else None
+    is_last_word = exited.signal == signal.SIGABRT or (is_command and exited.signal is None)
+    if status in NETWORK and is_last_word:
+        return status
     return None if status in _ECHOES - {Status.OTHER_SOFTWARE_ERROR} else status
 
 

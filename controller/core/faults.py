@@ -83,12 +83,15 @@ def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
     return Diagnosis(root.status, root, root.summary + symptoms)
 
 
-def _weight(item: Evidence) -> tuple[bool, bool, float]:
+def _weight(item: Evidence) -> tuple[bool, bool, bool, float]:
     """What names hardware weighs most, what names a connection least; then the earliest counts.
 
-    A process that dies may close its connections before its end is seen.
+    A process that dies may close its connections before its end is seen. Of what is no hardware's
+    fault a rank's own word says more than what its node's probes found: it says which rank.
     """
-    return item.status not in HARDWARE, item.status in NETWORK, item.observed_at
+    is_hardware = item.status in HARDWARE
+    is_beside = item.kind == "finding" and not is_hardware
+    return not is_hardware, item.status in NETWORK, is_beside, item.observed_at
 
 
 def diagnose_symptoms(evidence: Sequence[Evidence]) -> Diagnosis:

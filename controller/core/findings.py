@@ -18,7 +18,7 @@ from controller.core.cures import note_broken, take_hardware
 from controller.core.events import Observed
 from controller.core.evidence import HARDWARE, NETWORK, Evidence
 from controller.core.faults import Diagnosis
-from controller.core.handling import Handling, Occurrence
+from controller.core.handling import Handling
 from controller.core.incidents import (
     attach,
     network_fault_of,
@@ -26,7 +26,7 @@ from controller.core.incidents import (
     recent_incident_on,
 )
 from controller.core.isolation import isolate
-from controller.core.naming import handle, name_fault, note_fault
+from controller.core.naming import handle, name_fault, spend_drills
 from controller.core.phases import IncidentState
 from controller.core.state import Incident, Message, NodeState
 from controller.core.turn import Turn
@@ -35,6 +35,7 @@ from profiles.faults.excerpt import classify_excerpt
 from profiles.faults.status import Status
 
 _MAX_MESSAGES: Final = 50
+_MAX_UNCLAIMED: Final = 10
 _MESSAGE_WINDOW_S: Final = 300.0
 """How long words of a node are read together with newer ones."""
 
@@ -57,10 +58,11 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
     node = turn.state.nodes[event.node]
     key = (finding.sign, finding.subject)
     was_open = key in node.findings
+    found_at = node.found_at.get(key, turn.at) if was_open else turn.at
     if finding.is_over:
         node.findings.pop(key, None)
     elif not finding.is_event and finding.sign != "message":
-        node.findings[key] = finding
+        node.findings[key], node.found_at[key] = finding, found_at
     status = _status(turn, node, finding, was_open=was_open)
     tell_finding(turn, node, finding, status)
     if status is Status.NONE:
@@ -78,11 +80,21 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
     )
     known = recent_incident_on(turn, event.node, turn.at - turn.policy.correlation_s)
     if status in NETWORK:
-        _take_network_fault(turn, node, known or network_fault_of(turn, event.node), evidence)
+        earlier = network_fault_of(turn, event.node, found_at - turn.policy.network_merge_s)
+        if earlier is not None and finding.is_over:
+            attach(turn, earlier, evidence)  # a link is back that was counted when it went
+        else:
+            _take_network_fault(turn, node, known or earlier, evidence)
     elif status in HARDWARE:
         _take_hardware(turn, node, known, evidence)
     elif known is not None:
         attach(turn, known, evidence)
+    else:
+        _leave_unclaimed(node, evidence)
+
+
+def _leave_unclaimed(node: NodeState, evidence: Evidence) -> None:
+    node.unclaimed = [*node.unclaimed, evidence][-_MAX_UNCLAIMED:]
 
 
 def _status(turn: Turn, node: NodeState, finding: NodeFinding, *, was_open: bool) -> Status:
@@ -140,21 +152,23 @@ def _take_network_fault(
 ) -> None:
     """A fault of the network: part of one that is known, or one that no task has suffered from yet.
 
-    Either way it is counted; too many isolate the node.
+    Either way it is counted, and too many isolate the node.
     """
     if known is not None:
         attach(turn, known, evidence)
-        note_fault(turn, node, known, Occurrence(turn.at, evidence.status, None))
-        return
+        spend_drills(turn, known, node.spec.node)
     if node.isolated:
         return
-    incident = open_incident(turn, None, evidence)
+    incident = known or open_incident(turn, None, evidence)
     diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
     handling = handle(turn, incident, diagnosis, None, None)
     if handling.action == "reconfigure":
+        if known is not None:
+            incident = open_incident(turn, None, evidence)
         name_fault(turn, incident, diagnosis, handling)
         incident.become(IncidentState.DECIDED)
         isolate(turn, node, incident, handling.why)
-        return
-    name_fault(turn, incident, diagnosis, Handling("none", "training goes on"))
-    incident.act(turn.at)
+    elif known is None:
+        name_fault(turn, incident, diagnosis, Handling("none", "training goes on"))
+        incident.act(turn.at)
+        _leave_unclaimed(node, evidence)

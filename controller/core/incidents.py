@@ -46,32 +46,25 @@ def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     if incident is None and task.phase is TaskPhase.STOPPING and not task.is_stop_graceful:
         return
     if incident is None:
-        incident = _joined(turn, task, evidence) or open_incident(turn, task, evidence)
+        incident = open_incident(turn, task, evidence)
         turn.set_timer(SettleIncident(incident.name), turn.policy.settle_s)
         turn.tell("warning", "fault_seen", task.spec.task, evidence.summary, incident=incident.name)
     else:
         attach(turn, incident, evidence)
+    if evidence.is_conclusive and evidence.node is not None:
+        _claim(turn, incident, evidence.node)
     if evidence.is_conclusive and task.can_regroup:
         halt(turn, task, note=f"parks after {incident.name}")
 
 
-def _joined(turn: Turn, task: TaskState, evidence: Evidence) -> Incident | None:
-    """Return the network fault of the node that a rank there suffers from now, if there was one.
-
-    It had cost no training, and was over. What peers elsewhere report may have another cause.
-    """
-    if evidence.status not in NETWORK or not evidence.is_conclusive:
-        return None
-    for incident in reversed(turn.state.incidents):
-        is_ours = incident.task is None and incident.node == evidence.node
-        if turn.at - incident.detected_at > turn.policy.network_merge_s:
-            return None
-        if is_ours and incident.status in NETWORK and not incident.is_open:
-            turn.state.reopen(incident, IncidentState.DETECTED)
-            incident.task, incident.covers = task.spec.task, {task.spec.task: task.generation}
-            attach(turn, incident, evidence)
-            return incident
-    return None
+def _claim(turn: Turn, incident: Incident, name: NodeId) -> None:
+    """What the node's probes have found a moment before one of its ranks broke belongs to that fault."""
+    node, policy = turn.state.nodes[name], turn.policy
+    found, node.unclaimed = node.unclaimed, []
+    for each in found:
+        window_s = policy.network_merge_s if each.status in NETWORK else policy.correlation_s
+        if turn.at - each.at <= window_s:
+            attach(turn, incident, each)
 
 
 def take_late(turn: Turn, task: TaskState, generation: Generation, evidence: Evidence) -> None:
@@ -101,16 +94,18 @@ def incident_of(turn: Turn, task: TaskState, generation: Generation) -> Incident
     return None
 
 
-def network_fault_of(turn: Turn, node: NodeId) -> Incident | None:
-    """Return the incident of the network that ``node`` had a moment ago, itself or in one of its tasks."""
+def network_fault_of(turn: Turn, node: NodeId, since: float) -> Incident | None:
+    """Return the newest incident of the network that ``node`` has had, or a task there has now."""
     tasks = {task.spec.task for task in turn.state.tasks.values() if node in task.nodes}
     for incident in reversed(turn.state.incidents):
-        if turn.at - incident.detected_at > turn.policy.network_merge_s:
+        if incident.detected_at < since:
             return None
-        is_there = incident.node == node or not tasks.isdisjoint(incident.covers)
-        is_unnamed = incident.state is IncidentState.DETECTED
-        status = incident.evidence[0].status if is_unnamed else incident.status
-        if is_there and status in NETWORK:
+        if incident.state is IncidentState.DETECTED:
+            is_there = incident.node == node or not tasks.isdisjoint(incident.covers)
+            is_network = incident.evidence[0].status in NETWORK
+        else:
+            is_there, is_network = incident.node == node, incident.status in NETWORK
+        if is_there and is_network:
             return incident
     return None
 

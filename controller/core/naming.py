@@ -27,7 +27,8 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
         others = [one for one in found if one.first_line not in incident.reason]
         incident.reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in others)
     incident.node, incident.global_rank = root.node, root.global_rank
-    incident.fault_at = min(root.observed_at, incident.detected_at)
+    seen_at = incident.detected_at if incident.reopened_at is None else incident.reopened_at
+    incident.fault_at = min(root.observed_at, seen_at)
     incident.action = action
     incident.decided_at = turn.at
     incident.is_drill = is_staged(turn, incident, root.node)
@@ -78,18 +79,11 @@ def handle(
         has_other_gpus=node is not None and worker is not None and _has_others(turn, node, worker),
     )
     handling = choose(case, turn.policy)
-    if node is not None:
-        note_fault(turn, node, incident, Occurrence(turn.at, diagnosis.status, worker))
+    if node is not None and (not was_staged or turn.policy.counts_drills):
+        longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
+        node.record = [each for each in node.record if turn.at - each.at <= longest_s]
+        node.record.append(Occurrence(turn.at, diagnosis.status, worker))
     return handling
-
-
-def note_fault(turn: Turn, node: NodeState, incident: Incident, fault: Occurrence) -> None:
-    """Enter a fault into the record of its node, unless a drill explains it."""
-    if is_staged(turn, incident, node.spec.node) and not turn.policy.counts_drills:
-        return
-    longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
-    node.record = [each for each in node.record if turn.at - each.at <= longest_s]
-    node.record.append(fault)
 
 
 def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
@@ -107,6 +101,13 @@ def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
             drill.incident = incident.name
             return True
     return False
+
+
+def spend_drills(turn: Turn, incident: Incident, node: NodeId) -> None:
+    """An incident takes more of what was seen on ``node``: it explains the drills that made that, too."""
+    for drill in turn.state.drills:
+        if drill.node == node and 0 <= turn.at - drill.at <= turn.policy.drill_window_s:
+            drill.incident = drill.incident or incident.name
 
 
 def _is_last(state: ClusterState, name: NodeId) -> bool:

@@ -130,6 +130,10 @@ class Pace:
             return False
         return self.average_s is None or self.best_s <= policy.late_factor * self.average_s
 
+    def newest_s(self, policy: Policy) -> float | None:
+        """Return how long iterations take now: the median of the newest ``late_iterations`` plain ones."""
+        return median(self.plain[-policy.late_iterations :]) if self.plain else None
+
     def late_s(self, policy: Policy) -> float | None:
         """Return how long iterations take now if that is late, None if they are in their band.
 

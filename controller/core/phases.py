@@ -101,8 +101,8 @@ INCIDENT_CHANGES: Final[Mapping[IncidentState, frozenset[IncidentState]]] = {
     IncidentState.HELD: frozenset(
         {IncidentState.DECIDED, IncidentState.ACTING, IncidentState.RESOLVED}
     ),
-    # A cause that shows late, or a task that suffers late from the same fault.
-    IncidentState.RESOLVED: frozenset({IncidentState.DETECTED, IncidentState.DECIDED}),
+    # Broken hardware that shows late.
+    IncidentState.RESOLVED: frozenset({IncidentState.DECIDED}),
 }
 
 PLAN_CHANGES: Final[Mapping[PlanState, frozenset[PlanState]]] = {

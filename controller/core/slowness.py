@@ -4,6 +4,7 @@ Both are warnings: one when it begins and one when it is over, never one per ite
 alarm. A rank has to be slower in ``straggler_beats`` more heartbeats than it was not.
 """
 
+from controller.core.instructions import Level
 from controller.core.phases import TaskPhase
 from controller.core.stragglers import Computing, is_straggler, median_of
 from controller.core.tasks import TaskState
@@ -20,15 +21,16 @@ def note_lateness(turn: Turn, task: TaskState) -> None:
     usual_s, watch.late_from_s = watch.late_from_s, None if late_s is None else average_s
     if late_s is None:
         assert usual_s is not None, "it was late"
-        if average_s <= turn.policy.late_factor * usual_s:
-            text = f"iterations take {average_s:.2f} s again"
-            turn.tell("info", "late_over", task.spec.task, text, average_s=average_s)
-            return
-        text = (
-            f"late iterations have become the usual ones: {average_s:.2f} s on average,"
-            f" {average_s / usual_s:.2f} x what it was"
-        )
-        turn.tell("warning", "late_over", task.spec.task, text, average_s=average_s)
+        now_s = watch.pace.newest_s(turn.policy) or average_s
+        is_over = now_s <= turn.policy.late_factor * usual_s
+        text = f"iterations take {now_s:.2f} s again"
+        if not is_over:
+            ratio = now_s / usual_s
+            text = (
+                f"late iterations have become the usual ones: {now_s:.2f} s, {ratio:.2f} x before"
+            )
+        level: Level = "info" if is_over else "warning"
+        turn.tell(level, "late_over", task.spec.task, text, average_s=average_s)
         return
     text = f"iterations take {late_s:.2f} s, {late_s / average_s:.2f} x their average"
     if watch.stragglers:

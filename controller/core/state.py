@@ -102,10 +102,14 @@ class NodeState:
     """Its faults, while they count; those of drills only if policy counts them."""
     findings: dict[tuple[str, str], NodeFinding] = field(default_factory=dict)
     """What its probes find now, by sign and subject; what has happened and is past is not in it."""
+    found_at: dict[tuple[str, str], float] = field(default_factory=dict)
+    """When each of them was found first."""
     clock_ages_s: list[float] = field(default_factory=list)
     """What its newest heartbeats tell about its clock; see ``clocks``."""
     messages: list[Message] = field(default_factory=list)
     """The newest words of its kernel and tools: some faults take several to be understood."""
+    unclaimed: list[Evidence] = field(default_factory=list)
+    """What its probes have found lately and no incident explains: a rank may be about to tell the same."""
 
     @property
     def is_in_service(self) -> bool:
@@ -142,6 +146,8 @@ class Incident:
     acting_at: float | None = None
     """When the cure began: at once, or when its plan was approved."""
     resolved_at: float | None = None
+    reopened_at: float | None = None
+    """When it was seen to be a part of something worse; its times count from then."""
     is_drill: bool = False
     """Somebody broke it on purpose."""
     resume: str = ""
@@ -225,7 +231,7 @@ class ClusterState:
     drills: list[Drill] = field(default_factory=list)
     """The newest ones."""
     num_over: int = 0
-    """The oldest incidents, so many, are resolved: nothing happens to them any more."""
+    """The oldest incidents, so many, are resolved; one that is opened again is not."""
     num_plans: int = 0
     num_plans_over: int = 0
     """The oldest plans, so many, are applied, rejected or superseded."""
@@ -247,10 +253,11 @@ class ClusterState:
             self.num_over += 1
         return [each for each in self.incidents[self.num_over :] if each.is_open]
 
-    def reopen(self, incident: Incident, state: IncidentState) -> None:
+    def reopen(self, incident: Incident, at: float) -> None:
         """What was taken for cured is not: it was a part of something that shows only now."""
-        incident.become(state)
-        incident.resolved_at = incident.recovery_s = None
+        incident.become(IncidentState.DECIDED)
+        incident.reopened_at = at
+        incident.resolved_at = incident.recovery_s = incident.acting_at = None
         self.num_over = min(self.num_over, self.incidents.index(incident))
 
     def find_incident(self, name: str) -> Incident | None:

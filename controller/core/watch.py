@@ -50,7 +50,7 @@ class Watch:
         self.committed_at, self.moved_at = None, now
         self.inspection = self.done_at = None
         self.stragglers.clear()
-        if self.is_late:
+        if self.is_late and scale != 1.0:
             self.late_from_s = math.inf  # what was usual in another layout is no measure
 
     @property

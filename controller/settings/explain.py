@@ -69,7 +69,7 @@ def _repeats(policy: Policy) -> list[str]:
         "The last node in service is isolated for broken hardware alone.",
         (
             "A task whose ranks name broken hardware on one node, and before its next iteration on another,"
-            " is held where no probe has found any: its program is at fault, and the first node returns"
+            " is held where no probe has found any: its program is more likely at fault, and the first node returns"
             " to service."
         ),
         (

@@ -138,7 +138,16 @@ def test_iterations_that_stay_late_are_not_told_to_be_well_again(world: World) -
     world.run(world.now + 60.0)
     [(_, ended)] = [each for each in told(world, "late_over") if each[1].source == A]
     assert ended.level == "warning"
-    assert "late iterations have become the usual ones" in ended.text
+    assert "late iterations have become the usual ones: 1.40 s, 1.40 x before" in ended.text
+
+
+def test_a_regroup_while_iterations_are_late_does_not_make_them_well(world: World) -> None:
+    world.iteration_s = 1.4
+    world.run_until(lambda: any(line.source == A for _, line in told(world, "late")))
+    world.raise_in_rank("gpt-a", 1, "ConnectionResetError", "reset by peer", is_lasting=False)
+    world.run(world.now + 60.0)
+    [(_, ended)] = [each for each in told(world, "late_over") if each[1].source == A]
+    assert ended.level == "warning"
 
 
 def test_straggler_is_named_once_and_once_when_it_is_over(world: World) -> None:

@@ -5,7 +5,7 @@ from controller.core.state import Incident, NodeState
 from controller.core.tasks import TaskState
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId, TaskId
-from profiles.drills.kernel import LINK_FLAP
+from profiles.drills.kernel import KERNEL_MESSAGES, LINK_FLAP
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 
@@ -45,7 +45,13 @@ def isolated(world: World) -> list[str]:
 
 
 def settle(world: World) -> None:
-    world.run_until(lambda: all(each.state is IncidentState.RESOLVED for each in incidents(world)))
+    """Let the incidents, at least one, be resolved."""
+    world.run_until(
+        lambda: (
+            bool(incidents(world))
+            and all(each.state is IncidentState.RESOLVED for each in incidents(world))
+        )
+    )
 
 
 # --- the network -----------------------------------------------------------------------------
@@ -71,18 +77,48 @@ def test_a_link_that_flaps_on_and_on_isolates_its_node_all_the_same() -> None:
     assert "2 network faults on n1" in node(world, "n1").isolated
 
 
-def test_a_rank_that_suffers_from_the_flap_belongs_to_it() -> None:
+def test_a_rank_that_suffers_from_the_flap_counts_as_the_same_fault() -> None:
     world = running_world()
-    world.find(node_of_rank(world, 1), FLAP)
-    world.run(world.now + 5.0)
-    assert incidents(world)[0].state is IncidentState.RESOLVED
+    name = node_of_rank(world, 1)
+    world.find(name, FLAP)
+    world.run(world.now + 30.0)
+    failed_at = world.now
     world.raise_in_rank("gpt-a", 1, *RESET, is_lasting=False)
     world.run_until(lambda: task(world).generation == 2)
     settle(world)
-    [incident] = incidents(world)
-    assert (incident.status, incident.action, incident.task) == ("link_flapping", "reattempt", A)
-    assert incident.recovery_s is not None
+    flapped, suffered = incidents(world)
+    assert (flapped.action, suffered.action) == ("none", "reattempt")
+    assert flapped.evidence[0] in suffered.evidence
+    assert suffered.fault_at >= failed_at
     assert isolated(world) == []
+    assert len(node(world, name).record) == 2
+
+
+def test_a_link_that_is_back_after_a_minute_was_away_once() -> None:
+    world = running_world()
+    down = FLAP.model_copy(update={"value": 1.0})
+    kernel = "mlx5_core 0000:5e:00.0 ens3f0np0: Link {}"
+    words = FLAP_WORDS.model_copy(update={"text": kernel.format("down")})
+    world.find("n1", words)
+    world.run(world.now + 25.0)
+    world.find("n1", down)
+    world.run(world.now + 5.0)
+    world.find("n1", words.model_copy(update={"text": kernel.format("up")}))
+    world.run(world.now + 25.0)
+    world.find("n1", down.model_copy(update={"is_over": True}))
+    assert len(incidents(world)) == 1
+    assert isolated(world) == []
+
+
+def test_a_flap_right_after_another_fault_of_the_node_counts_too() -> None:
+    world = running_world()
+    name = node_of_rank(world, 1)
+    world.find(name, FLAP)
+    world.run(world.now + 100.0)
+    world.raise_in_rank("gpt-a", 1, "RuntimeError", "CUDA error: unspecified launch failure")
+    world.run(world.now + 3.0)
+    world.find(name, FLAP)
+    assert isolated(world) == [name]
 
 
 def test_a_flap_that_is_found_after_the_rank_that_suffered_belongs_to_its_incident() -> None:
@@ -129,7 +165,25 @@ def test_hardware_that_a_probe_finds_after_the_cure_makes_the_closed_incident_wo
     assert (incident.status, incident.action) == ("ecc_error", "reconfigure")
     assert isolated(world) == [name]
     assert incident.recovery_s is not None
-    assert incident.recovery_s > first_s
+    assert incident.recovery_s < 8.0, "it is timed from what was found late"
+    assert incident.fault_at > incident.detected_at
+
+
+def test_what_the_kernel_says_a_moment_before_the_rank_is_the_same_fault() -> None:
+    world = running_world()
+    name = node_of_rank(world, 1)
+    xid = KERNEL_MESSAGES["xid-31"].text.format(pid=7, name="python")
+    world.find(name, NodeFinding(probe="kernel log", sign="message", text=xid))
+    assert not incidents(world), "no rank has suffered yet"
+    world.run(world.now + 0.4)
+    illegal = "CUDA error: an illegal memory access was encountered"
+    world.raise_in_rank("gpt-a", 1, "RuntimeError", illegal)
+    settle(world)
+    [incident] = incidents(world)
+    assert (incident.status, incident.global_rank) == ("illegal_memory_access", 1)
+    assert incident.method == "exception propagation"
+    assert any(each.kind == "finding" for each in incident.evidence)
+    assert not node(world, name).unclaimed
 
 
 # --- hardware by a task's word alone ---------------------------------------------------------
