@@ -12,6 +12,8 @@ and so do at once what no action would cure: settings that are refused, a loss t
 broken hardware that a task names wherever it runs.
 """
 
+from collections.abc import Sequence
+
 from controller.core.evidence import HARDWARE, Evidence
 from controller.core.faults import Diagnosis, diagnose, diagnose_symptoms
 from controller.core.handling import Action, Cure, Handling
@@ -127,9 +129,9 @@ def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
 def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
     """Hardware is broken, a probe or a rank says: that isolates the node.
 
-    Not so where ranks alone have blamed another node before. A program, or what it was built with, can be wrong about devices wherever it runs. So where the
-    same task blames a second node before an iteration is committed, and no probe has found anything
-    on the first, both are left in service and the operator is asked.
+    A program, or what it was built with, can be wrong about devices wherever it runs. So where a task's
+    ranks blame a second node before an iteration is committed, and no probe has found anything on
+    either, both are left in service and the operator is asked.
     """
     root = diagnosis.root
     assert root.node is not None, "hardware is somewhere"
@@ -280,7 +282,7 @@ def _hold_task(
     _exonerate(turn, task, task.suspects)
 
 
-def _exonerate(turn: Turn, task: TaskState, suspects: list[NodeId | Worker] | list[NodeId]) -> None:
+def _exonerate(turn: Turn, task: TaskState, suspects: Sequence[NodeId | Worker]) -> None:
     """The fault came back elsewhere: what was isolated on suspicion of it returns to service."""
     for suspect in suspects:
         name, node = _node_of(suspect), turn.state.nodes[_node_of(suspect)]

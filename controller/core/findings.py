@@ -61,6 +61,7 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
     found_at = node.found_at.get(key, turn.at) if was_open else turn.at
     if finding.is_over:
         node.findings.pop(key, None)
+        node.found_at.pop(key, None)
     elif not finding.is_event and finding.sign != "message":
         node.findings[key], node.found_at[key] = finding, found_at
     status = _status(turn, node, finding, was_open=was_open)

@@ -129,12 +129,16 @@ class Cluster:
         )  # fmt: skip
 
     def exit(
-        self, global_rank: int, exit_code: int | None = None, signal: int | None = None
+        self,
+        global_rank: int,
+        exit_code: int | None = None,
+        signal: int | None = None,
+        words: str = "",
     ) -> None:
         self.observe(
             RankExited(
                 task=TASK, generation=self.task.generation, global_rank=global_rank, pid=9,
-                exit_code=exit_code, signal=signal,
+                exit_code=exit_code, signal=signal, stderr_tail=words,
             )
         )  # fmt: skip
 
@@ -391,3 +395,14 @@ def test_a_loss_that_is_not_finite_is_the_operators(cluster: Cluster) -> None:
         cluster.commit(iteration, loss=float("nan"))
     assert cluster.incident_states == ["held"]
     assert cluster.phase == "running"
+
+
+def test_a_command_that_ends_for_a_connection_blames_no_node(cluster: Cluster) -> None:
+    cluster.commit(1)
+    cluster.exit(0, exit_code=1, words="ConnectionResetError: [Errno 104] Connection reset by peer")
+    cluster.halt(1)
+    [incident] = cluster.machine.state.incidents
+    assert (incident.status, str(incident.severity), incident.action) == (
+        "connection_refused_or_reset", "SEV3", "restart",
+    )  # fmt: skip
+    assert not any(node.record for node in cluster.machine.state.nodes.values())

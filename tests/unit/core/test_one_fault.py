@@ -1,11 +1,17 @@
 """What is one fault, by whomever it was noticed and when; and what a task alone says of hardware."""
 
+from controller.core.cures import note_broken
+from controller.core.events import DrillRequested, Observed, UncordonRequested
+from controller.core.evidence import Evidence
 from controller.core.phases import IncidentState, TaskPhase
 from controller.core.state import Incident, NodeState
 from controller.core.tasks import TaskState
+from controller.core.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.observations import RankRaised
 from profiles.drills.kernel import KERNEL_MESSAGES, LINK_FLAP
+from profiles.faults.status import Status
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 
@@ -145,6 +151,21 @@ def test_a_node_that_dies_after_a_flap_elsewhere_is_another_fault() -> None:
     assert [each.status for each in incidents(world)] == ["link_flapping", "lost_connection"]
 
 
+def test_a_second_drill_that_belongs_to_the_first_ones_fault_explains_nothing_real() -> None:
+    world = running_world()
+    for request in ("d1", "d2"):
+        world.post(DrillRequested(request, "op", "link-flap", node=NodeId("n1")))
+        world.find("n1", FLAP_WORDS)
+        world.run(world.now + 20.0)
+    [drilled] = incidents(world)
+    assert drilled.is_drill
+    world.kill_rank("gpt-a", 1)
+    world.run_until(lambda: len(incidents(world)) == 2)
+    settle(world)
+    assert incidents(world)[1].node == "n1"
+    assert not incidents(world)[1].is_drill
+
+
 # --- what shows late -------------------------------------------------------------------------
 
 
@@ -224,6 +245,40 @@ def test_what_a_probe_has_found_is_no_matter_of_the_program() -> None:
     world.run_until(lambda: len(isolated(world)) == 2)
     assert first in isolated(world)
     assert task(world).phase is not TaskPhase.HELD
+
+
+def test_what_two_tasks_say_of_a_node_is_no_matter_of_one_program() -> None:
+    world = running_world()
+    first = node_of_rank(world, 0)
+    world.raise_in_rank("gpt-a", 0, *ECC)
+    world.run_until(lambda: task(world).accused == [NodeId(first)])
+    said = Evidence("exception", world.now, world.now, NodeId(first), B, 0, "too", Status.ECC_ERROR)
+    turn = Turn(world.machine.state, world.machine.policy, 0, world.now)
+    note_broken(turn, node(world, first), said)
+    assert task(world).accused == []
+
+
+def test_a_third_rank_of_a_task_that_is_held_for_its_word_isolates_nobody_either() -> None:
+    world = running_world()
+    blame_twice(world)
+    world.run_until(lambda: task(world).intent == "hold")
+    generation = task(world).generation
+    raised = RankRaised(
+        task=A, generation=generation, global_rank=1, exception_type=ECC[0], message=ECC[1],
+        traceback="", is_in_collective=False, iteration=1,
+    )  # fmt: skip
+    world.post(Observed(NodeId("n3"), 99, world.now, raised))
+    world.run(world.now + 10.0)
+    assert isolated(world) == []
+
+
+def test_a_node_that_an_operator_brings_back_is_not_held_against_the_task() -> None:
+    world = running_world()
+    first = node_of_rank(world, 0)
+    world.raise_in_rank("gpt-a", 0, *ECC)
+    world.run_until(lambda: isolated(world) == [first])
+    world.post(UncordonRequested("r", "op", NodeId(first)))
+    assert task(world).accused == []
 
 
 def test_an_iteration_between_two_words_for_hardware_makes_them_two_faults() -> None:

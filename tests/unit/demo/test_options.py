@@ -173,6 +173,17 @@ def test_failure_domains_come_from_the_settings_and_name_nodes_that_there_are(
         options("--settings", settings, "--nodes", "2", "--workers-per-node", "4")
 
 
+def test_the_iterations_that_a_task_names_are_long_beside_those_that_follow_checkpoints(
+    tmp_path: Path,
+) -> None:
+    tasks = tmp_path / "tasks.toml"
+    tasks.write_text(WIDE.replace("workers = 4", "workers = 4\nlong_intervals = [30, 100]", 1))
+    [spec] = charter_of(options("--tasks", tasks), [], tmp_path).tasks
+    assert spec.long_intervals == (5, 30, 100)
+    assert spec.is_long(31)
+    assert not spec.is_long(33)
+
+
 @pytest.mark.parametrize(
     ("tasks", "has_template"),
     [("tasks.toml", True), ("command/tasks.toml", False)],
