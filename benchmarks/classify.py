@@ -4,7 +4,8 @@
 
 The log is made. ``training`` is mostly progress lines of several trainers and ranks, NCCL and launcher
 chatter, text of samples, progress bars, and a fault with its symptoms now and then; in ``prose`` no line
-is like another one; ``storm`` is nothing but lines of faults, their frames and symptoms. Figures:
+is like another one; ``storm`` is nothing but lines of faults, their frames and symptoms, and ``specimens`` the labelled
+texts of the tests over and over. Figures:
 
 - ``mb_per_s``: findings of the whole log, one process, the best round;
 - ``plain_mb_per_s``: the same bytes read, decoded and split into lines, in the same round;
@@ -34,6 +35,7 @@ from profiles.faults.stream import FindingStream
 
 _CHUNK_BYTES: Final = 1 << 18
 _MB: Final = 1_000_000
+_SPECIMENS: Final = Path(__file__).parents[1] / "tests" / "unit" / "faults" / "specimens.jsonl"
 _WORDS: Final = [
     "the",
     "model",
@@ -203,10 +205,17 @@ def _lines_of_step(step: int, source: random.Random) -> list[str]:
     return lines
 
 
+def _lines_of_specimens(_step: int, source: random.Random) -> list[str]:
+    texts = [json.loads(line)["text"] for line in _SPECIMENS.read_text().splitlines()]
+    source.shuffle(texts)
+    return [f"{text}\n" for text in texts]
+
+
 _LINES_BY_KIND: Final[dict[str, _Lines]] = {
     "training": _lines_of_step,
     "prose": _lines_of_prose,
     "storm": _lines_of_storm,
+    "specimens": _lines_of_specimens,
 }
 
 if __name__ == "__main__":

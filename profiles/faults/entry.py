@@ -5,6 +5,7 @@ An entry holds the wording of one fault, or of one thing that makes wording harm
 """
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -113,7 +114,7 @@ class Entry(BaseModel):
         """Whether it only takes back what others say about the same line."""
         return self.precedence in {Precedence.VETO, Precedence.SOFT}
 
-    @property
+    @cached_property
     def names_fault(self) -> bool:
         """Whether a line can name a fault by it, alone or with others."""
         return self.precedence.is_ranked or self.precedence in _PARTS_OF_A_FAULT

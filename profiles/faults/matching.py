@@ -12,7 +12,8 @@ from typing import Final
 
 from profiles.faults.catalogue import Catalogue
 from profiles.faults.entry import Entry, Precedence
-from profiles.faults.lines import Moment, body_of, moment_of, without_colours
+from profiles.faults.lines import body_of, without_colours
+from profiles.faults.readings import NOWHERE, Found, Reading, Readings
 from profiles.faults.rules import Rule
 from profiles.faults.screen import texts_and_words
 from profiles.faults.series import TrainingSeries
@@ -21,7 +22,6 @@ from profiles.faults.sign import Sign
 
 _PIECE_BYTES: Final = 8192
 _PIECE_OVERLAP: Final = 512
-_MAX_TEXT: Final = 400
 _DIGIT: Final = re.compile(r"\d")
 
 _MIN_NUMBERS: Final = 512
@@ -58,6 +58,7 @@ class Matcher:
         self._num_progress = 0
         self._watchful_until = 0
         self._shapes = ShapeBook(catalogue.screen)
+        self._readings = Readings()
 
     def read_all(self, lines: Iterable[bytes], first_number: int) -> Iterator[Sign | int]:
         """Yield the signs in lines that are numbered from ``first_number``.
@@ -105,18 +106,19 @@ class Matcher:
         found: list[Sign] = []
         if shape.rules or shape.has_xid:
             text = without_colours(text)
-            found = self._speaking(shape, number, text, line)
+            reading = self._reading_of(shape, line, text)
+            found = [each.in_line(number, text) for each in reading.found]
+            if reading.is_suspicious:
+                self._watchful_until = number + _WATCHFUL_LINES
             shape.num_read += 1
             shape.last_read = number
             shape.progress_then = self._num_progress
-            shape.says_fault = any(sign.entry.names_fault for sign in found)
+            shape.says_fault = reading.names_fault
         if shape.has_numbers:
             for event in self._series.read(text):
                 entry = self._catalogue.entries[event]
                 # Most lines of most logs end here, so that this sign costs nothing.
-                found.append(
-                    Sign(entry, number, "") if event == "progress" else _sign(entry, number, text)
-                )
+                found.append(Found(entry).in_line(number, "" if event == "progress" else text))
         return found
 
     def _is_due(self, number: int) -> bool:
@@ -130,21 +132,34 @@ class Matcher:
             or self._series.is_suspicious
         )
 
-    def _speaking(self, shape: Shape, number: int, text: str, line: bytes) -> list[Sign]:
+    def _reading_of(self, shape: Shape, line: bytes, text: str) -> Reading:
+        """Return what a line says: remembered, or read."""
+        known = self._readings.get(line, digits_matter=shape.digits_matter)
+        if known is None:
+            known = self._read_anew(shape, line, text)
+            self._readings.keep(line, known, digits_matter=shape.digits_matter)
+        return known
+
+    def _read_anew(self, shape: Shape, line: bytes, text: str) -> Reading:
         body = body_of(text) if shape.needs_body else ""
         has_digits = _DIGIT.search(text) is not None
         found = [
-            sign for rule in shape.rules if (sign := _match(rule, number, text, body, has_digits))
+            each
+            for rule in shape.rules
+            if (each := _match(rule, text, body, has_digits=has_digits))
         ]
         if shape.has_xid and (entry := self._catalogue.xids.read(text)):
-            found.append(_sign(entry, number, text))
-        if not any(sign.entry.names_fault for sign in found):
-            return found
-        self._watchful_until = number + _WATCHFUL_LINES
+            found.append(Found(entry))
+        if not any(each.entry.names_fault for each in found):
+            return Reading(tuple(found), names_fault=False, is_suspicious=False)
         if shape.vetoes is None:
             shape.vetoes = _possible(self._catalogue.vetoes, texts_and_words(line))
+            patterns = (p for veto in shape.vetoes for p in (*veto.patterns, *veto.unless))
+            shape.digits_matter |= any(pattern.names_digits for pattern in patterns)
         body = body or body_of(text)
-        return _settle(found, [veto.entry for veto in shape.vetoes if veto.search(text, body)])
+        settled = _settle(found, [veto.entry for veto in shape.vetoes if veto.search(text, body)])
+        names_fault = any(each.entry.names_fault for each in settled)
+        return Reading(settled, names_fault, is_suspicious=True)
 
 
 def _pieces_of(line: bytes) -> Iterable[bytes]:
@@ -167,24 +182,28 @@ def _possible(rules: Iterable[Rule], text: str) -> tuple[Rule, ...]:
     )
 
 
-def _match(rule: Rule, number: int, text: str, body: str, has_digits: bool) -> Sign | None:
-    found = rule.search(text, body, has_digits=has_digits)
-    if found is None:
+def _match(rule: Rule, text: str, body: str, *, has_digits: bool) -> Found | None:
+    match = rule.search(text, body, has_digits=has_digits)
+    if match is None:
         return None
-    groups = found.groupdict()
-    devices = (name for key, name in groups.items() if key.startswith("device") and name)
-    return _sign(
-        rule.entry, number, text, device=next(devices, ""), value=groups.get("value") or ""
+    # An anchored pattern is matched against the body, which is the end of the text.
+    offset = len(text) - len(match.string)
+    names = match.groupdict()
+    device = next((key for key, name in names.items() if key.startswith("device") and name), "")
+    return Found(
+        rule.entry,
+        _span(match, device, offset) if device else NOWHERE,
+        _span(match, "value", offset) if names.get("value") else NOWHERE,
     )
 
 
-def _sign(entry: Entry, number: int, text: str, *, device: str = "", value: str = "") -> Sign:
-    moment: Moment | None = moment_of(text)
-    return Sign(entry, number, text[:_MAX_TEXT], moment, device, value)
+def _span(match: re.Match[str], group: str, offset: int) -> tuple[int, int]:
+    start, end = match.span(group)
+    return start + offset, end + offset
 
 
-def _settle(found: list[Sign], vetoes: list[Entry]) -> list[Sign]:
-    """Drop the signs of one line that others in it take back or know better."""
+def _settle(found: list[Found], vetoes: list[Entry]) -> tuple[Found, ...]:
+    """Drop what others in the same line take back or know better."""
     taken_back: set[Precedence] = set()
     for veto in vetoes:
         if veto.precedence is Precedence.SOFT:
@@ -193,14 +212,14 @@ def _settle(found: list[Sign], vetoes: list[Entry]) -> list[Sign]:
             taken_back.update(veto.vetoes or Precedence)
     # An exit code in the text of an exception is less than the exception.
     knows_better = any(
-        sign.entry.precedence.is_ranked
-        and sign.entry.precedence is not Precedence.EXIT
-        and not sign.entry.is_generic
-        for sign in found
+        each.entry.precedence.is_ranked
+        and each.entry.precedence is not Precedence.EXIT
+        and not each.entry.is_generic
+        for each in found
     )
-    return [
-        sign
-        for sign in found
-        if not (sign.entry.names_fault and sign.entry.precedence in taken_back)
-        and not (sign.entry.is_generic and knows_better)
-    ]
+    return tuple(
+        each
+        for each in found
+        if not (each.entry.names_fault and each.entry.precedence in taken_back)
+        and not (each.entry.is_generic and knows_better)
+    )

@@ -9,6 +9,8 @@ from profiles.faults.literals import Literal, needs_digit, needs_of, parsed
 
 _ANY_DIGITS: Final = re.compile(r"\{\d+(?:,\d*)?\}|\\d|\[0-9[a-fA-F-]*\]|(?<!\\)[A-Za-z_]\d")
 """What a pattern says about numbers without asking for certain ones; names with a digit too."""
+_NO_DIGITS: Final = re.compile(r"\{\d+(?:,\d*)?\}|\\d|\[0-9[a-fA-F-]*\]")
+"""The same, without the names."""
 _CERTAIN_DIGITS: Final = re.compile(r"\d")
 _LOOK_BEHIND: Final = "(?<"
 
@@ -23,6 +25,8 @@ class Pattern:
         is_anchored: Whether it is matched behind the prefixes of the line.
         has_certain_digits: Whether it asks for certain digits, so that lines which differ in their numbers
             alone may differ in what it finds.
+        names_digits: Whether it asks for any, be it in a name, so that lines with other digits in the same places may
+            differ in what it finds.
         needs_digit: Whether every match holds a digit.
     """
 
@@ -33,6 +37,7 @@ class Pattern:
         "has_certain_digits",
         "is_anchored",
         "literals",
+        "names_digits",
         "needs",
         "needs_digit",
     )
@@ -54,6 +59,7 @@ class Pattern:
         self.needs = tuple(frozenset(literal.sought for literal in literals) for literals in needs)
         self.is_anchored = source.startswith("^")
         self.has_certain_digits = bool(_CERTAIN_DIGITS.search(_ANY_DIGITS.sub("", source)))
+        self.names_digits = bool(_CERTAIN_DIGITS.search(_NO_DIGITS.sub("", source)))
         self.needs_digit = needs_digit(tree)
         self._source = source
         self._flags = flags

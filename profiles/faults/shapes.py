@@ -38,6 +38,7 @@ class Shape:
         rules: Those worth trying.
         needs_body: Whether one of them asks for the text behind the line's prefixes.
         has_certain_digits: Whether one of them asks for certain numbers.
+        digits_matter: Whether lines with other digits in the same places may say something else.
         has_xid: Whether the lines hold the word Xid.
         has_numbers: Whether the lines may hold numbers of training.
         vetoes: What may take back what the lines say; None until it is needed.
@@ -50,6 +51,7 @@ class Shape:
     rules: tuple[Rule, ...] = ()
     needs_body: bool = False
     has_certain_digits: bool = False
+    digits_matter: bool = False
     has_xid: bool = False
     has_numbers: bool = False
     vetoes: tuple[Rule, ...] | None = None
@@ -115,7 +117,10 @@ class ShapeBook:
         rules = self._screen.rules_with(texts, line)
         has_numbers = not texts.isdisjoint(SERIES_WORDS)
         if rules or XID_WORD in texts:
-            return self._without_hash(key, line) or self._keep(key, line, rules, has_numbers)
+            known = self._without_hash(key, line)
+            if known is None:
+                return self._keep(key, line, rules, has_numbers)
+            return known if known.has_xid else self._keep_shape(key, known)
         if not has_numbers:
             return self._keep_idle(key)
         is_odd = not texts.isdisjoint(ODD_WORDS) and _has_odd_numbers(line)
@@ -134,6 +139,7 @@ class ShapeBook:
             rules,
             any(pattern.is_anchored for pattern in patterns),
             any(pattern.has_certain_digits for pattern in patterns),
+            has_xid or any(pattern.names_digits for pattern in patterns),
             has_xid,
             has_numbers,
         )

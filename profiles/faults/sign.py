@@ -1,12 +1,13 @@
 """A sign: one line that speaks for an entry of the catalogue."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from profiles.faults.entry import Entry
-from profiles.faults.lines import Moment
+from profiles.faults.lines import Moment, moment_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Sign:
     """One line that speaks for an entry.
 
@@ -14,7 +15,6 @@ class Sign:
         entry: What it speaks for.
         line: Its number, counted from 1.
         text: The line without colours, cut to a length that can be shown.
-        moment: When it was written, as far as it says.
         device: Interface or port it is about; empty where none is named.
         value: State or count that was read; empty where the entry has none.
     """
@@ -22,6 +22,10 @@ class Sign:
     entry: Entry
     line: int
     text: str
-    moment: Moment | None = None
     device: str = ""
     value: str = ""
+
+    @cached_property
+    def moment(self) -> Moment | None:
+        """When it was written, as far as it says."""
+        return moment_of(self.text)

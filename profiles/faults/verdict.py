@@ -6,8 +6,9 @@ cases in which time decides. The order of the text is not the order of time: mom
 where both lines have one of the same clock, else the earlier line counts as earlier.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -86,22 +87,46 @@ def is_earlier(first: Sign, second: Sign) -> bool:
 
 
 def _relieve(signs: Sequence[Sign]) -> list[Sign]:
-    reliefs = [sign for sign in signs if sign.entry.precedence is Precedence.RELIEF]
-    return [sign for sign in signs if not any(_takes_back(relief, sign) for relief in reliefs)]
+    reaches: dict[Precedence, list[range]] = defaultdict(list)
+    for sign in signs:
+        for precedence in sign.entry.relieves:
+            reaches[precedence].append(_reach(sign))
+    taken_back = {precedence: _joined(ranges) for precedence, ranges in reaches.items()}
+    return [
+        sign for sign in signs if not _is_in(taken_back.get(sign.entry.precedence, []), sign.line)
+    ]
 
 
-def _takes_back(relief: Sign, sign: Sign) -> bool:
+def _joined(ranges: Iterable[range]) -> list[range]:
+    """Return as few ranges as hold the same lines: a storm takes back the same thousands of times."""
+    joined: list[range] = []
+    for each in sorted(ranges, key=_start):
+        if joined and each.start <= joined[-1].stop:
+            joined[-1] = range(joined[-1].start, max(joined[-1].stop, each.stop))
+        else:
+            joined.append(each)
+    return joined
+
+
+def _is_in(joined: list[range], line: int) -> bool:
+    position = bisect_right(joined, line, key=_start)
+    return position > 0 and line in joined[position - 1]
+
+
+def _start(lines: range) -> int:
+    return lines.start
+
+
+def _reach(relief: Sign) -> range:
+    """Return the lines of which ``relief`` takes back what they say."""
     entry = relief.entry
-    if sign.entry.precedence not in entry.relieves:
-        return False
-    distance = sign.line - relief.line
     match entry.direction:
         case "before":
-            return -entry.reach <= distance < 0
+            return range(relief.line - entry.reach, relief.line)
         case "after":
-            return 0 <= distance <= entry.reach
+            return range(relief.line, relief.line + entry.reach + 1)
         case "around":
-            return abs(distance) <= entry.reach
+            return range(relief.line - entry.reach, relief.line + entry.reach + 1)
 
 
 def _combine(signs: list[Sign], catalogue: Catalogue) -> list[Sign]:
@@ -144,7 +169,7 @@ def _entry_of(combination: Combination, status: Status) -> Entry:
 
 
 def _replace_entry(sign: Sign, entry: Entry) -> Sign:
-    return Sign(entry, sign.line, sign.text, sign.moment, sign.device, sign.value)
+    return Sign(entry, sign.line, sign.text, sign.device, sign.value)
 
 
 def _as_ranked(sign: Sign) -> Sign:

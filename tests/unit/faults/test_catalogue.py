@@ -7,6 +7,7 @@ import pytest
 from profiles.faults.catalogue import CatalogueError, default_catalogue, load_catalogue
 from profiles.faults.entry import Precedence
 from profiles.faults.literals import Literal, needs_digit, needs_of, parsed
+from profiles.faults.matching import Matcher
 from profiles.faults.rules import Rule, rule_of
 from profiles.faults.screen import Screen
 from profiles.faults.status import Severity, Status
@@ -187,6 +188,14 @@ def test_the_patterns_of_a_rule_keep_their_order() -> None:
     expressions = [pattern.expression.pattern for pattern in rule.patterns]
     assert len(expressions) > 1
     assert expressions == [p for p in catalogue.entries["port-state"].patterns if p in expressions]
+
+
+def test_a_device_is_read_behind_the_prefixes_too(tmp_path: Path) -> None:
+    folder = _copy(
+        tmp_path, "network.toml", r"'link (?P<device>\w+): down'", r"'^link (?P<device>\w+): down'"
+    )
+    [sign] = Matcher(load_catalogue(folder)).read(1, b"[rank1]: link eth7: down")
+    assert (sign.entry.id, sign.device) == ("link-down", "eth7")
 
 
 def test_precedences_before_the_vetoes_name_faults_and_the_others_do_not() -> None:
