@@ -74,3 +74,31 @@ def test_a_replica_left_alone_takes_what_was_reduced_with_the_others(
 
     reduction.share(losses.name, 0)
     assert reduction.losses() == (7.0, 20.0)
+
+
+class Work:
+    """A reduction as torch shows it, which has failed or never ends."""
+
+    def __init__(self, torch: Lazy, *, has_failed: bool) -> None:
+        self._future = torch.futures.Future()
+        if has_failed:
+            self._future.set_result([])
+
+    def get_future(self) -> Lazy:
+        return self._future
+
+    def wait(self) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+
+def test_leaving_a_group_tells_whether_an_operation_never_ends(torch: Lazy, alone: Lazy) -> None:
+    reduction = import_module("nodeagent.rank.reduction").Reduction(
+        [chunk_of(torch, 1.0, 2.0)], Ledger()
+    )
+    reduction.enter(alone)
+    first, second = reduction._buckets
+    first.work, second.work = Work(torch, has_failed=True), None
+    assert not reduction.abandon()
+    first.work, second.work = Work(torch, has_failed=True), Work(torch, has_failed=False)
+    assert reduction.abandon()
+    assert not reduction.abandon(), "what never ends was left once"
