@@ -75,14 +75,28 @@ def run(ranks: ModelRanks, tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize(
     "layout",
-    [Layout(dp=2), Layout(dp=3), Layout(tp=2), Layout(pp=2), Layout(tp=2, pp=2)],
+    [
+        Layout(dp=2),
+        pytest.param(Layout(dp=3), marks=pytest.mark.thorough),
+        pytest.param(Layout(tp=2), marks=pytest.mark.thorough),
+        pytest.param(Layout(pp=2), marks=pytest.mark.thorough),
+        Layout(tp=2, pp=2),
+    ],
     ids=str,
 )
 def test_every_layout_gives_the_same_gradients(run: Run, layout: Layout) -> None:
     assert_equal(run(SHAPE, Layout()), run(SHAPE, layout))
 
 
-@pytest.mark.parametrize("layout", [Layout(pp=2), Layout(tp=2), Layout(tp=2, pp=2)], ids=str)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(Layout(pp=2), marks=pytest.mark.thorough),
+        pytest.param(Layout(tp=2), marks=pytest.mark.thorough),
+        Layout(tp=2, pp=2),
+    ],
+    ids=str,
+)
 def test_tied_embeddings_train_alike_on_every_layout(run: Run, layout: Layout) -> None:
     alone, spread = run(TIED, Layout()), run(TIED, layout)
     assert_equal(alone, spread)
@@ -93,12 +107,14 @@ def test_tied_embeddings_train_alike_on_every_layout(run: Run, layout: Layout) -
     assert alone.outcome.losses != run(SHAPE, Layout()).outcome.losses
 
 
-@pytest.mark.parametrize("layout", [Layout(tp=2), Layout(tp=2, pp=2)], ids=str)
+@pytest.mark.parametrize(
+    "layout", [pytest.param(Layout(tp=2), marks=pytest.mark.thorough), Layout(tp=2, pp=2)], ids=str
+)
 def test_sequence_parallelism_changes_no_gradient(run: Run, layout: Layout) -> None:
     assert_equal(run(SHAPE, Layout()), run(SEQUENCE_PARALLEL, layout))
 
 
-@pytest.mark.parametrize("dp", [2, 3])
+@pytest.mark.parametrize("dp", [pytest.param(2, marks=pytest.mark.thorough), 3])
 def test_dropout_does_not_depend_on_the_number_of_replicas(run: Run, dp: int) -> None:
     assert_equal(run(DROPOUT, Layout()), run(DROPOUT, Layout(dp=dp)))
 
