@@ -44,6 +44,10 @@ _TIME: Final = re.compile(
 )
 _STEP: Final = re.compile(r"\b(?:iteration|iter|step|global_step|epoch)\b[\"']?\W{0,3}\s*\d")
 _SKIPPED: Final = re.compile(r"skipp(?:ed|ing)(?!\s*iterations:\s*0)|overflow", re.IGNORECASE)
+_SCALE_USED_UP: Final = re.compile(
+    r"loss scale: 1\.0 \|.{0,80}number of skipped iterations:\s+[1-9]"
+)
+"""Iterations are skipped although the loss scale is as small as it gets: Megatron-LM's training.py."""
 _EXPLAINED: Final = re.compile(
     r"checkpoint|sav(?:e|ing)|eval|valid|compil|warm-?up|profil", re.IGNORECASE
 )
@@ -99,6 +103,8 @@ class TrainingSeries:
     def read(self, text: str) -> list[SeriesEvent]:
         """Return what the numbers of one line say; empty if it is no progress line."""
         lowered = text.lower()
+        if _SCALE_USED_UP.search(lowered):
+            return ["loss-not-finite"]
         loss, norm, time_s = _loss(lowered), _norm(lowered), _time_s(lowered)
         if loss is None and norm is None and (time_s is None or not _STEP.search(lowered)):
             return []

@@ -34,6 +34,11 @@ ATTENTION_RECOMPUTATION = {
 }
 
 
+def thorough(value: object) -> object:
+    """Return a parameter of a test that only the thorough run takes."""
+    return pytest.param(value, marks=pytest.mark.thorough)
+
+
 def assert_equal(one: Result, other: Result) -> None:
     """Fail unless losses and gradients are equal up to float32 rounding."""
     assert other.outcome.losses == pytest.approx(one.outcome.losses, rel=1e-6)
@@ -77,9 +82,9 @@ def run(ranks: ModelRanks, tmp_path: Path) -> Run:
     "layout",
     [
         Layout(dp=2),
-        pytest.param(Layout(dp=3), marks=pytest.mark.thorough),
-        pytest.param(Layout(tp=2), marks=pytest.mark.thorough),
-        pytest.param(Layout(pp=2), marks=pytest.mark.thorough),
+        thorough(Layout(dp=3)),
+        thorough(Layout(tp=2)),
+        thorough(Layout(pp=2)),
         Layout(tp=2, pp=2),
     ],
     ids=str,
@@ -91,8 +96,8 @@ def test_every_layout_gives_the_same_gradients(run: Run, layout: Layout) -> None
 @pytest.mark.parametrize(
     "layout",
     [
-        pytest.param(Layout(pp=2), marks=pytest.mark.thorough),
-        pytest.param(Layout(tp=2), marks=pytest.mark.thorough),
+        thorough(Layout(pp=2)),
+        thorough(Layout(tp=2)),
         Layout(tp=2, pp=2),
     ],
     ids=str,
@@ -107,14 +112,12 @@ def test_tied_embeddings_train_alike_on_every_layout(run: Run, layout: Layout) -
     assert alone.outcome.losses != run(SHAPE, Layout()).outcome.losses
 
 
-@pytest.mark.parametrize(
-    "layout", [pytest.param(Layout(tp=2), marks=pytest.mark.thorough), Layout(tp=2, pp=2)], ids=str
-)
+@pytest.mark.parametrize("layout", [thorough(Layout(tp=2)), Layout(tp=2, pp=2)], ids=str)
 def test_sequence_parallelism_changes_no_gradient(run: Run, layout: Layout) -> None:
     assert_equal(run(SHAPE, Layout()), run(SEQUENCE_PARALLEL, layout))
 
 
-@pytest.mark.parametrize("dp", [pytest.param(2, marks=pytest.mark.thorough), 3])
+@pytest.mark.parametrize("dp", [thorough(2), 3])
 def test_dropout_does_not_depend_on_the_number_of_replicas(run: Run, dp: int) -> None:
     assert_equal(run(DROPOUT, Layout()), run(DROPOUT, Layout(dp=dp)))
 

@@ -90,6 +90,16 @@ def test_a_retry_that_succeeds_is_nothing_and_one_that_does_not_is_a_refusal() -
     assert classify_excerpt(f"{refused}\nprocess group ready").status is Status.NONE
 
 
+def test_an_attempt_at_something_else_takes_no_exception_back() -> None:
+    text = f"{_KEY_ERROR}\nrendezvous completed on attempt 1"
+    assert classify_excerpt(text).status is Status.OTHER_SOFTWARE_ERROR
+
+
+def test_counts_of_none_beside_others_take_nothing_back() -> None:
+    assert classify_excerpt("sweep: new Xids 0, fatal SXids 2").status is Status.NVLINK_ERROR
+    assert classify_excerpt("sweep: new Xids 0, fatal SXids 0").status is Status.NONE
+
+
 def test_a_loss_that_is_odd_once_is_nothing_and_one_that_stays_is_a_fault() -> None:
     steps = [f"step {number} | loss 2.{number}" for number in range(4)]
     once = [*steps, "step 4 | loss nan", *steps]

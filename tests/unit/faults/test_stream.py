@@ -2,7 +2,9 @@
 
 from hypothesis import given, settings, strategies as st
 
+from profiles.faults.catalogue import default_catalogue
 from profiles.faults.excerpt import classify_excerpt
+from profiles.faults.shapes import NUMBERS, ShapeBook
 from profiles.faults.status import Status
 from profiles.faults.stream import QUIET_LINES, Finding, FindingStream
 
@@ -95,6 +97,17 @@ def test_a_loss_that_leaves_its_level_is_found_late_in_a_long_log() -> None:
     log = healthy + "".join(f"step {number} | loss 41.0\n" for number in range(100))
     [finding] = _findings(log.encode())
     assert finding.verdict.status is Status.NAN_LOSS
+
+
+def test_progress_lines_of_megatron_are_read_for_their_numbers_alone() -> None:
+    # A rule that every one of them could match would cost most of the speed.
+    line = (
+        b" [2026-01-02 03:04:05] iteration      100/ 500000 | consumed samples:  51200 | elapsed time"
+        b" per iteration (ms): 5000.1 | learning rate: 2.681E-04 | global batch size:   512 | lm loss:"
+        b" 2.1E+00 | loss scale: 1.0 | grad norm: 0.312 | number of skipped iterations:   0 |"
+        b" number of nan iterations:   0 |"
+    )
+    assert ShapeBook(default_catalogue().screen).shape_of(line) is NUMBERS
 
 
 def test_a_line_of_90_000_characters_is_read_to_its_end() -> None:
