@@ -27,6 +27,8 @@ class ModelShape(BaseModel):
         share_embeddings_and_output_weights: Whether the output layer uses the embedding's weights.
         sequence_parallel: Whether tensor-parallel ranks share LayerNorm and dropout by position in
             the sequence. Without effect at tp 1.
+        bf16: Whether parameters and activations are bfloat16. Gradients are summed, and the
+            optimizer's copies of the parameters updated, in float32.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,6 +42,7 @@ class ModelShape(BaseModel):
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
     share_embeddings_and_output_weights: bool = False
     sequence_parallel: bool = False
+    bf16: bool = False
 
     @model_validator(mode="after")
     def _heads_divide_hidden_size(self) -> "ModelShape":

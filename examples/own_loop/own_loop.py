@@ -14,6 +14,7 @@ from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from nodeagent.rank.loop import Context, Loop
@@ -68,7 +69,7 @@ def build_model(context: Context) -> DistributedDataParallel:
             overlap_grad_reduce=True,
             bucket_size=BUCKET_SIZE,
         ),
-        model,
+        Float16Module(config, model) if config.bf16 else model,
     )
     config.no_sync_func = wrapped.no_sync
     return wrapped
@@ -77,6 +78,7 @@ def build_model(context: Context) -> DistributedDataParallel:
 def model_config(context: Context) -> TransformerConfig:
     """Return Megatron's settings: sizes from the task's ``model`` table, the rest is ours."""
     place, shape = context.place, context.training.model
+    dtype = torch.bfloat16 if shape.bf16 else torch.float32
     return TransformerConfig(
         num_layers=shape.num_layers,
         hidden_size=shape.hidden_size,
@@ -91,7 +93,9 @@ def model_config(context: Context) -> TransformerConfig:
         add_bias_linear=False,
         hidden_dropout=shape.hidden_dropout,
         attention_dropout=shape.attention_dropout,
-        pipeline_dtype=torch.float32,
+        bf16=shape.bf16,
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
         # The loop divides gradients once, by the tokens of the whole global batch.
         calculate_per_token_loss=True,
         use_cpu_initialization=True,
@@ -109,6 +113,7 @@ def build_optimizer(model: DistributedDataParallel, learning_rate: float) -> Meg
     """Return Megatron's Adam; clipping is the loop's business."""
     config = OptimizerConfig(
         optimizer="adam",
+        bf16=model.config.bf16,
         lr=learning_rate,
         min_lr=0.1 * learning_rate,
         weight_decay=0.01,

@@ -21,6 +21,7 @@ from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
 from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import (
     TransformerBlockSubmodules,
@@ -76,22 +77,23 @@ def build_model(
     )
     _initialise(model, shape, place, seed)
     model.to(place.device)
-    wrapped = DistributedDataParallel(config, wrapper_config(bucket_size), model)
+    module = Float16Module(config, model) if config.bf16 else model
+    wrapped = DistributedDataParallel(config, wrapper_config(bucket_size), module)
     config.no_sync_func = wrapped.no_sync
     config.finalize_model_grads_func = None
     return wrapped
 
 
 def build_optimizer(model: DistributedDataParallel, learning_rate: float) -> MegatronOptimizer:
-    """Return Megatron's Adam in float32. It doesn't clip: ``train`` does, on any device."""
-    config = optimizer_config(learning_rate)
+    """Return Megatron's Adam, with float32 copies of bfloat16 parameters. It doesn't clip: ``train`` does."""
+    config = optimizer_config(learning_rate, bf16=model.config.bf16)
     return get_megatron_optimizer(config, [model], use_gloo_process_groups=False)
 
 
-def optimizer_config(learning_rate: float) -> OptimizerConfig:
+def optimizer_config(learning_rate: float, *, bf16: bool = False) -> OptimizerConfig:
     """Return Megatron's settings for the optimizer."""
     return OptimizerConfig(
-        optimizer="adam", lr=learning_rate, weight_decay=0.0, clip_grad=0.0, bf16=False, fp16=False
+        optimizer="adam", lr=learning_rate, weight_decay=0.0, clip_grad=0.0, bf16=bf16, fp16=False
     )
 
 
@@ -107,6 +109,7 @@ def wrapper_config(bucket_size: int | None) -> DistributedDataParallelConfig:
 
 def transformer_config(shape: ModelShape, place: Place) -> TransformerConfig:
     """Return Megatron's settings for the model ``shape``."""
+    dtype = torch.bfloat16 if shape.bf16 else torch.float32
     return TransformerConfig(
         num_layers=shape.num_layers,
         hidden_size=shape.hidden_size,
@@ -119,8 +122,9 @@ def transformer_config(shape: ModelShape, place: Place) -> TransformerConfig:
         attention_dropout=shape.attention_dropout,
         # Gradients are plain sums; the loop divides them by the global number of tokens.
         calculate_per_token_loss=True,
-        params_dtype=torch.float32,
-        pipeline_dtype=torch.float32,
+        bf16=shape.bf16,
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
         use_cpu_initialization=True,
         perform_initialization=True,
         deterministic_mode=place.device.type == "cuda",

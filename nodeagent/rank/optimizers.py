@@ -5,6 +5,7 @@ from typing import Final
 
 import torch
 from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
 
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
@@ -17,20 +18,34 @@ def adams_of(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
     """Return torch's optimizers in Megatron's; a chain has one for each kind of parameters.
 
     Raises:
-        UnsupportedOptimizerError: One is not Adam; the text names it.
+        UnsupportedOptimizerError: One is not Adam, or has parameters in two types; the text names it.
     """
-    found = list(_inner_optimizers(optimizer))
-    for inner in found:
+    found: list[torch.optim.Optimizer] = []
+    for one in _parts(optimizer):
+        inner = one.optimizer
         if not isinstance(inner, (torch.optim.Adam, torch.optim.AdamW)):
             name = type(inner).__name__
             raise UnsupportedOptimizerError(f"state of {name} can't be handed over in process")
+        if isinstance(one, Float16OptimizerWithFloat16Params) and any(one.fp32_from_fp32_groups):
+            # Its ``sharded_state_dict`` numbers the others only, and takes one for another.
+            raise UnsupportedOptimizerError(
+                "parameters in bfloat16 and in float32 can't be told apart in Megatron's state"
+            )
+        found.append(inner)
     return found
 
 
 def parameters_of(adam: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """Yield the parameters that are updated."""
+    """Yield the parameters that are updated: the model's own, or their copies in float32."""
     for group in adam.param_groups:
         yield from group["params"]
+
+
+def model_parameters_of(optimizer: MegatronOptimizer) -> list[torch.Tensor]:
+    """Return the model's parameters, in the order of ``parameters_of``."""
+    if isinstance(optimizer, Float16OptimizerWithFloat16Params):
+        return [one for group in optimizer.float16_groups for one in group]
+    return list(parameters_of(optimizer.optimizer))
 
 
 def new_adam_state(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -39,7 +54,7 @@ def new_adam_state(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"step": torch.zeros((), dtype=torch.float32), **state}
 
 
-def _inner_optimizers(optimizer: MegatronOptimizer) -> Iterator[torch.optim.Optimizer]:
+def _parts(optimizer: MegatronOptimizer) -> Iterator[MegatronOptimizer]:
     for one in getattr(optimizer, "chained_optimizers", [optimizer]):
         if not getattr(one, "is_stub_optimizer", False):
-            yield one.optimizer
+            yield one

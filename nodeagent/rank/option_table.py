@@ -129,6 +129,13 @@ OPTIONS: Final = (
         (_ddp("grad_reduce_in_fp32", _any),),
     ),
     Option(
+        "bfloat16",
+        True,
+        "Gradients are summed in float32, and the optimizer's float32 copies of the parameters are handed"
+        " on with them. Sums inside a tensor-parallel group are in bfloat16, as Megatron's.",
+        (_model("bf16", _any), _optimizer("bf16", _any)),
+    ),
+    Option(
         "gradients in the type of the parameters",
         False,
         "sums over micro-batches would depend on who computed which; set grad_reduce_in_fp32",
@@ -183,16 +190,16 @@ OPTIONS: Final = (
         can_train=False,
     ),
     Option(
-        "bfloat16",
+        "autocast",
         False,
-        "not tested, since Megatron's optimizer for it refuses CPU tensors; parameters and their"
-        " float32 copies would have to stay in step",
-        (
-            _model("bf16"),
-            _optimizer("bf16"),
-            _model("enable_autocast"),
-            _model("params_dtype", lambda value: value == torch.float32),
-        ),
+        "not tested; it casts weights anew in every forward pass",
+        (_model("enable_autocast"),),
+    ),
+    Option(
+        "parameters in other types",
+        False,
+        "not tested",
+        (_model("params_dtype", lambda value: value in {torch.float32, torch.bfloat16}),),
     ),
     Option(
         "float16 with loss scaling",

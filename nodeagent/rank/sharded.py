@@ -6,9 +6,11 @@ the updated parameters. Adam works element by element, so the result is that of 
 optimizer to the last bit.
 
 Since every rank has the whole reduced gradient, an iteration is finished from partial results as
-without sharding. What one rank alone has are the moments of its runs: its *shard*.
+without sharding. What one rank alone has are the moments of its runs: its *shard*. Of bfloat16
+parameters it has the float32 copies too, which are what Adam updates; the model's own follow.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -16,7 +18,7 @@ from typing import Any, Final
 import torch
 from megatron.core.dist_checkpointing.mapping import ShardedTensor
 from megatron.core.optimizer import MegatronOptimizer
-from megatron.core.optimizer.optimizer import FP32Optimizer
+from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params, FP32Optimizer
 from torch import distributed
 from torch.distributed import ProcessGroup
 
@@ -26,7 +28,9 @@ from nodeagent.rank.optimizers import (
     MOMENTS,
     UnsupportedOptimizerError,
     adams_of,
+    model_parameters_of,
     new_adam_state,
+    parameters_of,
 )
 from nodeagent.rank.packed import Extent
 from nodeagent.rank.wake import wait_unless_halted
@@ -34,26 +38,36 @@ from nodeagent.rank.wake import wait_unless_halted
 _GATHERED_AT_ONCE: Final = 16 * 1024 * 1024
 """Elements; bounds the memory that gathering needs."""
 
+_KINDS: Final = (FP32Optimizer, Float16OptimizerWithFloat16Params)
+# Megatron's names in the state of the second kind.
+_COPIES: Final = "fp32_from_fp16_params"
+_COPY: Final = "fp32_param"
+
 
 class ShardedOptimizer:
     """Stands in for a ``MegatronOptimizer`` and keeps one rank's shard of its state.
 
     Args:
-        optimizer: Megatron's optimizer over float32 parameters. Its own state stays empty; learning
-            rates and the like are set in its ``param_groups``, as usual.
+        optimizer: Megatron's optimizer over float32 or bfloat16 parameters. Its own state becomes
+            empty; learning rates and the like are set in its ``param_groups``, as usual.
 
     Raises:
-        UnsupportedOptimizerError: It is not one Adam over the model's own parameters in float32.
+        UnsupportedOptimizerError: It is not one Adam over the model's own parameters, or over their
+            copies in float32.
     """
 
     def __init__(self, optimizer: MegatronOptimizer) -> None:
         self.inner = optimizer
         parts = getattr(optimizer, "chained_optimizers", [optimizer])
-        if len(parts) != 1 or not isinstance(parts[0], FP32Optimizer):
+        if len(parts) != 1 or not isinstance(parts[0], _KINDS):
             kinds = ", ".join(type(part).__name__ for part in parts)
-            raise UnsupportedOptimizerError(f"only FP32Optimizer is sharded, not {kinds}")
+            known = " and ".join(kind.__name__ for kind in _KINDS)
+            raise UnsupportedOptimizerError(f"only {known} are sharded, not {kinds}")
         (self._whole,) = adams_of(optimizer)
-        self._parameters = [one for group in self._whole.param_groups for one in group["params"]]
+        self._parameters = model_parameters_of(parts[0])
+        self._is_mixed = isinstance(parts[0], Float16OptimizerWithFloat16Params)
+        for copy in parameters_of(self._whole) if self._is_mixed else ():
+            copy.data = _without_memory(copy)
         self._runs: list[torch.nn.Parameter] = []
         self._adam: torch.optim.Optimizer | None = None
         self.partition = (0, 0)
@@ -104,30 +118,38 @@ class ShardedOptimizer:
         if is_loading:
             self.materialise()
         # Megatron describes whole parameters; stand-ins of their shape take no memory.
-        for parameter, run in zip(self._parameters, self._runs, strict=True):
+        for updated, run in zip(parameters_of(self._whole), self._runs, strict=True):
             if self.state.get(run):
-                stand_in = torch.zeros((), device=parameter.device).expand(parameter.shape)
-                self._whole.state[parameter] = {
+                self._whole.state[updated] = {
                     "step": self.state[run]["step"],
-                    **dict.fromkeys(MOMENTS, stand_in),
+                    **dict.fromkeys(MOMENTS, _without_memory(updated)),
                 }
         try:
             tree = self.inner.sharded_state_dict(model, is_loading=False, metadata=metadata)
         finally:
             self._whole.state.clear()
-        for number, leaves in tree["state"].items():
+        leaves_by_number = self._of_adam(tree)["state"]
+        for number, leaves in leaves_by_number.items():
             if number != "common_step":
-                tree["state"][number] = {
+                leaves_by_number[number] = {
                     name: self._slice(int(number), name, leaf) for name, leaf in leaves.items()
                 }
+        numbers = itertools.count()
+        if self._is_mixed:
+            tree[_COPIES] = [
+                [self._slice(next(numbers), _COPY, leaf) for leaf in group]
+                for group in tree[_COPIES]
+            ]
         return tree
 
     def load_state_dict(self, tree: Tree) -> None:
         """Take over what is not in tensors of the model's shape; the runs are filled in place."""
-        step = tree["state"].get("common_step")
+        adam = self._of_adam(tree)
+        step = adam["state"].get("common_step")
         for run in self._runs if step is not None else ():
             self.state[run]["step"] = step.detach().clone()
-        self.inner.load_state_dict({**tree, "state": {}})
+        adam = {**adam, "state": {}}
+        self.inner.load_state_dict({"optimizer": adam, _COPIES: []} if self._is_mixed else adam)
 
     # --- the shard -----------------------------------------------------------------------------
 
@@ -136,15 +158,14 @@ class ShardedOptimizer:
         if self.partition == (dp_rank, dp):
             return
         self.partition = (dp_rank, dp)
-        run_by_parameter: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
-        for parameter in self._parameters:
-            begin, end = run_of(parameter.numel(), dp_rank, dp)
-            # A view: the update changes the model's parameter.
-            run = torch.nn.Parameter(parameter.detach().view(-1)[begin:end])
-            run_by_parameter[parameter] = run
-        self._runs = list(run_by_parameter.values())
+        # Of float32 they are views: the update changes the model's parameter.
+        self._runs = [
+            torch.nn.Parameter(_run(parameter, dp_rank, dp).to(self._type_of_run(parameter)))
+            for parameter in self._parameters
+        ]
+        runs = iter(self._runs)
         groups = [
-            {**group, "params": [run_by_parameter[one] for one in group["params"]]}
+            {**group, "params": [next(runs) for _ in group["params"]]}
             for group in self._whole.param_groups
         ]
         make: Callable[..., torch.optim.Optimizer] = type(self._whole)
@@ -156,12 +177,13 @@ class ShardedOptimizer:
             if not self.state.get(run):
                 self.state[run].update(new_adam_state(run))
 
-    def shard_of(
-        self, parameter: torch.nn.Parameter
-    ) -> tuple[tuple[int, int], dict[str, torch.Tensor]]:
-        """Return the run of a parameter that this rank keeps, and Adam's state of it."""
+    def shard_of(self, parameter: torch.Tensor) -> tuple[tuple[int, int], dict[str, torch.Tensor]]:
+        """Return the run of a parameter that this rank keeps, and what the optimizer keeps of it."""
         number = next(i for i, one in enumerate(self._parameters) if one is parameter)
-        state: dict[str, torch.Tensor] = self.state.get(self._runs[number], {})
+        run = self._runs[number]
+        state: dict[str, torch.Tensor] = dict(self.state.get(run, {}))
+        if self._is_mixed:
+            state[_COPY] = run.detach()
         return run_of(parameter.numel(), *self.partition), state
 
     def tensors(self) -> list[torch.Tensor]:
@@ -178,7 +200,7 @@ class ShardedOptimizer:
         found: list[Extent] = []
         for parameter in self._parameters:
             begin, end = run_of(parameter.numel(), dp_rank, dp)
-            run = Extent(parameter.dtype, end - begin)
+            run = Extent(self._type_of_run(parameter), end - begin)
             found.extend([run, Extent(torch.float32, 1), run, run])
         return found
 
@@ -203,6 +225,9 @@ class ShardedOptimizer:
             RuntimeError: A peer was lost. Parameters may be of two iterations; the shards are not.
         """
         dp_rank, dp = self.partition
+        for parameter, run in zip(self._parameters, self._runs, strict=True):
+            if run.dtype != parameter.dtype:
+                _run(parameter, dp_rank, dp).copy_(run.detach())
         if dp == 1:
             return
         for parameters in self._portions():
@@ -216,14 +241,20 @@ class ShardedOptimizer:
             wait_unless_halted(work, is_halted)
             for theirs, values in zip(runs, gathered, strict=True):
                 offset = 0
-                for run in theirs:
-                    run.copy_(values[offset : offset + len(run)])
-                    offset += len(run)
+                for elements in theirs:
+                    elements.copy_(values[offset : offset + len(elements)])
+                    offset += len(elements)
 
     @property
     def _sharded(self) -> torch.optim.Optimizer:
         assert self._adam is not None, "enter() comes first"
         return self._adam
+
+    def _type_of_run(self, parameter: torch.Tensor) -> torch.dtype:
+        return torch.float32 if self._is_mixed else parameter.dtype
+
+    def _of_adam(self, tree: Tree) -> Tree:
+        return tree["optimizer"] if self._is_mixed else tree
 
     def _slice(self, number: int, name: str, leaf: object) -> FlatSlice:
         if not isinstance(leaf, ShardedTensor):
@@ -232,8 +263,8 @@ class ShardedOptimizer:
         (begin, _), state = self.shard_of(self._parameters[number])
         return FlatSlice(replace(leaf, key=key), name, begin, state[name])
 
-    def _portions(self) -> Iterator[list[torch.nn.Parameter]]:
-        portion: list[torch.nn.Parameter] = []
+    def _portions(self) -> Iterator[list[torch.Tensor]]:
+        portion: list[torch.Tensor] = []
         for parameter in self._parameters:
             if portion and sum(map(torch.numel, portion)) + parameter.numel() > _GATHERED_AT_ONCE:
                 yield portion
@@ -245,6 +276,10 @@ class ShardedOptimizer:
 def run_of(num_elements: int, dp_rank: int, dp: int) -> tuple[int, int]:
     """Return first and last + 1 of the elements of a parameter that shard ``dp_rank`` has."""
     return num_elements * dp_rank // dp, num_elements * (dp_rank + 1) // dp
+
+
+def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
 
 
 def _run(parameter: torch.Tensor, dp_rank: int, dp: int) -> torch.Tensor:

@@ -4,7 +4,7 @@ Megatron names ``cuda`` in a few places even where nothing needs a GPU. ``prepar
 ``gloo`` backend patches exactly those; with ``nccl`` it changes nothing and only picks the GPU.
 Each patch says which line of Megatron needs it. They apply to one rank process, after the fork.
 
-Not here: kernels or arithmetic. On CPU the same Megatron code runs, in float32.
+Not here: kernels or arithmetic. On CPU the same Megatron code runs.
 """
 
 import os
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
 from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed, random as megatron_random
 
 from nodeagent.rank.random_state import CpuGenerators
@@ -64,6 +65,9 @@ def _patch_for_cpu() -> None:
     cuda.current_device = lambda: _CPU
     # p2p_communication.py synchronises after batched sends and receives.
     cuda.synchronize = lambda *_: None
+    # optimizer.py tells bfloat16 parameters from float32 ones by the names of CUDA's types.
+    mixed: Any = Float16OptimizerWithFloat16Params
+    mixed.__init__ = _with_types_of_cuda(mixed.__init__)
     _patch_generators()
 
 
@@ -77,6 +81,19 @@ def _patch_generators() -> None:
     cuda.manual_seed = torch.default_generator.manual_seed
     random._get_cuda_rng_state = lambda **_: torch.get_rng_state()  # noqa: SLF001
     random._set_cuda_rng_state = lambda state, **_: torch.set_rng_state(state)  # noqa: SLF001
+
+
+def _with_types_of_cuda(function: Callable[..., None]) -> Callable[..., None]:
+    def with_types(*args: object, **kwargs: object) -> None:
+        tensor: Any = torch.Tensor
+        type_of = tensor.type
+        tensor.type = lambda one: type_of(one).replace("torch.", "torch.cuda.")
+        try:
+            function(*args, **kwargs)
+        finally:
+            tensor.type = type_of
+
+    return with_types
 
 
 def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

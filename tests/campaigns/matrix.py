@@ -6,6 +6,7 @@ replica less; some of them in the first and in the last iteration, as an excepti
 process; and every point of a regroup as the second fault.
 """
 
+import functools
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -65,12 +66,14 @@ class Case:
         faults: The first strikes in generation 1, the second in generation 2.
         ending: What follows.
         is_sharded: Whether the optimizer's state is sharded over the replicas.
+        bf16: Whether the model is in bfloat16.
     """
 
     layout_name: str
     faults: tuple[Fault, ...]
     ending: Ending = "replace"
     is_sharded: bool = False
+    bf16: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -84,7 +87,8 @@ class Case:
     def __str__(self) -> str:
         faults = ", then ".join(map(_describe, self.faults))
         sharded = " sharded" if self.is_sharded else ""
-        return f"{self.layout_name}{sharded} {faults}: {self.ending}"
+        precision = " bf16" if self.bf16 else ""
+        return f"{self.layout_name}{sharded}{precision} {faults}: {self.ending}"
 
 
 def _describe(fault: Fault) -> str:
@@ -93,19 +97,20 @@ def _describe(fault: Fault) -> str:
     return f"{action}{fault.point} {fault.count}{iteration} on {fault.global_rank}"
 
 
-def all_cases(layout_name: str, *, is_sharded: bool = False) -> Iterator[Case]:
+def all_cases(layout_name: str, *, is_sharded: bool = False, bf16: bool = False) -> Iterator[Case]:
     """Yield every case of a layout."""
     layout = LAYOUTS[layout_name]
+    case = functools.partial(Case, layout_name, is_sharded=is_sharded, bf16=bf16)
     for rank in range(layout.num_workers):
         for fault in [*_in_iteration(layout, rank, is_sharded=is_sharded), *_varied(rank)]:
             for ending in _endings_of(fault):
-                yield Case(layout_name, (fault,), ending, is_sharded)
+                yield case((fault,), ending)
         for first, second in _during_recovery(layout, rank, is_sharded=is_sharded):
-            yield Case(layout_name, (first, second), is_sharded=is_sharded)
+            yield case((first, second))
         for point in _STEPPING:
             # The rank that raised holds no result of the vote, and is told it.
             raised = fault_at(rank, "voted", action="raise")
-            yield Case(layout_name, (raised, second_at(rank, point)), "reattempt", is_sharded)
+            yield case((raised, second_at(rank, point)), "reattempt")
 
 
 def _endings_of(fault: Fault) -> tuple[Ending, ...]:

@@ -25,6 +25,7 @@ from tests.fakes.fault_points import Point
 from tests.fakes.rank_host import FAULTY_TEMPLATE, REPOSITORY, rank_host
 
 _OPTIMIZERS = ("plain", "sharded")
+_OPTIMIZERS_BF16 = ("plain-bf16", "sharded-bf16")
 _PAGE = REPOSITORY / "docs" / "campaigns" / "phases.md"
 
 
@@ -96,7 +97,11 @@ def _parts(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
 def _cases(layout: str, optimizer: str, options: argparse.Namespace) -> list[Case]:
     cases = [
         case
-        for case in all_cases(layout, is_sharded=optimizer == "sharded")
+        for case in all_cases(
+            layout,
+            is_sharded=optimizer.startswith("sharded"),
+            bf16=optimizer.endswith("bf16"),
+        )
         if not options.point or case.point in options.point
     ]
     return cases if options.seed is None else sample(cases, options.seed)
@@ -111,9 +116,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--optimizer",
         nargs="+",
-        choices=_OPTIMIZERS,
+        choices=(*_OPTIMIZERS, *_OPTIMIZERS_BF16),
         default=_OPTIMIZERS,
-        help="whether its state is sharded over the replicas (default: both)",
+        help="whether its state is sharded over the replicas, and the model in bfloat16"
+        f" (default: {' and '.join(_OPTIMIZERS)})",
     )
     parser.add_argument("--seed", type=int, help="one case of each kind, chosen by this seed")
     parser.add_argument("--limit-s", type=float, default=60.0, help="how long a case may wait")

@@ -81,7 +81,7 @@ class Trials:
         self._directory = directory
         self._limit_s = limit_s
         self._numbers = itertools.count(1)
-        self._references: dict[tuple[Layout, bool], _Reference] = {}
+        self._references: dict[tuple[Layout, bool, bool], _Reference] = {}
 
     def run(self, case: Case) -> Outcome:
         """Run a case.
@@ -115,7 +115,7 @@ class Trials:
         )
 
     def _reference(self, case: Case) -> _Reference:
-        key = (case.layout, case.is_sharded)
+        key = (case.layout, case.is_sharded, case.bf16)
         if key not in self._references:
             task = self._task(case)
             try:
@@ -130,7 +130,7 @@ class Trials:
     def _task(self, case: Case) -> RankTask:
         name = f"case-{next(self._numbers)}"
         training = TrainingSpec(
-            model=_MODEL,
+            model=_MODEL.model_copy(update={"bf16": case.bf16}),
             checkpoint_dir=str(self._directory / name),
             checkpoint_interval=CHECKPOINT_INTERVAL,
             num_micro_batches=NUM_MICRO_BATCHES,

@@ -135,28 +135,34 @@ class _Rank:
         first_layer = place.pp_rank * (self._case.training.model.num_layers // layout.pp)
         arrays: dict[str, Any] = {}
         for local_name, parameter in self._model.module.named_parameters():
-            parts = local_name.split(".")
+            # Megatron wraps a model in bfloat16 once more.
+            parts = local_name.removeprefix("module.").split(".")
             if parts[:2] == ["decoder", "layers"]:
                 parts[2] = str(int(parts[2]) + first_layer)
             is_split = getattr(parameter, "tensor_model_parallel", False) and layout.tp > 1
             dimension = parameter.partition_dim if is_split else -1
             for kind, tensor in {"parameter": parameter.detach(), **self._state(parameter)}.items():
                 split = dimension if tensor.dim() else -1
-                arrays[f"{'.'.join(parts)}:{kind}/{split}"] = tensor.numpy()
+                arrays[f"{'.'.join(parts)}:{kind}/{split}"] = tensor.float().numpy()
         path = self._out_dir / f"{name}.{place.global_rank}.{place.tp_rank}.npz"
         with path.open("wb") as file:
             np.savez(file, **arrays)
 
     def _state(self, parameter: Untyped) -> dict[str, Any]:
-        """Return Adam's state of a parameter; NaN where another rank has it."""
+        """Return the optimizer's state of a parameter; NaN where another rank has it."""
         if not self._case.is_sharded:
+            copy = getattr(parameter, "main_param", None)
             inner = [one.optimizer for one in self._optimizer.chained_optimizers]
-            return next((one.state[parameter] for one in inner if parameter in one.state), {})
+            updated = parameter if copy is None else copy
+            state = next((dict(one.state[updated]) for one in inner if updated in one.state), {})
+            return state if copy is None else {**state, "fp32_param": copy}
         (begin, end), state = self._optimizer.shard_of(parameter)
-        whole: dict[str, Any] = {"step": state["step"]} if state else {}
-        for name in ("exp_avg", "exp_avg_sq") if state else ():
-            whole[name] = torch.full_like(parameter, math.nan)
-            whole[name].view(-1)[begin:end] = state[name]
+        whole: dict[str, Any] = {}
+        for name, run in state.items():
+            whole[name] = run
+            if name != "step":
+                whole[name] = torch.full(parameter.shape, math.nan)
+                whole[name].view(-1)[begin:end] = run
         return whole
 
 

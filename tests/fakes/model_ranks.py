@@ -145,7 +145,8 @@ class _Rank:
         first_layer = place.pp_rank * (self._training.model.num_layers // layout.pp)
         arrays: dict[str, Any] = {}
         for local_name, parameter in self._model.module.named_parameters():
-            parts = local_name.split(".")
+            # Megatron wraps a model in bfloat16 once more.
+            parts = local_name.removeprefix("module.").split(".")
             if parts[:2] == ["decoder", "layers"]:
                 parts[2] = str(int(parts[2]) + first_layer)
             is_split = getattr(parameter, "tensor_model_parallel", False) and layout.tp > 1

@@ -11,22 +11,28 @@ from typing import Any
 
 import numpy as np
 
+_COPY = "optimizer.state.fp32_param."
+
 Parameters = dict[str, "np.ndarray[Any, Any]"]
 
 
 def read_parameters(directory: Path) -> Parameters:
-    """Return all parameters of the checkpoint, put together from the blocks of all ranks."""
+    """Return all parameters of the checkpoint, put together from the blocks of all ranks.
+
+    Of a model in bfloat16 these are its own and the optimizer's copies of them in float32.
+    """
     import torch
 
     manifest = json.loads((directory / "manifest.json").read_text())
     contents = {file["name"]: (directory / file["name"]).read_bytes() for file in manifest["files"]}
     whole: Parameters = {}
     for block in manifest["blocks"]:
-        if block["key"].startswith("optimizer."):
+        is_parameter = not block["key"].startswith("optimizer.")
+        if not is_parameter and not block["key"].startswith(_COPY):
             continue
         start = block["position"]
         archive = io.BytesIO(contents[block["file"]][start : start + block["num_bytes"]])
-        values = torch.load(archive, weights_only=True).numpy()
+        values = torch.load(archive, weights_only=True).float().numpy()
         array = whole.setdefault(
             block["key"], np.full(block["whole_size"], math.nan, dtype=values.dtype)
         )

@@ -23,6 +23,7 @@ DROPOUT = SHAPE.model_copy(update={"hidden_dropout": 0.1, "attention_dropout": 0
 EVERYTHING = DROPOUT.model_copy(
     update={"sequence_parallel": True, "share_embeddings_and_output_weights": True}
 )
+BF16 = EVERYTHING.model_copy(update={"bf16": True})
 FULL_RECOMPUTATION = {
     "recompute_granularity": "full",
     "recompute_method": "uniform",
@@ -34,9 +35,9 @@ ATTENTION_RECOMPUTATION = {
 }
 
 
-def thorough(value: object) -> object:
-    """Return a parameter of a test that only the thorough run takes."""
-    return pytest.param(value, marks=pytest.mark.thorough)
+def thorough(*values: object) -> object:
+    """Return a parameter set of a test that only the thorough run takes."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
 
 
 def assert_equal(one: Result, other: Result) -> None:
@@ -128,8 +129,10 @@ def test_dropout_does_not_depend_on_the_number_of_replicas(run: Run, dp: int) ->
         (DROPOUT, Layout(tp=2)),
         (DROPOUT, Layout(pp=2)),
         (EVERYTHING, Layout(tp=2)),
+        (BF16, Layout(tp=2)),
+        thorough(BF16, Layout(pp=2)),
     ],
-    ids=["tp2", "pp2", "sequence parallel"],
+    ids=["tp2", "pp2", "sequence parallel", "bfloat16 tp2", "bfloat16 pp2"],
 )
 def test_dropout_on_a_split_model_does_not_depend_on_the_number_of_replicas(
     run: Run, model: ModelShape, layout: Layout
@@ -156,9 +159,12 @@ def test_each_kind_of_dropout_counts(run: Run, option: str) -> None:
     assert run(model, Layout()).outcome.losses != run(SHAPE, Layout()).outcome.losses
 
 
+@pytest.mark.parametrize("model", [DROPOUT, BF16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("layout", [Layout(), Layout(pp=2)], ids=str)
-def test_the_order_of_micro_batches_changes_no_dropout(run: Run, layout: Layout) -> None:
-    assert_equal(run(DROPOUT, layout), run(DROPOUT, layout, is_reversed=True))
+def test_the_order_of_micro_batches_changes_no_dropout(
+    run: Run, model: ModelShape, layout: Layout
+) -> None:
+    assert_equal(run(model, layout), run(model, layout, is_reversed=True))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +181,7 @@ def test_no_backward_pass_draws_random_numbers(run: Run, layout: Layout) -> None
     ("model", "layout"),
     [
         (DROPOUT, Layout(pp=2)),
-        pytest.param(DROPOUT, Layout(tp=2), marks=pytest.mark.thorough),
+        thorough(DROPOUT, Layout(tp=2)),
         (EVERYTHING, Layout(tp=2)),
     ],
     ids=["pp2", "tp2", "sequence parallel"],

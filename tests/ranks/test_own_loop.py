@@ -108,14 +108,18 @@ def test_it_runs_on_every_layout_and_replicas_change_nothing(
     assert losses == pytest.approx(host.run(alone).loss_by_iteration, rel=1e-5)
 
 
-@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    ("lost", "bf16"), [(0, False), (0, True), pytest.param(1, False, marks=pytest.mark.thorough)]
+)
 def test_a_killed_rank_is_replaced_and_the_losses_are_those_of_the_fault_free_run(
-    host: RankHost, spec: TrainingSpec, lost: int
+    host: RankHost, spec: TrainingSpec, lost: int, *, bf16: bool
 ) -> None:
-    layout = Layout(dp=2)
-    whole = launches(beside(spec, "whole"), layout, task=f"own-whole-{lost}")
+    layout, name = Layout(dp=2), f"{lost}-{bf16}"
+    model = spec.model.model_copy(update={"bf16": bf16})
+    spec = spec.model_copy(update={"model": model})
+    whole = launches(beside(spec, "whole"), layout, task=f"own-whole-{name}")
     expected = host.run(whole).loss_by_iteration
-    ranks = launches(spec, layout, task=f"own-killed-{lost}")
+    ranks = launches(spec, layout, task=f"own-killed-{name}")
     pids = host.start(ranks)
 
     kill(host, ranks, pids, lost)

@@ -38,6 +38,9 @@ CASES = [
     # Some survivors are connected with the new peer when it is lost, others wait for it.
     Case("dp4", (fault_at(3, "counted", 2), second_at(3, "introduced"))),
     Case("pp2-dp2", (fault_at(3, "finalised"), second_at(1, "sharing", 2))),
+    # Parameters and their float32 copies stay in step.
+    Case("dp2", (fault_at(1, "reduced", 3),), bf16=True),
+    Case("tp2-dp2", (fault_at(2, "stepped"),), is_sharded=True, bf16=True),
 ]
 MORE = [
     Case("pp2-dp2", (fault_at(1, "counted", 2),)),
@@ -45,6 +48,8 @@ MORE = [
     Case("tp2-dp2", (fault_at(2, "started", 3),)),
     Case("tp2-dp2", (fault_at(1, "finalised", 2),)),
     Case("dp3", (fault_at(0, "voted"),), "shrink"),
+    Case("pp2-dp2", (fault_at(3, "forward", 2),), "shrink", bf16=True),
+    Case("dp3", (fault_at(1, "committed"),), "shrink", is_sharded=True, bf16=True),
 ]
 
 

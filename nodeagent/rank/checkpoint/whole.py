@@ -235,6 +235,9 @@ def _shared(node: Tree, path: str) -> SharedValues:
             return {key: value for key, value in shared.items() if _is_worth_storing(value)}
         case list() | tuple():
             elements = [_shared(value, f"{path}.{i}") for i, value in enumerate(node)]
+            if all(value is _MISSING for value in elements):
+                # Parameters' copies: how many there are differs from stage to stage.
+                return _MISSING
             return [None if value is _MISSING else value for value in elements]
         case torch.Tensor() if node.numel() <= _LARGEST_SHARED_TENSOR:
             return {_TENSOR: str(node.dtype).removeprefix("torch."), "values": node.tolist()}
@@ -261,6 +264,8 @@ def _merged(node: Tree, stored: SharedValues, path: str) -> Tree:
         case dict():
             return _merged_dict(node, stored, path)
         case list() | tuple():
+            if stored is _MISSING:
+                stored = [_MISSING] * len(node)
             if not isinstance(stored, list) or len(stored) != len(node):
                 raise CheckpointError(f"{path} has {len(node)} entries, the checkpoint has others")
             pairs = zip(node, stored, strict=True)
