@@ -3,10 +3,35 @@
 Which it gets when it changes size is told in ``controller.core.packing.seating``.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from controller.core.placement import Placement
 from profiles.layout import Layout
+
+Replica = Sequence[int]
+"""Its global ranks: stage by stage, and the tensor-parallel ranks of each in their order."""
+
+
+def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]:
+    """Return the replicas that ``fit_ranks`` make: whole ones, and such as are put together.
+
+    What is left of broken replicas makes further ones stage by stage, so that ranks that were near each
+    other in their tensor-parallel group stay together. If there would be none, rank by rank: a replica
+    that is slow still has the state.
+    """
+    whole = whole_replicas(layout, fit_ranks)
+    found: list[Replica] = [ranks_of_replica(layout, replica) for replica in whole]
+    broken = [replica for replica in range(layout.dp) if replica not in whole]
+    groups = [
+        [
+            group
+            for replica in broken
+            if set(group := _stage_of(layout, replica, stage)) <= set(fit_ranks)
+        ]
+        for stage in range(layout.pp)
+    ]
+    found += [[rank for group in stages for rank in group] for stages in zip(*groups, strict=False)]
+    return found or _put_together(layout, fit_ranks)
 
 
 def whole_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[int]:
@@ -23,11 +48,24 @@ def ranks_of_replica(layout: Layout, replica: int) -> list[int]:
     return [rank for rank in range(layout.num_workers) if layout.dp_rank(rank) == replica]
 
 
-def keep_replicas(layout: Layout, placement: Placement, replicas: list[int]) -> Placement:
+def place_replicas(layout: Layout, placement: Placement, replicas: Sequence[Replica]) -> Placement:
     """Return the placement of a layout that consists of these replicas alone, in this order."""
     return tuple(
-        placement[stage * layout.tp * layout.dp + replica * layout.tp + tp_rank]
+        placement[replica[stage * layout.tp + tp_rank]]
         for stage in range(layout.pp)
         for replica in replicas
         for tp_rank in range(layout.tp)
     )
+
+
+def _stage_of(layout: Layout, replica: int, stage: int) -> list[int]:
+    return ranks_of_replica(layout, replica)[stage * layout.tp : (stage + 1) * layout.tp]
+
+
+def _put_together(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]:
+    cells = [(tp_rank, stage) for stage in range(layout.pp) for tp_rank in range(layout.tp)]
+    by_cell = [
+        [rank for rank in sorted(fit_ranks) if (layout.tp_rank(rank), layout.pp_rank(rank)) == cell]
+        for cell in cells
+    ]
+    return [list(ranks) for ranks in zip(*by_cell, strict=False)]

@@ -29,6 +29,7 @@ EvidenceKind = Literal[
     "overdue",
     "hang",
     "numbers",
+    "state",
     "contact",
     "finding",
 ]
@@ -71,10 +72,14 @@ _STATUS_BY_KIND: Final[Mapping[EvidenceKind, Status]] = {
     "overdue": Status.TASK_HANG,
     "hang": Status.TASK_HANG,
     "numbers": Status.NAN_LOSS,
+    "state": Status.NAN_LOSS,
     "contact": Status.LOST_CONNECTION,
     "finding": Status.NONE,
 }
-_STATUS_BY_EXCEPTION: Final = {"NonFiniteLossError": Status.NAN_LOSS}
+_KIND_BY_EXCEPTION: Final[Mapping[str, EvidenceKind]] = {
+    "NonFiniteLossError": "numbers",
+    "SuspectStateError": "state",
+}
 """Exceptions of the ranks' own code, whose names say it all."""
 
 _REFUSALS: Final = frozenset({"LaunchError", "ProgramError"})
@@ -130,7 +135,7 @@ class Evidence:
         """Whether the fault is where it was seen; what ends for a lost connection may echo another's end."""
         if self.kind == "exit":
             return self.status not in NETWORK
-        return self.is_conclusive
+        return self.is_conclusive and self.kind != "state"
 
 
 def evidence_of(
@@ -175,15 +180,15 @@ def evidence_of(
 def _kind_of(raised: RankRaised) -> EvidenceKind:
     if raised.is_in_collective:
         return "collective"
-    if raised.exception_type in _STATUS_BY_EXCEPTION:
-        return "numbers"
+    if own := _KIND_BY_EXCEPTION.get(raised.exception_type):
+        return own
     return "refusal" if raised.exception_type in _REFUSALS else "exception"
 
 
 def _named(raised: RankRaised) -> Status:
     """Return the status of an exception; a wrapped one counts where it says more."""
-    if own := _STATUS_BY_EXCEPTION.get(raised.exception_type):
-        return own
+    if own := _KIND_BY_EXCEPTION.get(raised.exception_type):
+        return _STATUS_BY_KIND[own]
     status = classify_excerpt(f"{raised.exception_type}: {raised.message}").status
     if status is Status.LOST_CONNECTION:
         return Status.OTHER_NETWORK_ERROR  # a rank can't know that a node is gone

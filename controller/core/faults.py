@@ -24,6 +24,7 @@ _METHOD_BY_KIND: Final[Mapping[EvidenceKind, str]] = {
     "overdue": "online statistical monitoring",
     "hang": "online statistical monitoring",
     "numbers": "online statistical monitoring",
+    "state": "online statistical monitoring",
     "contact": "node health monitoring",
     "finding": "node health monitoring",
 }
@@ -53,6 +54,11 @@ class Diagnosis:
     def is_local(self) -> bool:
         """Whether its root is where the fault is; a failed connection tells nothing of its place."""
         return self.root.is_local
+
+    @property
+    def is_of_state(self) -> bool:
+        """Whether the state is wrong that the ranks were given; another source of it may not be."""
+        return self.root.kind == "state"
 
     @property
     def is_refusal(self) -> bool:

@@ -1,7 +1,7 @@
 """Where a parked task goes on, and whether waiting for that is of any use.
 
 It goes on where it is to be (``TaskState.target``). While that is not decided, it goes on with what it has:
-as before, or with the whole replicas that it has left. Where other tasks are still to free workers that it
+as before, or with the replicas that its ranks still make. Where other tasks are still to free workers that it
 needs, it waits ``Policy.capacity_limit_s`` for them, and then goes on with the replicas that stay. A task
 whose model is to be divided anew first goes on as it is, so that it can save its state.
 
@@ -12,7 +12,7 @@ checkpoint. How the next generation is begun is in ``controller.core.generations
 
 from collections.abc import Collection
 
-from controller.core.arrangement import keep_replicas, whole_replicas
+from controller.core.arrangement import living_replicas, place_replicas
 from controller.core.lifecycle import obstacle
 from controller.core.phases import NodeCondition
 from controller.core.placement import Worker
@@ -35,7 +35,7 @@ def goal_of(turn: Turn, task: TaskState) -> Target | None:
         return _interim(turn, task)
     if task.layout is not None and not is_same_model(task.layout, target.layout):
         # What is left first goes on as it is: it saves its state before it is divided anew.
-        interim = _interim(turn, task)
+        interim = _interim(turn, task, fewest=1)
         if interim is not None:
             return interim
     task.note = obstacle(turn, task, target) or ""
@@ -49,9 +49,20 @@ def goal_of(turn: Turn, task: TaskState) -> Target | None:
 
 
 def _interim(
-    turn: Turn, task: TaskState, within: Collection[Worker] | None = None
+    turn: Turn,
+    task: TaskState,
+    within: Collection[Worker] | None = None,
+    *,
+    fewest: int | None = None,
 ) -> Target | None:
-    """Return where the task can go on with what it has: as before, or with its whole replicas."""
+    """Return where the task can go on with what it has: as before, or with the replicas that are left.
+
+    Args:
+        turn: The turn.
+        task: The task, parked.
+        within: Workers that it may use; None for all that it has.
+        fewest: Workers with which going on is of use; None for the task's ``min_workers``.
+    """
     if task.layout is None:
         return None
     if task.interim and task.interim == task.place and not obstacle(turn, task, task.interim):
@@ -63,13 +74,13 @@ def _interim(
         and turn.state.can_use(rank.worker)
         and (within is None or rank.worker in within)
     ]
-    replicas = whole_replicas(task.layout, fit)
+    replicas = living_replicas(task.layout, fit)
     if not replicas:
         return None
     layout = Layout(task.layout.tp, task.layout.pp, len(replicas))
-    if layout.num_workers < task.spec.min_workers:
+    if layout.num_workers < (task.spec.min_workers if fewest is None else fewest):
         return None
-    task.interim = Target(layout, keep_replicas(task.layout, task.placement, replicas))
+    task.interim = Target(layout, place_replicas(task.layout, task.placement, replicas))
     return task.interim
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from controller.core.commands import watch_command
 from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
-from controller.core.parking import note_loss
+from controller.core.parking import boundary_limit_s, note_loss
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.tasks import Intent, RankState, Target, TaskState
 from controller.core.timers import LookDue, StartOverdue, StopOverdue
@@ -190,10 +190,15 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
         turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
     send_stop(turn, task, task.nodes)
     if is_graceful:
-        limit_s = task.spec.stop_limit_s or turn.policy.stop_limit_s
+        limit_s = task.spec.stop_limit_s or _graceful_limit_s(turn, task)
         turn.set_timer(StopOverdue(task.spec.task, task.generation), limit_s)
         turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
     finish_stop(turn, task)
+
+
+def _graceful_limit_s(turn: Turn, task: TaskState) -> float:
+    """Return how long ranks may take to finish their iteration and save a checkpoint."""
+    return boundary_limit_s(turn.policy, task) + turn.policy.stall_factor * task.checkpoint_s
 
 
 def send_stop(turn: Turn, task: TaskState, nodes: Iterable[NodeId]) -> None:

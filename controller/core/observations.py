@@ -92,7 +92,7 @@ def _observe_rank(
             if observation.position is not None:
                 take_position(task, observation.global_rank, observation.position)
             evidence = _evidence(turn, event, observation)
-            is_own = evidence.is_conclusive and severity_of(evidence.status) != Severity.SEV3
+            is_own = evidence.is_local and severity_of(evidence.status) != Severity.SEV3
             rank.is_broken = observation.position is None or is_own
             _take_fault(turn, task, evidence)
         case RankHalted():
@@ -113,18 +113,23 @@ def _observe_rank(
             take_commit(turn, task, observation)
             note_commit(turn, task, observation, event.observed_at)
         case CheckpointSaved():
-            task.checkpoint_iteration = max(task.checkpoint_iteration, observation.iteration)
-            turn.tell(
-                "trace", "checkpoint", task.spec.task,
-                f"checkpoint of iteration {observation.iteration} saved",
-                iteration=observation.iteration, duration_s=observation.duration_s,
-            )  # fmt: skip
+            _take_checkpoint(turn, task, observation)
         case RankDone():
             note_done(turn, task, observation)
         case RankInspected():
             take_look(turn, task, observation)
         case _:
             assert_never(observation)
+
+
+def _take_checkpoint(turn: Turn, task: TaskState, saved: CheckpointSaved) -> None:
+    task.checkpoint_iteration = max(task.checkpoint_iteration, saved.iteration)
+    task.checkpoint_s = max(task.checkpoint_s, saved.duration_s)
+    turn.tell(
+        "trace", "checkpoint", task.spec.task,
+        f"checkpoint of iteration {saved.iteration} saved",
+        iteration=saved.iteration, duration_s=saved.duration_s,
+    )  # fmt: skip
 
 
 def _take_exit(turn: Turn, task: TaskState, event: Observed, exited: RankExited) -> None:

@@ -24,7 +24,7 @@ def halt(turn: Turn, task: TaskState, *, at_boundary: bool = False, note: str = 
     if parking is None:
         task.become(TaskPhase.PARKING, note)
         task.parking = Parking(turn.at, at_boundary, broken)
-        limit_s = turn.policy.stop_limit_s if at_boundary else halt_limit_s(turn.policy, task)
+        limit_s = (boundary_limit_s if at_boundary else halt_limit_s)(turn.policy, task)
         turn.set_timer(HaltOverdue(task.spec.task, task.generation), limit_s)
     else:
         is_hastened = parking.at_boundary and not at_boundary
@@ -47,6 +47,11 @@ def halt_again(turn: Turn, task: TaskState, node: NodeId) -> None:
 def halt_limit_s(policy: Policy, task: TaskState) -> float:
     """Return how long ranks may take to park: a whole replica finishes its micro-batch first."""
     return max(policy.halt_limit_s, policy.stall_factor * (task.mean_iteration_s or 0.0))
+
+
+def boundary_limit_s(policy: Policy, task: TaskState) -> float:
+    """Return how long ranks may take to come to the end of their iteration."""
+    return max(policy.stop_limit_s, policy.stall_factor * (task.mean_iteration_s or 0.0))
 
 
 def take_position(task: TaskState, global_rank: int, position: Position) -> None:

@@ -53,7 +53,8 @@ class Policy:
             one may take as long.
         command_settle_s: A command that has never printed an iteration counts as running after this.
         command_proof_s: And is taken to make progress after this.
-        stop_limit_s: A graceful stop must end within this; then the ranks are killed.
+        stop_limit_s: A graceful stop must end within this, or within ``stall_factor`` times an iteration
+            and a checkpoint if that is longer; then the ranks are killed.
         halt_limit_s: Ranks that were told to park must have done so within this, or within
             ``stall_factor`` iterations if that is longer; who has not, hangs.
         prepare_limit_s: How long a task that is to grow trains on while its new ranks build their

@@ -205,6 +205,8 @@ class TaskState:
     """Nodes that have carried out the present stop; what their heartbeats don't list is gone."""
     iteration: int = 0
     checkpoint_iteration: int = 0
+    checkpoint_s: float = 0.0
+    """How long the slowest checkpoint took to be complete on disk."""
     losses: dict[int, float] = field(default_factory=dict)
     state_iteration: int = 0
     """Iteration whose state the ranks have; behind ``iteration`` while iterations are run again."""

@@ -89,6 +89,8 @@ def squared_grad_norm(model: DistributedDataParallel, place: Place) -> float:
     norms = [
         torch.linalg.vector_norm(parameter.main_grad)
         for parameter in model.module.parameters()
-        if param_is_not_shared(parameter) and param_is_not_tensor_parallel_duplicate(parameter)
+        if parameter.requires_grad
+        and param_is_not_shared(parameter)
+        and param_is_not_tensor_parallel_duplicate(parameter)
     ]
     return float(torch.stack(norms).double().square().sum()) if norms else 0.0

@@ -89,6 +89,8 @@ class Iterations:
         self._examine = examine
         self._accumulated = accumulated
         self._place: Place | None = None
+        self.is_second_try = False
+        """Whether the newest iteration was run once more, whole."""
 
     @property
     def place(self) -> Place:
@@ -228,7 +230,8 @@ class Iterations:
         """
         iteration = self._ledger.iteration
         for number in range(_NUM_TRIES):
-            if number > 0:
+            self.is_second_try = number > 0
+            if self.is_second_try:
                 logger.warning(
                     "iteration %d: loss or gradient not finite; run once more", iteration
                 )

@@ -146,12 +146,14 @@ class _Process:
             monotonic_s=_CLOCK.monotonic_s,
         )
         groups = self._begin_generation(launch, place, store)
-        groups.form()
-        if self._training is None or launch.resume.source == "disk":
+        if launch.resume.source == "disk":
             # What a process has of before is nothing to begin from: there may be no checkpoint. It
-            # goes first, because two models may not fit.
+            # goes first, because two models may not fit; and before a peer can be lost, or it would
+            # be told of as the state of this layout.
             self._training = None
             gc.collect()
+        groups.form()
+        if self._training is None:
             self._training = self._build(launch, place)
         formed = _CLOCK.monotonic_s()
         source = self._training.enter(launch, place, groups, store)

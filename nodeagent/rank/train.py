@@ -18,7 +18,7 @@ from nodeagent.protocol.regroup import Position, StateSource, VoteResult
 from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.drills import Drills
-from nodeagent.rank.iteration import Interruptions, Iterations
+from nodeagent.rank.iteration import Interruptions, Iterations, NonFiniteLossError
 from nodeagent.rank.keeping import Keeping
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
@@ -72,6 +72,7 @@ class Training:
         self._paced_s = 0.0
         self._busy_s = 0.0
         self._began_at = 0.0
+        self._has_copies = False
         self._moved_at = surroundings.monotonic_s()
 
     @property
@@ -143,10 +144,11 @@ class Training:
                 self._keeping.memory,
             )
             self._to_compute = resumed.micro_batches
-            has_copies = any(shard.is_copy for shard in launch.resume.shards)
+            self._has_copies = any(shard.is_copy for shard in launch.resume.shards)
             committed = self._ledger.committed
-            self._keeping.checkpoints.recall(committed, store, is_from_copies=has_copies)
+            self._keeping.checkpoints.recall(committed, store, is_from_copies=self._has_copies)
             return resumed.source
+        self._has_copies = False
         self._state.enter(place)
         iteration = self._keeping.load(store)
         self._ledger.adopt(iteration)
@@ -194,12 +196,17 @@ class Training:
             self._to_compute = self._iterations.own_share()
         micro_batches, self._to_compute = self._to_compute, None
         self._paced_at = began
-        vote, granted = self._iterations.run(
-            micro_batches,
-            lambda: control.is_pause_requested,
-            lambda: control.is_stop_requested,
-            lambda: self._keeping.memory.is_busy,
-        )
+        try:
+            vote, granted = self._iterations.run(
+                micro_batches,
+                lambda: control.is_pause_requested,
+                lambda: control.is_stop_requested,
+                lambda: self._keeping.memory.is_busy,
+            )
+        except NonFiniteLossError as error:
+            if self._keeping.checkpoints.expected_loss(self.iteration) is not None:
+                raise self._distrusted(self.iteration, math.nan) from error
+            raise
         self._announce(vote, self._around.monotonic_s() - began, is_fresh=is_fresh)
         self._keeping.report_saved()
         return vote, granted
@@ -237,12 +244,18 @@ class Training:
             SuspectStateError: It is another one. What the state was loaded from is out of use.
         """
         expected = self._keeping.checkpoints.expected_loss(vote.iteration)
-        if expected is None or abs(vote.loss - expected) <= _LOSS_TOLERANCE * abs(expected):
-            return
+        if expected is not None and abs(vote.loss - expected) > _LOSS_TOLERANCE * abs(expected):
+            raise self._distrusted(vote.iteration, vote.loss)
+
+    def _distrusted(self, iteration: int, loss: float) -> SuspectStateError:
+        """Put out of use what the state came from, and return the error; on all ranks alike."""
+        checkpoints = self._keeping.checkpoints
+        reason = f"iteration {iteration}: loss {loss:.6g}, and {checkpoints.expected_loss(iteration):.6g} before"
         self._ledger.has_state = False
-        reason = f"iteration {vote.iteration}: loss {vote.loss:.6g}, and {expected:.6g} before"
-        self._keeping.checkpoints.distrust(vote.iteration, reason)
-        raise SuspectStateError(reason)
+        if self._has_copies:
+            self._keeping.memory.forget()
+        checkpoints.distrust(iteration, reason)
+        return SuspectStateError(reason)
 
     def _announce(self, vote: VoteResult, duration_s: float, *, is_fresh: bool) -> None:
         self._moved_at = self._around.monotonic_s()
@@ -252,6 +265,8 @@ class Training:
         self._keeping.checkpoints.note_loss(vote.iteration, vote.loss)
         launch, loop = self.launch, self._loop
         is_resumed = vote.iteration == launch.resume.committed + 1 and not is_fresh
+        is_second_try = self._iterations.is_second_try
+        num_recomputed = launch.resume.num_recomputed if is_resumed else 0
         self._control.report(
             IterationCommitted(
                 task=launch.task,
@@ -262,7 +277,7 @@ class Training:
                 duration_s=duration_s,
                 num_tokens=loop.num_micro_batches * loop.micro_batch_size * loop.seq_length,
                 grad_norm=vote.grad_norm,
-                num_recomputed=launch.resume.num_recomputed if is_resumed else 0,
-                num_saved=launch.resume.num_saved if is_resumed else 0,
+                num_recomputed=num_recomputed + loop.num_micro_batches * is_second_try,
+                num_saved=launch.resume.num_saved if is_resumed and not is_second_try else 0,
             )
         )

@@ -50,6 +50,25 @@ def build(context):
 """
 
 
+FROZEN = f"""\
+import sys
+sys.path.append({EXAMPLE.directory!r})
+import own_loop
+
+def build(context):
+    usual = own_loop.DistributedDataParallel
+    def freezing(config, ddp, model):
+        if context.place.is_first_stage:
+            model.embedding.requires_grad_(False)
+        return usual(config, ddp, model)
+    own_loop.DistributedDataParallel = freezing
+    try:
+        return own_loop.build(context)
+    finally:
+        own_loop.DistributedDataParallel = usual
+"""
+
+
 def unusual(directory: Path, setting: str) -> Program:
     """Return the example with one setting of Megatron's wrapper off."""
     (directory / "unusual.py").write_text(UNUSUAL)
@@ -87,6 +106,18 @@ def test_the_model_learns_and_says_that_it_recovers_in_process(
     assert losses[10] < losses[1]
     [joined] = host.record(ranks[0]).of_kind("rank_joined")
     assert joined.unsupported == ()
+
+
+def test_frozen_parameters_stay_and_the_others_learn(
+    host: RankHost, spec: TrainingSpec, tmp_path: Path
+) -> None:
+    (tmp_path / "frozen.py").write_text(FROZEN)
+    program = Program(function="frozen:build", directory=str(tmp_path), options=EXAMPLE.options)
+    frozen = spec.model_copy(update={"program": program})
+    losses = host.run(launches(frozen, Layout(dp=2), task="own-frozen")).loss_by_iteration
+    free = launches(beside(spec, "free"), Layout(dp=2), task="own-free")
+    assert losses[1] == host.run(free).loss_by_iteration[1]
+    assert losses[10] < losses[1]
 
 
 @pytest.mark.parametrize(

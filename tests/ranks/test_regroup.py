@@ -93,6 +93,33 @@ def test_killed_rank_is_replaced_and_nothing_else_restarts(
         assert losses == {number: expected[number] for number in losses}
 
 
+def test_a_model_that_is_divided_anew_does_not_pass_for_a_state_before_it_is_there(
+    host: RankHost, training: TrainingSpec
+) -> None:
+    spec = training.model_copy(update={"num_iterations": 1000, "checkpoint_interval": 1000})
+    before, after = Layout(pp=2), Layout(dp=2)
+    ranks = launches(spec, before, task="divided")
+    host.start(ranks)
+    record = host.record(ranks[0])
+    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 3)
+    host.halt(ranks, [])
+    position = host.wait_for_position(ranks[0])
+    assert position.has_state
+    decision = decide(Parked(before, spec.num_micro_batches, {0: position}), after, {0: 0})
+    assert decision.resume.source == "disk"
+    ref = RankRef(generation=ranks[0].generation, global_rank=0)
+    following = launches(spec, after, task="divided", generation=2)[0].model_copy(
+        update={"resume": decision.resume, "continues": ref}
+    )
+    # Its peer never comes: the second fault strikes while the generation forms.
+    host.join(ranks[0], following)
+    host.wait_for(lambda: host.record(following).hellos)
+    host.halt([following], [1])
+    forming = host.wait_for_position(following)
+    assert not forming.has_state
+    assert not forming.copies
+
+
 def test_replicas_that_are_whole_keep_their_micro_batches(
     host: RankHost, buckets: TrainingSpec
 ) -> None:

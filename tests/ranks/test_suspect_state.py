@@ -1,11 +1,13 @@
 """Losses tell when a checkpoint that looks intact holds another state; the next older one is used."""
 
+import io
 import json
 import os
 import shutil
 import signal
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,29 @@ def pass_off_as(older: Path, newer: Path, iteration: int) -> None:
     content = json.dumps(manifest).encode()
     (newer / "manifest.json").write_bytes(content)
     (newer / "manifest.crc32").write_text(f"{zlib.crc32(content):08x}")
+
+
+def fill_with_nan(checkpoint: Path) -> None:
+    """Replace one tensor of a checkpoint by NaN, with all checksums in order."""
+    import torch
+
+    manifest: dict[str, Any] = json.loads((checkpoint / "manifest.json").read_text())
+    block = next(one for one in manifest["blocks"] if one["key"].startswith("decoder.final"))
+    file = checkpoint / block["file"]
+    content, begin = bytearray(file.read_bytes()), block["position"]
+    end = begin + block["num_bytes"]
+    tensor = torch.load(io.BytesIO(content[begin:end]), weights_only=True).fill_(float("nan"))
+    archive = io.BytesIO()
+    torch.save(tensor, archive)
+    assert len(archive.getvalue()) == block["num_bytes"]
+    content[begin:end] = archive.getvalue()
+    file.write_bytes(content)
+    for one in manifest["files"]:
+        if one["name"] == block["file"]:
+            one["crc32"] = zlib.crc32(content)
+    text = json.dumps(manifest).encode()
+    (checkpoint / "manifest.json").write_bytes(text)
+    (checkpoint / "manifest.crc32").write_text(f"{zlib.crc32(text):08x}")
 
 
 def again(ranks: list[RankLaunch], generation: int) -> list[RankLaunch]:
@@ -88,6 +113,25 @@ def test_a_wrong_checkpoint_is_found_by_its_losses_and_quarantined(
     common = before.keys() & losses.keys()
     assert len(common) >= 4
     assert {i: losses[i] for i in common} == {i: before[i] for i in common}
+
+
+def test_a_checkpoint_of_nan_is_quarantined_like_one_of_another_state(
+    host: RankHost, training: TrainingSpec
+) -> None:
+    spec = training.model_copy(update={"num_iterations": 12, "iteration_floor_s": 0.1})
+    directory = Path(spec.checkpoint_dir)
+    train_and_spoil(host, spec, "not-finite")
+    shutil.rmtree(directory / "iter_0000006")
+    fill_with_nan(directory / "iter_0000003")
+    second = launches(spec, Layout(dp=2), task="not-finite", generation=2)
+    host.start(second)
+    for launch in second:
+        raised = host.wait_for_raise(launch)
+        assert raised.exception_type == "SuspectStateError"
+        assert "loss nan" in raised.message
+        assert raised.position is not None
+        assert not raised.position.has_state
+    assert list(directory.glob("*iter_0000003*distrusted*"))
 
 
 def test_a_fault_right_after_the_load_does_not_hide_a_wrong_checkpoint(

@@ -178,6 +178,8 @@ class Checkpoints:
         those that the newest load expects. Where rank 0 is new it knows of no load, and nothing is
         expected. All ranks call it.
         """
+        if is_from_copies:
+            self._loaded = None  # it is not what a wrong loss would speak against
         if self._loaded is not None and iteration >= self._loaded.iteration + NUM_COMPARED:
             self._loaded = None
         if self._place.global_rank == 0:

@@ -1,6 +1,11 @@
 """Which replicas a task still has, and what they are without the others."""
 
-from controller.core.arrangement import keep_replicas, ranks_of_replica, whole_replicas
+from controller.core.arrangement import (
+    living_replicas,
+    place_replicas,
+    ranks_of_replica,
+    whole_replicas,
+)
 from controller.core.placement import Placement, Worker
 from nodeagent.protocol.ids import NodeId
 from profiles.layout import Layout
@@ -22,6 +27,20 @@ def test_a_replica_is_whole_with_all_its_stages() -> None:
 
 
 def test_kept_replicas_close_ranks() -> None:
-    assert keep_replicas(PP2, PLACES, [0, 2]) == workers("a0", "c0", "a1", "c1")
+    assert place_replicas(PP2, PLACES, [[0, 3], [2, 5]]) == workers("a0", "c0", "a1", "c1")
     tensor_pairs = workers("a0", "a1", "b0", "b1")
-    assert keep_replicas(Layout(tp=2, dp=2), tensor_pairs, [1]) == workers("b0", "b1")
+    assert place_replicas(Layout(tp=2, dp=2), tensor_pairs, [[2, 3]]) == workers("b0", "b1")
+
+
+def test_stages_of_broken_replicas_make_further_ones() -> None:
+    assert living_replicas(PP2, {0, 1, 2, 3, 5}) == [[0, 3], [2, 5]]
+    assert living_replicas(PP2, {0, 1, 5}) == [[0, 5]]
+    assert living_replicas(PP2, {0, 3, 1, 5}) == [[0, 3], [1, 5]]
+    assert living_replicas(PP2, {0, 1, 2}) == []
+
+
+def test_tensor_parallel_groups_are_torn_only_where_there_is_no_other_replica() -> None:
+    layout = Layout(tp=2, dp=3)
+    assert living_replicas(layout, {0, 1, 2, 5}) == [[0, 1]]
+    assert living_replicas(layout, {0, 3, 4}) == [[0, 3]]
+    assert living_replicas(layout, {0, 2, 4}) == []

@@ -416,20 +416,52 @@ def test_with_two_stages_whole_replicas_go_on_and_keep_their_stage() -> None:
     assert task(world).num_rerun_iterations == 0
 
 
-def test_without_a_whole_replica_the_ranks_stay_parked_until_the_operator_decides() -> None:
+def test_stages_of_two_broken_replicas_go_on_as_one() -> None:
     layouts = [Layout(pp=2, dp=dp) for dp in (1, 2)]
     world = World(machine_of(layouts, num_nodes=4, workers=4), num_iterations=10**6)
     trained(world, 3)
     before = pids(world)
     world.lose_node("n1")  # stage 0 of replica 0
     world.lose_node("n4")  # stage 1 of replica 1
-    world.run(world.now + 20.0)
-    assert task(world).phase is TaskPhase.PARKING
+    trained(world, 10)
+    assert task(world).layout == Layout(pp=2)
+    assert set(pids(world)) == {before[1], before[2]}
     [plan] = [p for p in world.machine.state.plans if p.state is PlanState.PENDING]
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
     world.run_until(lambda: plan.state is PlanState.APPLIED)
     assert set(pids(world)) == {before[1], before[2]}
     assert task(world).num_rerun_iterations == 0
+
+
+def test_before_a_change_of_layout_the_state_that_is_left_is_saved() -> None:
+    layouts = [Layout(dp=2), Layout(pp=2, dp=2)]
+    machine = machine_of(layouts, num_nodes=4, workers=4)
+    world = World(machine, num_iterations=10**6)
+    world.checkpoint_interval = 50
+    trained(world, 40)
+    assert task(world).layout == Layout(pp=2, dp=2)
+    world.lose_node("n1")
+    world.lose_node("n4")
+    trained(world, 42)
+    [plan] = [p for p in world.machine.state.plans if p.state is PlanState.PENDING]
+    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    world.run_until(lambda: plan.state is PlanState.APPLIED)
+    assert task(world).layout == Layout(dp=2)
+    assert task(world).num_rerun_iterations == 0
+
+
+def test_without_any_rank_of_a_stage_the_others_stay_parked_until_the_operator_decides() -> None:
+    layouts = [Layout(pp=2, dp=dp) for dp in (1, 2)]
+    world = World(machine_of(layouts, num_nodes=4, workers=4), num_iterations=10**6)
+    trained(world, 3)
+    for name in ("n2", "n4"):  # all of stage 1
+        world.lose_node(name)
+    world.run(world.now + 20.0)
+    assert task(world).phase is TaskPhase.PARKING
+    [plan] = [p for p in world.machine.state.plans if p.state is PlanState.PENDING]
+    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    world.run_until(lambda: plan.state is PlanState.APPLIED)
+    assert task(world).layout == Layout(pp=2)
 
 
 def test_a_task_does_not_go_on_below_its_smallest_size() -> None:
@@ -491,3 +523,32 @@ def test_after_a_fault_the_layout_changes_only_once_what_is_left_has_saved_its_s
     trained(world, 16)
     assert task(world).num_rerun_iterations == 0
     assert newest_start(world).resume.source == "disk"
+
+
+def test_a_task_comes_to_the_end_of_a_long_iteration_before_it_is_divided_anew() -> None:
+    layouts = [Layout(dp=2), Layout(pp=2, dp=2)]
+    world = World(machine_of(layouts, num_nodes=4, workers=4), num_iterations=10**6)
+    world.checkpoint_interval = 50
+    trained(world, 3)
+    world.lose_node("n4")
+    world.run_until(lambda: bool(world.machine.state.plans))
+    approve_all(world)
+    world.run_until(
+        lambda: task(world).layout == Layout(dp=2) and task(world).phase is TaskPhase.RUNNING
+    )
+    world.iteration_s = 45.0
+    trained(world, task(world).iteration + 4)
+    world.run(world.now + 5.0)
+    world.restore_node("n4")
+    world.run_until(lambda: bool(world.machine.state.pending_plan()))
+    approve_all(world)
+    world.run_until(lambda: task(world).layout == Layout(pp=2, dp=2), limit_s=900)
+    assert task(world).num_rerun_iterations == 0
+    stops = [each.text for _, each in world.announcements if "killed" in each.text]
+    assert not stops
+
+
+def approve_all(world: World) -> None:
+    plan = world.machine.state.pending_plan()
+    assert plan is not None
+    world.post(PlanApproved("r1", "op", plan.name, plan.revision))

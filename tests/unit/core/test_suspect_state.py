@@ -1,0 +1,68 @@
+"""State that is not what it was, as its losses tell: another source of it is tried, and nobody is blamed."""
+
+from controller.core.phases import IncidentState, TaskPhase
+from controller.core.state import Incident
+from controller.core.tasks import TaskState
+from nodeagent.protocol.ids import TaskId
+from profiles.faults.status import Status
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import World
+
+A, B = TaskId("gpt-a"), TaskId("gpt-b")
+
+
+def task(world: World, name: TaskId = A) -> TaskState:
+    return world.machine.state.tasks[name]
+
+
+def pids(world: World) -> set[int | None]:
+    return {rank.pid for rank in task(world).ranks.values()}
+
+
+def newest(world: World) -> Incident:
+    return world.machine.state.incidents[-1]
+
+
+def refuse_the_state(world: World) -> None:
+    """All ranks refuse the vote on an iteration, as they do after a load."""
+    world.run_until(lambda: all(rank.joined for rank in task(world).ranks.values()))
+    generation = task(world).generation
+    for number in sorted(task(world).ranks):
+        _, rank = world.rank(A, number)
+        rank.has_state, rank.copies = False, ()
+        world.raise_in_rank(
+            A, number, "SuspectStateError", "loss 9, and 5 before", is_lasting=False
+        )
+    world.run_until(lambda: task(world).generation > generation or not task(world).can_regroup)
+
+
+def running_world() -> World:
+    world = World(demo_machine(is_auto_heal=True, num_nodes=4), num_iterations=10**6)
+    world.run_until(lambda: task(world).iteration >= 7)
+    return world
+
+
+def test_all_ranks_go_on_with_the_state_from_elsewhere() -> None:
+    world = running_world()
+    before, generation_of_b = pids(world), task(world, B).generation
+    for number in range(3):
+        refuse_the_state(world)
+        assert newest(world).status is Status.NAN_LOSS, number
+        assert newest(world).action == "reattempt"
+        assert task(world).resume is not None
+        assert task(world).resume.source == "disk"
+    world.run_until(lambda: task(world).iteration >= 12)
+    assert pids(world) == before
+    assert task(world, B).generation == generation_of_b
+    assert not any(node.isolated for node in world.machine.state.nodes.values())
+    assert newest(world).state is IncidentState.RESOLVED
+
+
+def test_it_does_not_go_on_for_ever() -> None:
+    world = running_world()
+    while task(world).can_regroup:
+        refuse_the_state(world)
+        assert len(world.machine.state.incidents) <= world.machine.policy.max_recoveries + 1
+    world.run(world.now + 5.0)
+    assert task(world).phase is TaskPhase.HELD
+    assert not any(node.isolated for node in world.machine.state.nodes.values())
