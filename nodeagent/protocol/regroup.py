@@ -82,6 +82,7 @@ class Position(_Record):
         counted: Micro-batches that its sums hold, each whole.
         is_torn: Whether it was interrupted inside a micro-batch: its sums can't be used.
         reduced: Buckets whose sum over all replicas it holds.
+        is_spoilt: Whether what any rank holds as reduced may lack a gradient of this one.
         num_buckets: How many buckets it has.
         vote: The newest vote whose result it got: on ``committed + 1``, or on ``committed``.
         copies: In-memory checkpoints that it could hand out.
@@ -93,6 +94,7 @@ class Position(_Record):
     counted: tuple[int, ...] = ()
     is_torn: bool = False
     reduced: tuple[str, ...] = ()
+    is_spoilt: bool = False
     num_buckets: int = 0
     vote: VoteResult | None = None
     copies: tuple[HeldCopy, ...] = ()

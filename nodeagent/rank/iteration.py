@@ -120,7 +120,7 @@ class Iterations:
     def compute(self, micro_batches: Sequence[int]) -> None:
         """Add ``micro_batches`` to the sums, reduce over the replicas, finalise inside them."""
         if micro_batches:
-            self.reduction.arm()
+            self.reduction.arm(len(micro_batches))
         self._accumulation.run(self.place, micro_batches)
         self._accumulated()
         self._ledger.phase = "reduce"

@@ -26,6 +26,7 @@ class Ledger:
             losses and their number of tokens; zeros where this rank computes no loss.
         is_torn: Whether the sums hold a part of a micro-batch.
         reduced: Names of the buckets whose sum over all replicas this rank holds.
+        is_spoilt: Whether others may hold a bucket as reduced that lacks a gradient of this rank.
         vote: The newest vote.
     """
 
@@ -37,6 +38,7 @@ class Ledger:
     )
     is_torn: bool = False
     reduced: set[str] = field(default_factory=set)
+    is_spoilt: bool = False
     vote: VoteResult | None = None
 
     @property
@@ -48,7 +50,11 @@ class Ledger:
         """The iteration is begun afresh: nothing of it is done."""
         self.phase = "accumulate"
         self.forget_sums()
+        self._forget_reduced()
+
+    def _forget_reduced(self) -> None:
         self.reduced.clear()
+        self.is_spoilt = False
 
     def forget_sums(self) -> None:
         """The sums were set to zero."""
@@ -70,7 +76,7 @@ class Ledger:
         self.vote = vote
         self.phase = "idle"
         self.forget_sums()
-        self.reduced.clear()
+        self._forget_reduced()
 
     def adopt(self, committed: int) -> None:
         """Parameters and optimizer were replaced by those after iteration ``committed``."""
@@ -79,7 +85,7 @@ class Ledger:
         self.vote = None
         self.phase = "idle"
         self.forget_sums()
-        self.reduced.clear()
+        self._forget_reduced()
 
     def loss_sums(self) -> tuple[float, float]:
         """Return the sum of losses and of tokens over the counted micro-batches."""
@@ -95,6 +101,7 @@ class Ledger:
             counted=tuple(sorted(self.loss_by_micro_batch)),
             is_torn=self.is_torn,
             reduced=tuple(sorted(self.reduced)),
+            is_spoilt=self.is_spoilt,
             num_buckets=num_buckets,
             vote=self.vote,
             copies=tuple(copies),

@@ -7,9 +7,11 @@ reduction is complete is marked in the ledger and can be handed to others. The r
 replaced (``restore``) only when all buckets are complete.
 
 As in Megatron, a bucket starts as soon as the backward pass of the last micro-batch has passed all of
-its parameters, and travels while the pass goes on. Megatron's hooks stay in place: they find our
-buckets where they look for Megatron's own. Buckets start in one order on all ranks, whatever order
-the hooks come in, since a collective is matched by its place in the sequence.
+its parameters, and travels while the pass goes on. That is so when every one of them was passed once in
+each micro-batch. A bucket of which this did not hold the last time, since some micro-batches do not reach a
+parameter or reach it twice, starts when all passes are over. Megatron's hooks stay in place: they
+find our buckets where they look for Megatron's own. Buckets start in one order on all ranks, whatever
+order the hooks come in, since a collective is matched by its place in the sequence.
 
 The losses travel as a bucket of their own. Sums stay sums: division by the number of tokens comes
 with the vote.
@@ -48,32 +50,40 @@ class Bucket:
     staging: torch.Tensor
     parameters: frozenset[torch.nn.Parameter] = frozenset()
     work: Any = None
-    _expected: Counter[torch.nn.Parameter] = field(default_factory=Counter)
+    _is_regular: bool = False
+    """Whether each micro-batch, the last time, passed every parameter once."""
+    _num_micro_batches: int = 0
     _seen: Counter[torch.nn.Parameter] = field(default_factory=Counter)
-    _num_deviating: int = 0
-    """Parameters that were seen more or less often than expected."""
+    _num_passed: int = 0
+    """Parameters that were passed as often as there are micro-batches."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether the backward pass has passed all parameters as often as the one before it."""
-        # Until one whole backward pass was seen, nobody knows when a bucket is complete.
-        return bool(self._expected) and self._num_deviating == 0
+        """Whether no gradient is to come any more, as far as can be known before the end."""
+        return self._is_regular and self._is_passed
 
-    def expect(self) -> None:
-        """A backward pass begins."""
+    def expect(self, num_micro_batches: int) -> None:
+        """The passes of so many micro-batches begin."""
         self._seen.clear()
-        self._num_deviating = len(self._expected)
+        self._num_micro_batches, self._num_passed = num_micro_batches, 0
 
     def note(self, parameter: torch.nn.Parameter) -> None:
-        """The backward pass has passed ``parameter``."""
-        expected, seen = self._expected[parameter], self._seen[parameter]
-        self._seen[parameter] = seen + 1
-        self._num_deviating += (seen + 1 != expected) - (seen != expected)
+        """A backward pass has passed ``parameter``."""
+        self._seen[parameter] = seen = self._seen[parameter] + 1
+        self._num_passed += seen == self._num_micro_batches
 
     def learn(self) -> None:
-        """What the backward pass has passed by now is what the next one will."""
-        self._expected = Counter(self._seen)
-        self._num_deviating = 0
+        """All passes are over."""
+        most = max(self._seen.values(), default=0)
+        self._is_regular = self._is_passed and most == self._num_micro_batches
+
+    @property
+    def _is_passed(self) -> bool:
+        return self._num_passed == len(self.parameters)
+
+
+class LateGradientError(Exception):
+    """A gradient arrived in a bucket that had been started: what was reduced of it is incomplete."""
 
 
 class _Hooked:
@@ -83,15 +93,14 @@ class _Hooked:
         self._reduction = reduction
         self._bucket = bucket
         self.is_last_microbatch = True
+        """Set by Megatron, whose schedules may leave it as it is where they are interrupted; not used."""
 
     def register_grad_ready(self, parameter: torch.nn.Parameter, *_: object) -> None:
-        """Megatron's hook: the gradient of ``parameter`` is added to the sums."""
-        if self.is_last_microbatch:
-            self._reduction.note_ready(self._bucket, parameter)
+        """Megatron's hook: a gradient of ``parameter`` is added to the sums."""
+        self._reduction.note_ready(self._bucket, parameter)
 
     def reset(self) -> None:
         """Called by Megatron when it sets the gradients to zero."""
-        self.is_last_microbatch = True
 
 
 class Reduction:
@@ -136,7 +145,6 @@ class Reduction:
         self._is_armed = False
         for bucket in self._all:
             bucket.work = None
-            bucket.expect()
 
     def abandon(self) -> bool:
         """Leave the group, whose connections are cut; return whether an operation never ends."""
@@ -145,18 +153,30 @@ class Reduction:
             bucket.work = None
         return any(_is_stuck(work) for work in works)
 
-    def arm(self) -> None:
-        """The backward pass of the last micro-batch may come: start buckets as they get ready."""
+    def arm(self, num_micro_batches: int) -> None:
+        """The passes of so many micro-batches begin: start buckets as they get ready."""
         self._is_armed = True
         self._num_started = 0
-        for bucket in self._all:
-            bucket.expect()
+        for bucket in self._buckets:
+            bucket.expect(num_micro_batches)
 
     def note_ready(self, bucket: Bucket, parameter: torch.nn.Parameter) -> None:
-        """Take in that a gradient is complete, and start what can be started."""
-        bucket.note(parameter)
+        """Take in that a gradient was added, and start what can be started.
+
+        Raises:
+            LateGradientError: The bucket was started already.
+        """
         if not self._is_armed:
             return
+        bucket.note(parameter)
+        if self._is_alone:
+            return
+        if any(bucket is started for started in self._buckets[: self._num_started]):
+            self._ledger.is_spoilt = True
+            raise LateGradientError(
+                "a gradient arrived after its bucket had been reduced: the backward pass of a"
+                " micro-batch reaches a parameter more often than those before"
+            )
         while self._num_started < len(self._buckets):
             following = self._buckets[self._num_started]
             if not following.is_ready:
@@ -197,10 +217,18 @@ class Reduction:
                 bucket.sums.copy_(bucket.staging)
 
     def share(self, name: str, holder: int) -> None:
-        """Copy a reduced bucket from rank ``holder`` to all ranks of the data-parallel group."""
+        """Copy a reduced bucket from rank ``holder`` to all ranks of the data-parallel group.
+
+        Raises:
+            RuntimeError: A peer was lost; the bucket is not marked.
+        """
         bucket = next(bucket for bucket in self._all if bucket.name == name)
-        distributed.broadcast(bucket.staging, src=holder, group=self._group)
-        self._ledger.reduced.add(name)
+        bucket.work = distributed.broadcast(
+            bucket.staging, src=holder, group=self._group, async_op=True
+        )
+        self._wait(bucket)
+        if self._failure is not None:
+            raise self._failure
 
     def losses(self) -> tuple[float, float]:
         """Return the sum of losses and of tokens over all replicas, once all is reduced."""
@@ -229,6 +257,8 @@ class Reduction:
         work, bucket.work = bucket.work, None
         if work is None:
             return
+        if isinstance(self._failure, StuckWorkError) and not work.is_completed():
+            return  # one such wait is long enough: whoever parks too late is taken for hanging
         try:
             wait_unless_halted(work, self._is_halted)
             if bucket.staging.is_cuda:

@@ -97,7 +97,8 @@ def _spread_state(resume: Resume, place: Place, state: TrainingState) -> None:
     if not sources:
         raise ResumeError(f"no rank has the state of tp {place.tp_rank} pp {place.pp_rank}")
     if len(sources) < len(peers):
-        broadcast_state(state, data_parallel_group(), sources[0])
+        is_needed = place.global_rank not in sources
+        broadcast_state(state, data_parallel_group(), sources[0], is_needed=is_needed)
 
 
 def _is_restored(resume: Resume, place: Place) -> bool:

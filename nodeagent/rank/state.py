@@ -140,30 +140,35 @@ class TrainingState:
         ]
 
 
-def broadcast_state(state: TrainingState, group: ProcessGroup, source: int) -> int:
-    """Copy the state of global rank ``source`` to all ranks of ``group``; return its bytes.
+def broadcast_state(
+    state: TrainingState, group: ProcessGroup, source: int, *, is_needed: bool
+) -> None:
+    """Copy the state of global rank ``source`` to the ranks of ``group`` that need it.
 
     All ranks of the group must call it. Tensors travel packed, in chunks that need little memory.
 
+    Args:
+        state: Of this rank.
+        group: Ranks with the same part of the model.
+        source: A rank that has the state.
+        is_needed: Whether this rank takes it. What another one has stays as it is, also where a
+            peer is lost meanwhile.
+
     Raises:
-        RuntimeError: A peer was lost; the receivers' state is then undefined.
+        RuntimeError: A peer was lost; the state of those that need it is then undefined.
     """
     tensors = state.tensors()
-    is_source = distributed.get_rank() == source
-    num_bytes = 0
     device = tensors[0].device
     for chunk in _chunks(tensors):
         # Adam's step counters may lie on the CPU although all else does not.
         packed = torch.cat([tensor.reshape(-1).to(device) for tensor in chunk])
         distributed.broadcast(packed, src=source, group=group)
-        if not is_source:
+        if is_needed:
             _unpack(packed, chunk)
-        num_bytes += packed.numel() * packed.element_size()
     numbers = torch.tensor(state.numbers(), dtype=torch.float64, device=device)
     distributed.broadcast(numbers, src=source, group=group)
-    if not is_source:
+    if is_needed:
         state.set_numbers(numbers.tolist())
-    return num_bytes
 
 
 def _unpack(packed: torch.Tensor, tensors: list[torch.Tensor]) -> None:

@@ -69,6 +69,55 @@ def build(context):
 """
 
 
+UNEVEN = f"""\
+from dataclasses import replace
+import sys
+import torch
+sys.path.append({EXAMPLE.directory!r})
+import own_loop
+
+def build(context):
+    usual = own_loop.DistributedDataParallel
+    def with_tower(config, ddp, model):
+        torch.manual_seed(1)
+        model.tower = torch.nn.Linear(4, 4)
+        return usual(config, ddp, model)
+    own_loop.DistributedDataParallel = with_tower
+    try:
+        loop = own_loop.build(context)
+    finally:
+        own_loop.DistributedDataParallel = usual
+    late = context.options["passes"]
+    def micro_batch(iteration, index):
+        return iteration, index, loop.micro_batch(iteration, index)
+    def forward_step(batches, model):
+        iteration, index, batch = next(batches)
+        output, loss_of = loop.forward_step(iter((batch,)), model)
+        tower = model.module.tower
+        if (iteration + index) % 2 and not late:
+            return output, loss_of
+        if late and (iteration, index) in {{(3, 5), (3, 11)}}:
+            # The pass through the embedding is the last; another one through the tower follows.
+            @torch.enable_grad()
+            def pass_once_more(_):
+                tower(torch.ones(4)).square().sum().backward()
+            embedding = model.module.embedding.word_embeddings.weight
+            embedding.register_post_accumulate_grad_hook(pass_once_more)
+        def with_tower(tensor):
+            loss, *rest = loss_of(tensor)
+            return loss + 10 * tower(torch.ones(4)).square().sum(), *rest
+        return output, with_tower
+    return replace(loop, micro_batch=micro_batch, forward_step=forward_step)
+"""
+
+
+def uneven(directory: Path, *, passes: bool) -> Program:
+    """Return the example with a tower that only some micro-batches reach, or reach twice."""
+    (directory / "uneven.py").write_text(UNEVEN)
+    options = {**EXAMPLE.options, "passes": passes}
+    return Program(function="uneven:build", directory=str(directory), options=options)
+
+
 def unusual(directory: Path, setting: str) -> Program:
     """Return the example with one setting of Megatron's wrapper off."""
     (directory / "unusual.py").write_text(UNUSUAL)
@@ -106,6 +155,33 @@ def test_the_model_learns_and_says_that_it_recovers_in_process(
     assert losses[10] < losses[1]
     [joined] = host.record(ranks[0]).of_kind("rank_joined")
     assert joined.unsupported == ()
+
+
+def test_a_part_of_the_model_that_only_some_micro_batches_reach_learns_from_all_of_them(
+    host: RankHost, spec: TrainingSpec, tmp_path: Path
+) -> None:
+    uneven_spec = spec.model_copy(update={"program": uneven(tmp_path, passes=False)})
+    alone = launches(beside(uneven_spec, "one"), Layout(), task="own-uneven-one")
+    expected = host.run(alone).loss_by_iteration
+    ranks = launches(uneven_spec, Layout(dp=2), task="own-uneven")
+    assert host.run(ranks).loss_by_iteration == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_gradient_that_comes_after_its_bucket_is_an_error_and_nothing_of_it_is_used(
+    host: RankHost, spec: TrainingSpec, tmp_path: Path
+) -> None:
+    late = spec.model_copy(update={"program": uneven(tmp_path, passes=True)})
+    ranks = launches(late, Layout(dp=2), task="own-late")
+    host.start(ranks)
+    raised = host.wait_for_raise(ranks[0])
+    assert raised.exception_type == "LateGradientError"
+    assert raised.position is not None
+    assert raised.position.committed == 2
+    decision = decide(
+        Parked(Layout(dp=2), spec.num_micro_batches, {0: raised.position}), Layout(dp=2), {0: 0}
+    )
+    assert decision.rung == "re-run"
+    assert "after its bucket had been reduced" in decision.reason
 
 
 def test_frozen_parameters_stay_and_the_others_learn(

@@ -120,6 +120,13 @@ def test_a_micro_batch_that_two_replicas_counted_can_not_be_kept() -> None:
     assert "same micro-batch" in decision.reason
 
 
+def test_what_may_lack_a_gradient_is_not_used() -> None:
+    spoilt = counting(4, 5).model_copy(update={"is_spoilt": True})
+    decision = decided({0: counting(0, 1, 2, 3, reduced=("a", "b")), 1: spoilt})
+    assert decision.rung == "re-run"
+    assert "rank 1" in decision.reason
+
+
 def test_reuse_can_be_ruled_out() -> None:
     positions = {0: counting(0, 1), 1: counting(4, 5)}
     assert decided(positions, allows_reuse=False).rung == "re-run"
