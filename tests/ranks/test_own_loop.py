@@ -92,8 +92,10 @@ def build(context):
         return iteration, index, loop.micro_batch(iteration, index)
     def forward_step(batches, model):
         iteration, index, batch = next(batches)
-        output, loss_of = loop.forward_step(iter((batch,)), model)
         tower = model.module.tower
+        # Before all else: the backward pass comes to it last.
+        of_tower = 10 * tower(torch.ones(4)).square().sum()
+        output, loss_of = loop.forward_step(iter((batch,)), model)
         if (iteration + index) % 2 and not late:
             return output, loss_of
         if late and (iteration, index) in {{(3, 5), (3, 11)}}:
@@ -105,7 +107,7 @@ def build(context):
             embedding.register_post_accumulate_grad_hook(pass_once_more)
         def with_tower(tensor):
             loss, *rest = loss_of(tensor)
-            return loss + 10 * tower(torch.ones(4)).square().sum(), *rest
+            return loss + of_tower, *rest
         return output, with_tower
     return replace(loop, micro_batch=micro_batch, forward_step=forward_step)
 """
@@ -162,9 +164,10 @@ def test_a_part_of_the_model_that_only_some_micro_batches_reach_learns_from_all_
 ) -> None:
     uneven_spec = spec.model_copy(update={"program": uneven(tmp_path, passes=False)})
     alone = launches(beside(uneven_spec, "one"), Layout(), task="own-uneven-one")
-    expected = host.run(alone).loss_by_iteration
+    expected = [one.grad_norm for one in host.run(alone).of_kind("iteration_committed")]
     ranks = launches(uneven_spec, Layout(dp=2), task="own-uneven")
-    assert host.run(ranks).loss_by_iteration == pytest.approx(expected, rel=1e-5)
+    norms = [one.grad_norm for one in host.run(ranks).of_kind("iteration_committed")]
+    assert norms == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_gradient_that_comes_after_its_bucket_is_an_error_and_nothing_of_it_is_used(
