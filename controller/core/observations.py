@@ -27,6 +27,7 @@ from controller.core.tasks import TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.observations import (
+    CheckpointMissed,
     CheckpointSaved,
     IterationCommitted,
     LaunchFailed,
@@ -112,7 +113,7 @@ def _observe_rank(
                 note_figures(turn, task, observation, event.observed_at)
             take_commit(turn, task, observation)
             note_commit(turn, task, observation, event.observed_at)
-        case CheckpointSaved():
+        case CheckpointSaved() | CheckpointMissed():
             _take_checkpoint(turn, task, observation)
         case RankDone():
             note_done(turn, task, observation)
@@ -122,7 +123,16 @@ def _observe_rank(
             assert_never(observation)
 
 
-def _take_checkpoint(turn: Turn, task: TaskState, saved: CheckpointSaved) -> None:
+def _take_checkpoint(
+    turn: Turn, task: TaskState, saved: CheckpointSaved | CheckpointMissed
+) -> None:
+    if isinstance(saved, CheckpointMissed):
+        turn.tell(
+            "warning", "checkpoint_missed", task.spec.task,
+            f"no checkpoint of iteration {saved.iteration}: {saved.reason}",
+            iteration=saved.iteration,
+        )  # fmt: skip
+        return
     task.checkpoint_iteration = max(task.checkpoint_iteration, saved.iteration)
     task.checkpoint_s = max(task.checkpoint_s, saved.duration_s)
     turn.tell(
@@ -193,6 +203,9 @@ def _take_joined(turn: Turn, task: TaskState) -> None:
         task.transition.join(turn.at, form_s=form_s, state_s=state_s)
     note_source(turn, task, source, num_lost=max(0, task.state_iteration - iteration))
     task.state_iteration = iteration
+    if source in {"disk", "seed"}:
+        # Newer ones were damaged, or not what they seemed to be.
+        task.checkpoint_iteration = iteration
     note_joined(turn, task)
     turn.tell(
         "info", "resume", task.spec.task,

@@ -18,7 +18,7 @@ from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.training import RankLaunch
 
-PROTOCOL_VERSION: Final = 3
+PROTOCOL_VERSION: Final = 4
 """Increased when an older peer could misread a message. Unequal versions refuse each other."""
 
 

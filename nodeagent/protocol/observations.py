@@ -131,6 +131,19 @@ class IterationCommitted(Observation):
     """Micro-batches of it whose results were kept over a fault."""
 
 
+class CheckpointMissed(Observation):
+    """A checkpoint was not completed; training goes on.
+
+    Attributes:
+        iteration: The state would have been that after this iteration.
+        reason: Why, in words for an operator.
+    """
+
+    kind: Literal["checkpoint_missed"] = "checkpoint_missed"
+    iteration: int
+    reason: str
+
+
 class CheckpointSaved(Observation):
     """A checkpoint of ``iteration`` is complete on disk. Reported by global rank 0 only."""
 
@@ -164,6 +177,7 @@ RankObservation = (
     | RankJoined
     | LaunchFailed
     | IterationCommitted
+    | CheckpointMissed
     | CheckpointSaved
     | RankDone
     | RankInspected

@@ -4,11 +4,10 @@ It belongs to a process and outlives generations, like the training that it serv
 saved or copied, the training loop decides (``train``); how, is in ``checkpoint`` and ``memory``.
 """
 
-import datetime as dt
 import logging
 from typing import Final, NamedTuple
 
-from nodeagent.protocol.observations import CheckpointSaved
+from nodeagent.protocol.observations import CheckpointMissed, CheckpointSaved
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.checkpoint import Checkpoints
 from nodeagent.rank.loop import Loop
@@ -21,7 +20,6 @@ from nodeagent.rank.wake import HaltedError
 
 logger = logging.getLogger(__name__)
 
-_FINAL_CHECKPOINT_LIMIT_S: Final = 120.0
 _FINISHED_KEY: Final = "finished"
 """Set in the store by global rank 0, once the final checkpoint is complete or given up."""
 
@@ -121,17 +119,25 @@ class Keeping:
             if self._entered.launch.global_rank == 0:
                 self._entered.store.set(_FINISHED_KEY, "")
             else:
-                # Rank 0 may wait for the checkpoint before, and then for the final one.
-                limit = dt.timedelta(seconds=3 * _FINAL_CHECKPOINT_LIMIT_S)
-                self._entered.store.wait([_FINISHED_KEY], limit)
+                self._entered.store.wait([_FINISHED_KEY])
         except StoreClosedError:
             raise
         except StoreError as error:
             logger.warning("leaves without having heard that all is saved: %s", error)
 
     def report_saved(self) -> None:
-        """Tell the agent of the checkpoints that are complete since the last call."""
+        """Tell the agent of the checkpoints that are complete, or given up, since the last call."""
         launch = self._entered.launch
+        for missed in self.checkpoints.missed():
+            self._around.control.report(
+                CheckpointMissed(
+                    task=launch.task,
+                    generation=launch.generation,
+                    global_rank=launch.global_rank,
+                    iteration=missed.iteration,
+                    reason=missed.reason,
+                )
+            )
         for saved in self.checkpoints.finished():
             self._around.control.report(
                 CheckpointSaved(
@@ -145,18 +151,14 @@ class Keeping:
             )
 
     def _wait_for_checkpoint(self) -> None:
-        """Wait until nothing is being written, or for the limit.
+        """Wait until nothing is being written; for how long is the controller's to say.
 
         Raises:
             HaltedError: The generation was halted; another one completes a checkpoint.
         """
-        began = self._around.monotonic_s()
-        while not self.checkpoints.wait(_LOOK_UP_S):
+        while not self.checkpoints.wait(_LOOK_UP_S) and self.checkpoints.is_writing:
             if self._around.halted.is_set():
                 raise HaltedError
-            is_idle = not self.checkpoints.is_writing
-            if is_idle or self._around.monotonic_s() - began > _FINAL_CHECKPOINT_LIMIT_S:
-                return
 
     @property
     def _entered(self) -> _Generation:

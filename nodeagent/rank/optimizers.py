@@ -25,7 +25,10 @@ def adams_of(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
         inner = one.optimizer
         if not isinstance(inner, (torch.optim.Adam, torch.optim.AdamW)):
             name = type(inner).__name__
-            raise UnsupportedOptimizerError(f"state of {name} can't be handed over in process")
+            raise UnsupportedOptimizerError(
+                f"state of {name} can't be handed over in process, only that of torch's Adam; Megatron"
+                " takes another one where Transformer Engine or Apex is installed: run without them"
+            )
         if isinstance(one, Float16OptimizerWithFloat16Params) and any(one.fp32_from_fp32_groups):
             # Its ``sharded_state_dict`` numbers the others only, and takes one for another.
             raise UnsupportedOptimizerError(

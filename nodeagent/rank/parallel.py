@@ -25,11 +25,11 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.forming import interruptible
-from nodeagent.rank.store import AgentStore
+from nodeagent.rank.store import DEFAULT_TIMEOUT_S, AgentStore
 from nodeagent.rank.wake import Connections, HaltedError
 from profiles.layout import Layout
 
-COLLECTIVE_TIMEOUT_S: Final = 600.0
+COLLECTIVE_TIMEOUT_S: Final = DEFAULT_TIMEOUT_S
 """Bound of last resort on one collective; faults are found long before by other means."""
 
 ORDER: Final = "tp-cp-ep-dp-pp"

@@ -21,6 +21,7 @@ from megatron.core.utils import get_model_config
 
 from nodeagent.rank import builtin
 from nodeagent.rank.loop import Context, Loop
+from nodeagent.rank.optimizers import UnsupportedOptimizerError, adams_of
 from nodeagent.rank.parallel import NotAloneError, building_alone
 from nodeagent.rank.support import Unsupported, as_chosen, unsupported
 from profiles.program import Program
@@ -133,6 +134,10 @@ def _mistake_in_model(loop: Loop) -> str | None:
         return (
             f"the optimizer is {kind}; make it with megatron.core.optimizer.get_megatron_optimizer"
         )
+    try:
+        adams_of(loop.optimizer)
+    except UnsupportedOptimizerError as error:
+        return f"the optimizer: {error}"
     for name in ("forward_step", "micro_batch", "reseed", "before_step"):
         if not callable(getattr(loop, name)):
             return f"{name} of the loop is not a function"

@@ -29,8 +29,9 @@ from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import ToRank
 from nodeagent.protocol.rendezvous import StoreCall, StoreOperation, StoreReply
 
-DEFAULT_TIMEOUT_S: Final = 120.0
-"""How long a rank waits for its peers to come to the rendezvous."""
+DEFAULT_TIMEOUT_S: Final = 3600.0
+"""How long a rank waits for its peers. The controller gives up much sooner, and a halt ends any wait; a
+replacement that builds a large model may take minutes."""
 
 _CONNECT_TIMEOUT_S: Final = 5.0
 _RECONNECT_PAUSE_S: Final = 0.1

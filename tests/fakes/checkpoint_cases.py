@@ -77,6 +77,7 @@ class Found(BaseModel):
         loaded: Iterations that ``load`` returned.
         expected: Expected losses of the iterations after the newest load.
         saved: Iterations that were completed.
+        missed: Iterations that were given up, and why.
         blocked_s: For how long training waited, of each completed one.
         num_bytes: Bytes of each completed one.
         waited: What ``wait`` returned.
@@ -89,6 +90,7 @@ class Found(BaseModel):
     loaded: list[int] = []
     expected: dict[int, float] = {}
     saved: list[int] = []
+    missed: list[tuple[int, str]] = []
     blocked_s: list[float] = []
     num_bytes: list[int] = []
     waited: list[bool] = []

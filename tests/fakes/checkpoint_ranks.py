@@ -101,6 +101,7 @@ class _Rank:
                 self._checkpoints.rejoin(self._launch(), self._place)
 
     def finish(self) -> None:
+        self.found.missed.extend(self._checkpoints.missed())
         for saved in self._checkpoints.finished():
             self.found.saved.append(saved.iteration)
             self.found.blocked_s.append(saved.blocked_s)

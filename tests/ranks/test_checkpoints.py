@@ -229,8 +229,11 @@ def test_full_disk_costs_a_checkpoint_and_nothing_else(
     assert first.saved == []
     assert first.waited == second.waited == [False, False]
     assert "ERROR checkpoint of iteration 2 was not saved: [Errno 27] File too large" in second.log
-    assert f"Make room in {directory_of(training)}" in second.log
-    assert "checkpoint of iteration 3 given up: not saved by part_1" in first.log
+    assert f"make room in {directory_of(training)}" in second.log
+    assert "checkpoint of iteration 3 given up: not saved by rank 1" in first.log
+    assert [iteration for iteration, _ in first.missed] == [2, 3]
+    assert "File too large" in first.missed[0][1]
+    assert second.missed == []
     assert names_in(training) == ["iter_0000001"]
 
 

@@ -30,6 +30,7 @@ def spec_of(training: TrainingSpec, program: Program = EXAMPLE) -> TrainingSpec:
 HEAD = f"""\
 from dataclasses import replace
 import sys
+import torch
 sys.path.append({EXAMPLE.directory!r})
 import own_loop
 
@@ -325,6 +326,13 @@ MISTAKES = {
     "other optimizer": (
         "return replace(loop, optimizer=loop.optimizer.optimizer)",
         "make it with megatron.core.optimizer.get_megatron_optimizer",
+    ),
+    "optimizer of another library": (
+        """
+    adam = loop.optimizer.chained_optimizers[0].optimizer
+    adam.__class__ = type("FusedAdam", (torch.optim.Optimizer,), {})
+    return loop""",
+        "state of FusedAdam can't be handed over in process",
     ),
     "other number of micro-batches": (
         "return replace(loop, num_micro_batches=7)",

@@ -15,7 +15,7 @@ from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader
 from nodeagent.rank.checkpoint.losses import NUM_COMPARED, RecordedLosses
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settings_digest
-from nodeagent.rank.checkpoint.saving import Order, SavedCheckpoint, Saver
+from nodeagent.rank.checkpoint.saving import MissedCheckpoint, Order, SavedCheckpoint, Saver
 from nodeagent.rank.checkpoint.snapshot import HostMemory
 from nodeagent.rank.checkpoint.whole import WholeState, whole_state
 from nodeagent.rank.parallel import Place
@@ -107,14 +107,14 @@ class Checkpoints:
                 iteration,
                 pending,
             )
-            self._saver.skip(iteration)
+            self._saver.skip(iteration, f"that of iteration {pending} is still being written")
             return
         try:
             state = whole_state(_chunks(model), optimizer, is_loading=False)
             manifest = self._manifest(iteration, loss, state)
         except CheckpointError as error:
             logger.error("checkpoint of iteration %d was not saved: %s", iteration, error)  # noqa: TRY400
-            self._saver.skip(iteration)
+            self._saver.skip(iteration, str(error))
             return
         snapshot = self._memory.take(state.blocks)
         blocked_s = self._monotonic_s() - began_s
@@ -139,6 +139,10 @@ class Checkpoints:
     def finished(self) -> list[SavedCheckpoint]:
         """Return the checkpoints completed since the last call; only on global rank 0 any."""
         return self._saver.take_completed()
+
+    def missed(self) -> list[MissedCheckpoint]:
+        """Return the checkpoints given up since the last call; only on global rank 0 any."""
+        return self._saver.take_missed()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the checkpoint that is being written, and return whether it went well.

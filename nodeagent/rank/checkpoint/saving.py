@@ -6,14 +6,16 @@ adds ``part_<rank>.json``; one that could not, or was still busy with the checkp
 logged and costs a checkpoint; it never ends training.
 """
 
+import contextlib
 import logging
+import math
 import queue
 import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from nodeagent.rank.checkpoint.directory import (
     CheckpointDirectory,
@@ -21,7 +23,7 @@ from nodeagent.rank.checkpoint.directory import (
     sync_directory,
     write_durably,
 )
-from nodeagent.rank.checkpoint.manifest import Manifest, Part
+from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, Part
 from nodeagent.rank.checkpoint.snapshot import Snapshot
 from nodeagent.rank.checkpoint.writing import AbandonedError, write_metadata, write_part
 from nodeagent.rank.parallel import Place
@@ -47,6 +49,13 @@ class SavedCheckpoint:
     num_bytes: int
     duration_s: float
     blocked_s: float
+
+
+class MissedCheckpoint(NamedTuple):
+    """A checkpoint that was not completed, and why."""
+
+    iteration: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,7 @@ class Saver:
         self._newest_asked = 0
         self._newest_good = 0
         self._completed: list[SavedCheckpoint] = []
+        self._missed: list[MissedCheckpoint] = []
         self._thread: threading.Thread | None = None
 
     # --- called by the training thread -----------------------------------------------------
@@ -122,11 +132,13 @@ class Saver:
         self._pending = self._newest_asked = order.manifest.iteration
         self.call(lambda: self._save(order))
 
-    def skip(self, iteration: int) -> None:
+    def skip(self, iteration: int, reason: str) -> None:
         """Tell rank 0 that this rank has no part in the checkpoint of ``iteration``."""
         self._newest_asked = iteration
-        if self._global_rank != 0:
-            self.call(lambda: self._tell_missing(iteration))
+        if self._global_rank == 0:
+            self._miss(iteration, reason)
+        else:
+            self.call(lambda: self._tell_missing(iteration, reason))
 
     def call(self, job: Callable[[], None]) -> None:
         """Run ``job`` on the thread, after what was asked for before."""
@@ -142,6 +154,12 @@ class Saver:
         with self._changed:
             completed, self._completed = self._completed, []
         return completed
+
+    def take_missed(self) -> list[MissedCheckpoint]:
+        """Return what was given up since the last call; always empty on other ranks than 0."""
+        with self._changed:
+            missed, self._missed = self._missed, []
+        return missed
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until nothing is pending; return whether the newest checkpoint went well here."""
@@ -178,7 +196,7 @@ class Saver:
         while (job := self._jobs.get()) is not None and not self._stop.is_set():
             try:
                 job()
-            except OSError as error:
+            except (OSError, CheckpointError) as error:
                 logger.error("in %s: %s", self._directory.path, error)  # noqa: TRY400 - one line
 
     def _save(self, order: Order) -> None:
@@ -191,15 +209,13 @@ class Saver:
             return
         except GivenUpError as error:
             logger.warning("checkpoint of iteration %d given up: %s", iteration, error)
-        except (OSError, RuntimeError, ValueError) as error:
+            self._miss(iteration, str(error))
+        except (OSError, RuntimeError, ValueError, CheckpointError) as error:
+            reason = f"{error}; make room in {self._directory.path}, or make it writable"
             logger.error(  # noqa: TRY400 - one clear line, not a traceback
-                "checkpoint of iteration %d was not saved: %s; training goes on. Make room in"
-                " %s, or make it writable",
-                iteration,
-                error,
-                self._directory.path,
+                "checkpoint of iteration %d was not saved: %s; training goes on", iteration, reason
             )
-            self._give_up(iteration)
+            self._give_up(iteration, reason)
         finally:
             with self._changed:
                 self._pending = None
@@ -213,13 +229,15 @@ class Saver:
         temporary.mkdir(parents=True, exist_ok=True)
         order.snapshot.wait_until_ready()
         part = write_part(temporary, self._global_rank, order.snapshot.blocks, self._check)
+        loss = order.manifest.loss
+        part = part.model_copy(update={"loss": None if math.isnan(loss) else loss})
         sync_directory(temporary)
         write_durably(_part_path(temporary, self._global_rank), part.model_dump_json().encode())
         if self._global_rank == 0:
             self._complete(order, temporary)
 
     def _complete(self, order: Order, temporary: Path) -> None:
-        parts = self._await_parts(temporary)
+        parts = self._await_parts(temporary, order.manifest.loss)
         blocks = [block for part in parts for block in part.blocks]
         files = [file for part in parts for file in part.files]
         files.append(write_metadata(temporary, blocks))
@@ -233,27 +251,33 @@ class Saver:
             self._check()
             self._directory.publish(temporary, manifest.iteration)
         self._announce(order, sum(file.num_bytes for file in files))
-        self._on_complete(self._directory.prune(self._num_kept))
+        try:
+            self._on_complete(self._directory.prune(self._num_kept))
+        except (OSError, CheckpointError) as error:
+            logger.warning("older ones than %s stay: %s", order.manifest.iteration, error)
 
-    def _await_parts(self, temporary: Path) -> list[Part]:
+    def _await_parts(self, temporary: Path, loss: float) -> list[Part]:
         deadline = self._monotonic_s() + self._give_up_s
+        parts: list[Part] = []
         for global_rank in range(self._num_ranks):
             path = _part_path(temporary, global_rank)
-            while not path.exists():
+            while (part := _read_part(path, loss)) is None:
                 self._check_missing(temporary)
                 if self._monotonic_s() > deadline:
                     shutil.rmtree(temporary, ignore_errors=True)
                     raise GivenUpError(f"no part of rank {global_rank} in {self._give_up_s:.0f} s")
                 self._stop.wait(_POLL_S)
                 self._check()
-        paths = [_part_path(temporary, rank) for rank in range(self._num_ranks)]
-        return [Part.model_validate_json(path.read_bytes()) for path in paths]
+            parts.append(part)
+        return parts
 
     def _check_missing(self, temporary: Path) -> None:
-        missing = sorted(path.stem for path in temporary.glob("part_*.missing"))
+        missing = sorted(temporary.glob("part_*.missing"))
         if missing:
+            ranks = " ".join(path.stem.removeprefix("part_") for path in missing)
+            reason = missing[0].read_text() or "see the logs there"
             shutil.rmtree(temporary, ignore_errors=True)
-            raise GivenUpError(f"not saved by {' '.join(missing)}, see the logs there")
+            raise GivenUpError(f"not saved by rank {ranks}: {reason}")
 
     def _announce(self, order: Order, num_bytes: int) -> None:
         saved = SavedCheckpoint(
@@ -272,24 +296,44 @@ class Saver:
         with self._changed:
             self._completed.append(saved)
 
-    def _give_up(self, iteration: int) -> None:
+    def _give_up(self, iteration: int, reason: str) -> None:
         if self._global_rank == 0:
             shutil.rmtree(self._directory.temporary(iteration), ignore_errors=True)
+            self._miss(iteration, reason)
         else:
-            self._tell_missing(iteration)
+            self._tell_missing(iteration, reason)
 
-    def _tell_missing(self, iteration: int) -> None:
+    def _miss(self, iteration: int, reason: str) -> None:
+        with self._changed:
+            self._missed.append(MissedCheckpoint(iteration, reason))
+
+    def _tell_missing(self, iteration: int, reason: str) -> None:
         temporary = self._directory.temporary(iteration)
+        path = _part_path(temporary, self._global_rank).with_suffix(".missing")
         try:
             temporary.mkdir(parents=True, exist_ok=True)
             # An empty file: a full disk has room for its name, as a rule.
-            _part_path(temporary, self._global_rank).with_suffix(".missing").touch()
+            path.touch()
         except OSError as error:
             logger.warning("rank 0 can't be told to give up %s: %s", temporary.name, error)
+        with contextlib.suppress(OSError):
+            path.write_text(reason)
 
     def _check(self) -> None:
         if self._stop.is_set():
             raise AbandonedError
+
+
+def _read_part(path: Path, loss: float) -> Part | None:
+    """Return what a rank has written; None if nothing yet, or if another run has left it.
+
+    A rank that came after the iteration does not know its loss.
+    """
+    if not path.exists():
+        return None
+    part = Part.model_validate_json(path.read_bytes())
+    is_known = part.loss is not None and not math.isnan(loss)
+    return None if is_known and part.loss != loss else part
 
 
 def _part_path(temporary: Path, global_rank: int) -> Path:

@@ -4,6 +4,7 @@ from controller.core.phases import IncidentState, TaskPhase
 from controller.core.state import Incident
 from controller.core.tasks import TaskState
 from nodeagent.protocol.ids import TaskId
+from nodeagent.protocol.observations import CheckpointMissed, CheckpointSaved
 from profiles.faults.status import Status
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
@@ -56,6 +57,35 @@ def test_all_ranks_go_on_with_the_state_from_elsewhere() -> None:
     assert task(world, B).generation == generation_of_b
     assert not any(node.isolated for node in world.machine.state.nodes.values())
     assert newest(world).state is IncidentState.RESOLVED
+
+
+def test_a_checkpoint_that_is_out_of_use_does_not_outdate_newer_copies_in_memory() -> None:
+    world = running_world()
+    node, rank = world.rank(A, 0)
+    who = {"task": A, "generation": rank.generation, "global_rank": 0}
+    saved = {"iteration": 5, "duration_s": 1.0, "num_bytes": 1}
+    world.observe(node, CheckpointSaved.model_validate(who | saved))
+    assert task(world).checkpoint_iteration == 5
+    world.tasks[A].checkpoint = 0  # it is in quarantine
+    refuse_the_state(world)
+    world.run_until(lambda: all(rank.joined for rank in task(world).ranks.values()))
+    assert task(world).checkpoint_iteration == 0
+
+
+def test_operators_hear_of_a_checkpoint_that_was_given_up() -> None:
+    world = running_world()
+    node, rank = world.rank(A, 0)
+    missed = CheckpointMissed(
+        task=A,
+        generation=rank.generation,
+        global_rank=0,
+        iteration=5,
+        reason="not saved by rank 1: no room on the disk",
+    )
+    world.observe(node, missed)
+    [told] = [each for _, each in world.announcements if each.kind == "checkpoint_missed"]
+    assert told.level == "warning"
+    assert told.text == "no checkpoint of iteration 5: not saved by rank 1: no room on the disk"
 
 
 def test_it_does_not_go_on_for_ever() -> None:

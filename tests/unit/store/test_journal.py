@@ -57,6 +57,7 @@ from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
     AnyObservation,
+    CheckpointMissed,
     CheckpointSaved,
     IterationCommitted,
     LaunchFailed,
@@ -107,6 +108,7 @@ OBSERVATIONS: list[AnyObservation] = [
     IterationCommitted(
         **WHO, iteration=5, loss=2.5, duration_s=0.1 + 0.2, num_tokens=768, grad_norm=float("inf")
     ),
+    CheckpointMissed(**WHO, iteration=4, reason="no room on the disk"),
     CheckpointSaved(**WHO, iteration=5, duration_s=0.01, num_bytes=2**40),
     RankDone(**WHO, iteration=30, reason="finished"),
     RankInspected(
