@@ -31,12 +31,22 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """A parked rank that goes on at its (tp, pp). Its replica is that of the parked generation."""
+    """A parked rank that goes on at its (tp, pp). Its replica is that of the parked generation.
+
+    Attributes:
+        new_rank: Its global rank in the next generation.
+        replica: Its replica in the parked one.
+        new_replica: The same in the next.
+        shard: The part of the state that it holds, if it holds any.
+        num_shards: Into how many its (tp, pp) is divided by that.
+        position: Where it stands.
+    """
 
     new_rank: int
     replica: int
     new_replica: int
     shard: Shard
+    num_shards: int
     position: Position
 
     @property
@@ -57,8 +67,13 @@ def survivors_of(parked: Parked, layout: Layout, continues: Mapping[int, int]) -
         if position is None or cell != (layout.tp_rank(new_rank), layout.pp_rank(new_rank)):
             continue
         replica = old.dp_rank(old_rank)
-        shard = *cell, replica if parked.is_sharded else 0
-        survivors.append(Survivor(new_rank, replica, layout.dp_rank(new_rank), shard, position))
+        number, num_shards = 0, 1
+        if parked.is_sharded:
+            number, num_shards = position.shard or (replica, old.dp)
+        new_replica = layout.dp_rank(new_rank)
+        survivors.append(
+            Survivor(new_rank, replica, new_replica, (*cell, number), num_shards, position)
+        )
     return survivors
 
 

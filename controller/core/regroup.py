@@ -20,6 +20,8 @@ The function is total: whatever the positions say, each micro-batch of the itera
 exactly once, and what is handed out is handed out by a rank that said it has it.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -69,16 +71,20 @@ def decide(
     """
     survivors = survivors_of(parked, layout, continues)
     votes = known_votes(parked)
-    needed = _shards(parked, layout)
     hands = {
         new: parked.positions[old] for old, new in continues.items() if old in parked.positions
     }
     allows_copies = "memory" not in excluded and _is_same_model(parked.layout, layout)
     cuts = _copies_by_level(hands) if allows_copies else {}
-    for level in _levels(survivors, votes) if "peer" not in excluded else ():
-        holders = _holders(survivors, level, votes.get(level))
-        missing = needed - {survivor.shard for survivor in holders}
-        copies = cuts.get((level, _num_shards(parked)), {})
+    levels = _levels(survivors, votes) if "peer" not in excluded else []
+    for level, num_shards in itertools.product(levels, _divisions(survivors)):
+        holders = [
+            survivor
+            for survivor in _holders(survivors, level, votes.get(level))
+            if survivor.num_shards == num_shards
+        ]
+        missing = _all_shards(layout, num_shards) - {survivor.shard for survivor in holders}
+        copies = cuts.get((level, num_shards), {})
         if holders and missing <= set(copies):
             sources = _Sources(parked, holders, {shard: copies[shard] for shard in missing})
             if any(_is_behind(survivor, level) for survivor in survivors):
@@ -86,7 +92,7 @@ def decide(
             return _finish(parked, layout, sources, level, allows_reuse=allows_reuse)
     reason = "tp or pp change"
     if _is_same_model(parked.layout, layout):
-        reason = _why_no_peer(survivors, needed)
+        reason = _why_no_peer(survivors, layout)
     cut = _newest_cut(cuts, layout)
     is_outdated = cut is not None and cut.iteration < disk_iteration
     return _restore(parked, None if is_outdated else cut, reason)
@@ -110,7 +116,7 @@ class _Sources:
                 "source": "peer",
                 "state_from": new_ranks(self.holders),
                 "shards": _shard_holders(holder_of, self.copies),
-                "num_shards": _num_shards(self.parked),
+                "num_shards": self.holders[0].num_shards,
             }
         )
 
@@ -134,12 +140,13 @@ def _is_same_model(old: Layout, new: Layout) -> bool:
     return (old.tp, old.pp) == (new.tp, new.pp)
 
 
-def _num_shards(parked: Parked) -> int:
-    return parked.layout.dp if parked.is_sharded else 1
+def _divisions(survivors: Iterable[Survivor]) -> list[int]:
+    """Return into how many shards the state may be divided, what most survivors say first.
 
-
-def _shards(parked: Parked, layout: Layout) -> set[Shard]:
-    return _all_shards(layout, _num_shards(parked))
+    Where a generation with another number of replicas did not form everywhere there may be two.
+    """
+    counts = Counter(survivor.num_shards for survivor in survivors if survivor.position.has_state)
+    return [number for number, _ in counts.most_common()]
 
 
 def _all_shards(layout: Layout, num_shards: int) -> set[Shard]:
@@ -242,11 +249,12 @@ def _restore(parked: Parked, cut: "_Cut | None", reason: str) -> Decision:
     return Decision("restore", resume, text)
 
 
-def _why_no_peer(survivors: Sequence[Survivor], shards: Collection[Shard]) -> str:
+def _why_no_peer(survivors: Sequence[Survivor], layout: Layout) -> str:
     if not survivors:
         return "no rank goes on"
+    num_shards = next(iter(_divisions(survivors)), 1)
     covered = {each.shard for each in survivors if each.position.has_state}
-    missing = sorted(set(shards) - covered)
+    missing = sorted(_all_shards(layout, num_shards) - covered)
     if not missing:
         return "the survivors hold no common iteration"
     tp, pp, _ = missing[0]

@@ -85,6 +85,8 @@ class Position(_Record):
         is_spoilt: Whether what any rank holds as reduced may lack a gradient of this one.
         num_buckets: How many buckets it has.
         vote: The newest vote whose result it got: on ``committed + 1``, or on ``committed``.
+        shard: Which shard of the state it holds, and of how many; None where state is not sharded. It
+            may be that of an older generation, if the newest one never formed.
         copies: In-memory checkpoints that it could hand out.
     """
 
@@ -97,6 +99,7 @@ class Position(_Record):
     is_spoilt: bool = False
     num_buckets: int = 0
     vote: VoteResult | None = None
+    shard: tuple[int, int] | None = None
     copies: tuple[HeldCopy, ...] = ()
 
 

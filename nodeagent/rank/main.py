@@ -188,7 +188,7 @@ class _Process:
                 task=launch.task,
                 generation=launch.generation,
                 global_rank=launch.global_rank,
-                position=self._training.position(launch),
+                position=self._training.position(),
             )
         )
         logger.info("prepared to be rank %d of %s", global_rank, launch.layout)
@@ -254,7 +254,7 @@ class _Process:
         reductions were complete, and they wait for this rank to finalise.
         """
         self._has_stuck_work = isinstance(error, StuckWorkError)
-        position = self._training.position(launch) if self._training is not None else None
+        position = self._training.position() if self._training is not None else None
         # A generation that was refused before it began was not halted: the halt was of the one before.
         is_halted = self._halted.is_set() and launch.generation == self._generation
         is_asked_for = isinstance(error, PausedError) or is_halted

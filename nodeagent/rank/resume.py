@@ -12,8 +12,11 @@ What is left of the iteration is returned. A fault in the middle leaves a ledger
 the generation after this one decides anew.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from nodeagent.protocol.regroup import Resume, StateSource
 from nodeagent.rank.iteration import Iterations
@@ -62,12 +65,13 @@ def resume_from_peers(
         _come_to(level, resume, iterations, ledger)
     else:
         ledger.has_state = False
-    got_copy = spread_shards(resume, level, place, state, memory, ledger)
-    if state.sharded is None:
-        _spread_state(resume, place, state)
-    else:
-        iterations.share_parameters()
-    iterations.check_complete()
+    with _keeping_shard(place, state, ledger) as own:
+        got_copy = spread_shards(resume, level, place, state, memory, own)
+        if state.sharded is None:
+            _spread_state(resume, place, state)
+        else:
+            iterations.share_parameters()
+        iterations.check_complete()
     if has_state:
         ledger.has_state = True
     else:
@@ -78,6 +82,33 @@ def resume_from_peers(
         return Resumed(source, None)
     _gather_partial_results(resume, place, iterations, ledger)
     return Resumed(source, resume.shares[place.dp_rank])
+
+
+@contextlib.contextmanager
+def _keeping_shard(
+    place: Place, state: TrainingState, ledger: Ledger
+) -> Iterator[torch.Tensor | None]:
+    """Let a rank that is to keep another shard go back to its own if a fault comes between.
+
+    Yields:
+        The shard that it had, packed; None if it keeps that, or had none.
+    """
+    before = state.partition
+    if state.sharded is None or before == (place.dp_rank, place.layout.dp):
+        yield None
+        return
+    own = state.packed() if ledger.has_state else None
+    # From here on what this rank has is in ``own`` alone.
+    ledger.has_state = False
+    state.enter(place)
+    try:
+        yield own
+    except Exception:
+        if own is not None:
+            state.sharded.enter(*before)
+            state.take(own, *before)
+            ledger.has_state = True
+        raise
 
 
 def _come_to(level: int, resume: Resume, iterations: Iterations, ledger: Ledger) -> None:

@@ -10,7 +10,6 @@ import torch
 from torch import distributed
 
 from nodeagent.protocol.regroup import Resume, ShardHolder
-from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.memory import MemoryCheckpoints, ShardKey
 from nodeagent.rank.parallel import Place
 from nodeagent.rank.state import TrainingState
@@ -26,9 +25,17 @@ def spread_shards(
     place: Place,
     state: TrainingState,
     memory: MemoryCheckpoints,
-    ledger: Ledger,
+    own: torch.Tensor | None = None,
 ) -> bool:
     """Send and receive the shards of iteration ``level``. All ranks of the generation must call it.
+
+    Args:
+        resume: What goes where.
+        level: The iteration.
+        place: Of this rank.
+        state: Of this rank; it takes what it is to keep.
+        memory: In-memory checkpoints that lie here.
+        own: The shard that this rank had, packed, if it is to keep another one.
 
     Returns:
         Whether this rank's state, or a part of it, came from an in-memory checkpoint.
@@ -38,12 +45,6 @@ def spread_shards(
         RuntimeError: A peer was lost meanwhile.
     """
     is_divided_anew = resume.num_shards != place.layout.dp
-    own = None
-    if state.sharded is not None and state.partition != (place.dp_rank, place.layout.dp):
-        own = state.packed() if ledger.has_state else None
-        # From here on what this rank has is in ``own`` alone.
-        ledger.has_state = False
-        state.enter(place)
     got_copy = False
     for shard in resume.shards:
         key = ShardKey(shard.tp_rank, shard.pp_rank, shard.dp_rank, resume.num_shards)

@@ -91,16 +91,13 @@ class Training:
         """The newest iteration whose update this rank has applied."""
         return self._ledger.committed
 
-    def position(self, launch: RankLaunch) -> Position:
-        """Return where this rank of ``launch`` stands. Call it while nothing runs."""
+    def position(self) -> Position:
+        """Return where this rank stands. Call it while nothing runs."""
         position = self._ledger.position(
             len(self._iterations.reduction.names), self._keeping.memory.held()
         )
-        shard = launch.layout.dp_rank(launch.global_rank), launch.layout.dp
-        if self._state.sharded is not None and self._state.partition != shard:
-            # It was to become another rank, and has its old shard still.
-            return position.model_copy(update={"has_state": False})
-        return position
+        shard = self._state.partition if self._state.sharded is not None else None
+        return position.model_copy(update={"shard": shard if shard and shard[1] else None})
 
     def locate(self, standing: Standing) -> Standing:
         """Return ``standing`` with how far the running iteration is; from any thread."""

@@ -6,12 +6,13 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from nodeagent.protocol.training import TrainingSpec
 from profiles.layout import Layout
-from tests.campaigns.matrix import fault_at
+from tests.campaigns.matrix import fault_at, second_at
 from tests.fakes.fault_points import Fault
 from tests.fakes.rank_host import RankHost, rank_host
 from tests.fakes.rank_task import RankTask, is_stopped
@@ -219,3 +220,36 @@ def test_ranks_survive_their_template_and_are_replaced_without_it(
     check_equal(task, whole)
     assert pids(task)[0] == before[0]
     task.forget()
+
+
+@pytest.mark.parametrize(
+    "after", [Layout(dp=2), pytest.param(Layout(dp=3), marks=pytest.mark.thorough)], ids=str
+)
+@pytest.mark.parametrize("point", ["forming", "introduced"])
+def test_a_generation_that_does_not_form_costs_no_shard(
+    faulty_host: RankHost,
+    spec: TrainingSpec,
+    after: Layout,
+    point: Literal["forming", "introduced"],
+) -> None:
+    # Nobody but the ranks themselves has the state of the optimizer.
+    spec = spec.model_copy(
+        update={"shard_optimizer": True, "memory_interval": 0, "checkpoint_interval": 1000}
+    )
+    whole = expected(faulty_host, spec, Layout(dp=2))
+    task = RankTask(faulty_host, spec, Layout(dp=2), f"grows-{point}-{after.dp}")
+    fault = second_at(2, point)
+    task.start([fault])
+    record = faulty_host.record(task.members[0].launch)
+    faulty_host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 2)
+    task.park(())
+    before = pids(task)
+    assert task.regroup(Layout(dp=3)).resume.source == "peer"
+    task.wait_for_fault(fault)
+    task.park({2})
+    decision = task.regroup(after)
+    assert decision.resume.source == "peer", decision.reason
+    assert decision.resume.num_shards == 2
+    task.finish()
+    check_equal(task, whole)
+    assert {number: pids(task)[number] for number in before} == before

@@ -252,6 +252,27 @@ def test_a_sharded_state_needs_every_replica() -> None:
     assert decided(whole, is_sharded=True).resume.source == "disk"
 
 
+def test_a_shard_is_where_a_rank_says_it_is() -> None:
+    # Generation 2 had two replicas. Generation 3, of three, did not form.
+    held = {0: at(shard=(0, 2)), 1: at(shard=(1, 2))}
+    going_on = {0: 0, 1: 1}
+    for layout in (Layout(dp=2), DP3):
+        resume = decided(held, DP3, layout, going_on, is_sharded=True).resume
+        assert (resume.source, resume.num_shards) == ("peer", 2)
+        assert [(one.dp_rank, one.holder) for one in resume.shards] == [(0, 0), (1, 1)]
+    renumbered = {1: at(shard=(0, 2)), 2: at(shard=(1, 2))}
+    resume = decided(renumbered, DP3, Layout(dp=2), {1: 1, 2: 0}, is_sharded=True).resume
+    assert [(one.dp_rank, one.holder) for one in resume.shards] == [(0, 1), (1, 0)]
+
+
+def test_of_two_divisions_of_the_state_the_one_that_is_complete_serves() -> None:
+    held = {0: at(shard=(0, 2)), 1: at(shard=(1, 3)), 2: at(shard=(1, 2))}
+    resume = decided(held, is_sharded=True).resume
+    assert (resume.source, resume.num_shards, resume.state_from) == ("peer", 2, (0, 2))
+    held[2] = at(shard=(2, 3))
+    assert decided(held, is_sharded=True).resume.source == "disk"
+
+
 def test_a_lost_shard_comes_from_its_copy_and_the_others_from_their_owners() -> None:
     copy = HeldCopy(tp_rank=0, pp_rank=0, dp_rank=1, num_shards=3, iteration=4)
     positions = {0: counting(0, copies=(copy,)), 2: counting(4)}
