@@ -37,6 +37,10 @@ class NonFiniteLossError(Exception):
     """Loss or gradient of the global batch is NaN or infinite, twice; nothing was updated."""
 
 
+class EmptyBatchError(ValueError):
+    """No token of the global batch counts for the loss; on all ranks alike, and nothing was updated."""
+
+
 class VoteError(Exception):
     """The ranks do not run the same iteration. Our own bug; nothing was updated."""
 
@@ -138,6 +142,7 @@ class Iterations:
 
         Raises:
             RuntimeError: A peer was lost. Some ranks may have the result, others not.
+            EmptyBatchError: There is nothing to divide by.
             VoteError: A rank runs another iteration.
         """
         self._ledger.phase = "vote"
@@ -157,6 +162,10 @@ class Iterations:
         loss_sum, num_tokens, squared_norm, iterations = sums[:4]
         if iterations != iteration * place.layout.num_workers:
             raise VoteError(f"not all ranks run iteration {iteration}")
+        if not num_tokens:
+            raise EmptyBatchError(
+                f"iteration {iteration}: no token of the global batch counts for the loss"
+            )
         # NaN and infinity survive a sum, so every rank sees what any rank saw.
         if not math.isfinite(loss_sum + squared_norm):
             return None, []

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from nodeagent.protocol.regroup import Resume
 from nodeagent.rank.ledger import Ledger
+from profiles.layout import Layout
+from tests.fakes.wrapped import Lazy, chunk_of
 
 pytestmark = [
     pytest.mark.ranks,
@@ -15,9 +17,6 @@ pytestmark = [
     pytest.mark.usefixtures("training_program"),
     pytest.mark.filterwarnings("ignore"),  # Megatron's own
 ]
-
-Lazy = Any
-"""Something of torch or of ours, imported when a test runs: collecting tests stays fast."""
 
 
 @pytest.fixture
@@ -32,23 +31,6 @@ def alone(torch: Lazy) -> Iterator[Lazy]:
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield distributed.group.WORLD
     distributed.destroy_process_group()
-
-
-def chunk_of(torch: Lazy, *sums: float) -> Lazy:
-    """Return what ``Reduction`` needs of Megatron's wrapper: one bucket per parameter."""
-    module = torch.nn.Module()
-    for number in range(len(sums)):
-        module.register_parameter(f"weight{number}", torch.nn.Parameter(torch.zeros(2)))
-    buckets = [
-        SimpleNamespace(params_list=[parameter], grad_data=torch.full((2,), each))
-        for parameter, each in zip(module.parameters(), sums, strict=True)
-    ]
-    return SimpleNamespace(
-        module=module,
-        bucket_groups=[SimpleNamespace(buckets=buckets)],
-        expert_parallel_bucket_groups=[],
-        param_to_bucket_group={},
-    )
 
 
 def test_a_replica_left_alone_takes_what_was_reduced_with_the_others(
@@ -74,6 +56,20 @@ def test_a_replica_left_alone_takes_what_was_reduced_with_the_others(
 
     reduction.share(losses.name, 0)
     assert reduction.losses() == (7.0, 20.0)
+
+
+def test_a_reduced_bucket_that_nobody_was_told_of_is_not_reduced_again(
+    torch: Lazy, alone: Lazy
+) -> None:
+    resume = import_module("nodeagent.rank.resume")
+    ledger = Ledger(committed=3, has_state=True)
+    ledger.begin()
+    ledger.reduced.add("unheard")
+    reduction = import_module("nodeagent.rank.reduction").Reduction([chunk_of(torch, 1.0)], ledger)
+    iterations = SimpleNamespace(reduction=reduction, forget_sums=lambda: None)
+    place = import_module("nodeagent.rank.parallel").Place(0, Layout(), torch.device("cpu"))
+    with pytest.raises(resume.ResumeError, match="1 reduced bucket"):
+        resume._gather_partial_results(Resume(committed=3), place, iterations, ledger)
 
 
 class Work:
