@@ -144,6 +144,7 @@ def _scale_speed(task: TaskState, target: Target) -> None:
     layout = task.layout
     if layout is None or (layout.tp, layout.pp) != (target.layout.tp, target.layout.pp):
         task.mean_iteration_s = None
+        task.redivided_after = task.iteration
     elif task.mean_iteration_s is not None:
         task.mean_iteration_s *= layout.dp / target.layout.dp
 

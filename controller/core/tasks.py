@@ -211,6 +211,8 @@ class TaskState:
     state_iteration: int = 0
     """Iteration whose state the ranks have; behind ``iteration`` while iterations are run again."""
     num_rerun_iterations: int = 0
+    redivided_after: int = 0
+    """Newest iteration at the last change of tp or pp: losses up to it were recorded with other ones."""
     voted_iteration: int | None = None
     """Newest iteration that is known to be committed from its vote alone: nobody reported it."""
     committed_at: float | None = None

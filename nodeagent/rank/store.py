@@ -79,7 +79,6 @@ class AgentStore(Store):
         self._one_at_a_time = threading.Lock()
         self._timeout = timedelta(seconds=DEFAULT_TIMEOUT_S)
         self._numbers = itertools.count(1)
-        self.num_calls = 0
 
     def close(self) -> None:
         """End the store. Safe from any thread; a call that is blocked raises at once."""
@@ -159,7 +158,6 @@ class AgentStore(Store):
             timeout_s=timeout_s,
         )
         with self._one_at_a_time:
-            self.num_calls += 1
             reply = self._exchange(call, self._monotonic_s() + timeout_s + _REPLY_GRACE_S)
         if reply.error is not None:
             raise StoreError(f"{operation} {' '.join(keys)}: {reply.error}")

@@ -552,3 +552,22 @@ def approve_all(world: World) -> None:
     plan = world.machine.state.pending_plan()
     assert plan is not None
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+
+
+@pytest.mark.parametrize(("deviation", "is_told"), [(1e-3, False), (0.02, True)])
+def test_with_another_tp_or_pp_dropout_draws_other_masks_and_that_is_no_mismatch(
+    deviation: float, *, is_told: bool
+) -> None:
+    layouts = [Layout(dp=2), Layout(pp=2, dp=2)]
+    world = World(machine_of(layouts, num_nodes=4, workers=4), num_iterations=10**6)
+    world.checkpoint_interval = 5
+    trained(world, 8)
+    world.lose_node("n2")
+    world.lose_node("n4")  # all of stage 1
+    world.run_until(lambda: bool(world.machine.state.pending_plan()))
+    world.loss_factor = 1.0 + deviation
+    approve_all(world)
+    world.run_until(lambda: task(world).num_rerun_iterations > 0)
+    assert task(world).layout != Layout(pp=2, dp=2)
+    mismatches = [each for _, each in world.announcements if each.kind == "loss_mismatch"]
+    assert bool(mismatches) is is_told
