@@ -133,7 +133,7 @@ class Product:
         return len(self._copied)
 
     def _count_copies(self) -> None:
-        position = self._training.position(self._training.launch)
+        position = self._training.position()
         self._copied.update(copy.iteration for copy in position.copies)
 
     @property
