@@ -85,7 +85,8 @@ class Keeping:
             return
         if self.memory.needs_group:
             # Not while the generation forms: nobody waits for the first copy.
-            self.memory.connect(self._entered.groups.form_for_copies())
+            holders = self._entered.launch.copy_holders
+            self.memory.connect(self._entered.groups.form_for_copies(holders))
         if self.memory.is_wanted:
             self.memory.take(iteration)
 

@@ -13,7 +13,7 @@ the rank's position (``held``); the controller's core chooses a cut that is comp
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -61,10 +61,10 @@ class _Transfer(NamedTuple):
 
 
 class _Connections:
-    """The group that copies travel over in one generation, and what is under way in it."""
+    """The groups that copies travel over in one generation, by peer, and what is under way in them."""
 
-    def __init__(self, group: ProcessGroup) -> None:
-        self.group = group
+    def __init__(self, groups: Mapping[int, ProcessGroup]) -> None:
+        self.groups = groups
         self.transfers: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()
         self.num_open = 0
         """Transfers that have not ended. Where one fails it stays, and no other is begun."""
@@ -121,9 +121,9 @@ class MemoryCheckpoints:
         """Whether the generation makes copies and has no connections for them yet."""
         return self.is_wanted and self._connections is None
 
-    def connect(self, group: ProcessGroup) -> None:
-        """Make copies from now on, which travel over ``group``: all ranks, in host memory."""
-        self._connections = _Connections(group)
+    def connect(self, groups: Mapping[int, ProcessGroup]) -> None:
+        """Make copies from now on, which travel in host memory over the group with each peer."""
+        self._connections = _Connections(groups)
         self._num_taken = 0
         self._thread = threading.Thread(
             target=self._run, args=(self._connections,), name="memory checkpoints", daemon=True
@@ -231,7 +231,7 @@ class MemoryCheckpoints:
     def _run(self, connections: _Connections) -> None:
         while (transfer := connections.transfers.get()) is not None:
             try:
-                self._carry_out(transfer, connections.group)
+                self._carry_out(transfer, connections.groups)
             except (RuntimeError, ValueError, MemoryError) as error:
                 # Where a peer is gone the generation is over, and others tell.
                 logger.warning(
@@ -242,8 +242,9 @@ class MemoryCheckpoints:
             with self._lock:
                 connections.num_open -= 1
 
-    def _carry_out(self, transfer: _Transfer, group: ProcessGroup) -> None:
+    def _carry_out(self, transfer: _Transfer, groups: Mapping[int, ProcessGroup]) -> None:
         works = []
+        group = groups[self._holder] if self._holder is not None else None
         if transfer.own is None and self._holder is not None:
             nothing = torch.zeros(3, dtype=torch.int64)
             works = [distributed.isend(nothing, self._holder, group=group, tag=_HEADER_TAG)]
@@ -257,7 +258,7 @@ class MemoryCheckpoints:
                 distributed.isend(data, self._holder, group=group, tag=_DATA_TAG),
             ]
         for owner, key in self._owners:
-            self._receive(owner, key, group)
+            self._receive(owner, key, groups[owner])
         for work in works:
             assert work is not None
             work.wait()

@@ -141,16 +141,40 @@ class Groups:
         finally:
             state.create_group = _CREATE_GROUP
 
-    def form_for_copies(self) -> ProcessGroup:
-        """Make a group of all ranks for copies in host memory; all of them must call it.
+    def form_for_copies(self, holders: Sequence[int | None]) -> dict[int, ProcessGroup]:
+        """Make the groups that in-memory checkpoints travel over; all ranks must call it.
+
+        Each is of two ranks: a group of all would connect every rank with every other.
+
+        Args:
+            holders: By global rank, who holds the copies of its state.
+
+        Returns:
+            By global rank, the group with each rank that this one sends copies to or has copies of.
 
         Raises:
             HaltedError: ``cut`` was called meanwhile.
             RuntimeError: A peer was lost.
         """
-        timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
-        make = distributed.new_group
-        group = self._make(self._spanning, lambda: make(backend="gloo", timeout=timeout))
+        own = self._place.global_rank
+        pairs = {
+            (min(owner, holder), max(owner, holder))
+            for owner, holder in enumerate(holders)
+            if holder is not None
+        }
+        # In one order everywhere, since each waits until both are there.
+        return {sum(pair) - own: self._pair(pair) for pair in sorted(pairs) if own in pair}
+
+    def _pair(self, pair: tuple[int, int]) -> ProcessGroup:
+        group = self._make(
+            self._spanning,
+            lambda: distributed.new_group(
+                list(pair),
+                backend="gloo",
+                timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
+                use_local_synchronization=True,
+            ),
+        )
         assert group is not None
         return group
 

@@ -43,6 +43,7 @@ class Bucket:
         sums: The replica's own sums: a view of Megatron's gradient buffer.
         staging: What is, or was, reduced.
         parameters: Parameters whose gradients it holds.
+        is_started: Whether its reduction has begun, so that no gradient may come any more.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Bucket:
     staging: torch.Tensor
     parameters: frozenset[torch.nn.Parameter] = frozenset()
     work: Any = None
+    is_started: bool = False
     _is_regular: bool = False
     """Whether each micro-batch, the last time, passed every parameter once."""
     _num_micro_batches: int = 0
@@ -64,6 +66,7 @@ class Bucket:
 
     def expect(self, num_micro_batches: int) -> None:
         """The passes of so many micro-batches begin."""
+        self.is_started = False
         self._seen.clear()
         self._num_micro_batches, self._num_passed = num_micro_batches, 0
 
@@ -171,7 +174,7 @@ class Reduction:
         bucket.note(parameter)
         if self._is_alone:
             return
-        if any(bucket is started for started in self._buckets[: self._num_started]):
+        if bucket.is_started:
             self._ledger.is_spoilt = True
             raise LateGradientError(
                 "a gradient arrived after its bucket had been reduced: the backward pass of a"
@@ -181,6 +184,7 @@ class Reduction:
             following = self._buckets[self._num_started]
             if not following.is_ready:
                 return
+            following.is_started = True
             self._start(following)
             self._num_started += 1
 

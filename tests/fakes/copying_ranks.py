@@ -65,7 +65,7 @@ def _run(rank: int, directory: Path) -> None:
     launch: Any = SimpleNamespace(copy_holders=(1, 0))
     memory = MemoryCheckpoints(state)
     memory.enter(launch, Place(rank, _LAYOUT, torch.device("cpu")))
-    memory.connect(_group())
+    memory.connect({1 - rank: _group()})
     for iteration in (1, 2, 3):
         memory.take(iteration)
         wait_until(lambda: not memory.is_busy, limit_s=_LIMIT_S)
@@ -76,7 +76,7 @@ def _run(rank: int, directory: Path) -> None:
         wait_until(lambda: 4 in _held(memory)["0"], limit_s=_LIMIT_S)
     memory.leave()
     memory.enter(launch, Place(rank, _LAYOUT, torch.device("cpu")))
-    memory.connect(_group())
+    memory.connect({1 - rank: _group()})
     if rank == 0:
         memory.take(5)
         wait_until(lambda: 5 in _held(memory)["0"], limit_s=_LIMIT_S)

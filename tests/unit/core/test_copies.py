@@ -1,5 +1,8 @@
 """In-memory checkpoints lie where the loss of their owner does not take them along."""
 
+import itertools
+import random
+
 import pytest
 
 from controller.core.copies import copy_holders
@@ -57,3 +60,44 @@ def test_on_one_node_another_process_holds_the_copy() -> None:
 
 def test_a_single_rank_has_nobody_to_hold_its_copy() -> None:
     assert copy_holders(Layout(), spread(Layout(), 1), is_sharded=True) == (None,)
+
+
+def best_holders(
+    layout: Layout, placement: list[Worker], *, is_sharded: bool
+) -> tuple[int | None, ...]:
+    """Return each owner's best holder of all, asked one after the other."""
+    held = [0] * layout.num_workers
+    holders: list[int | None] = []
+
+    def place(rank: int) -> tuple[int, int, int]:
+        return layout.tp_rank(rank), layout.pp_rank(rank), layout.dp_rank(rank)
+
+    for owner in range(layout.num_workers):
+
+        def badness(rank: int, owner: int = owner) -> tuple[bool, int, bool, int]:
+            num_different = sum(a != b for a, b in zip(place(owner), place(rank), strict=True))
+            is_same_node = placement[rank].node == placement[owner].node
+            return is_same_node, held[rank], num_different == 1, (rank - owner) % len(held)
+
+        candidates = [
+            rank
+            for rank in range(layout.num_workers)
+            if rank != owner and (is_sharded or place(rank)[:2] != place(owner)[:2])
+        ]
+        is_owner = is_sharded or layout.dp_rank(owner) == 0
+        holder = min(candidates, key=badness, default=None) if is_owner else None
+        if holder is not None:
+            held[holder] += 1
+        holders.append(holder)
+    return tuple(holders)
+
+
+@pytest.mark.parametrize("is_sharded", [False, True])
+@pytest.mark.parametrize("per_node", [1, 2, 4, 64])
+def test_nobody_is_overlooked(per_node: int, *, is_sharded: bool) -> None:
+    for tp, pp, dp in itertools.product((1, 2, 4), (1, 2, 3), (1, 2, 3, 5)):
+        layout = Layout(tp, pp, dp)
+        placement = spread(layout, per_node)
+        random.Random(tp + pp + dp).shuffle(placement)
+        found = copy_holders(layout, placement, is_sharded=is_sharded)
+        assert found == best_holders(layout, placement, is_sharded=is_sharded), layout
