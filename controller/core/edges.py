@@ -34,6 +34,7 @@ from controller.core.inspections import (
 )
 from controller.core.instructions import StopRanks
 from controller.core.naming import name_fault
+from controller.core.parking import checkpoint_limit_s
 from controller.core.phases import IncidentState, TaskPhase
 from controller.core.tasks import TaskState
 from controller.core.timers import LookDue
@@ -144,7 +145,8 @@ def _is_over(turn: Turn, task: TaskState, stage: Stage) -> bool:
         return turn.at - watch.done_at >= (task.spec.stop_limit_s or policy.stop_limit_s)
     if stage == "ending":
         save_s = policy.slow_factor * watch.pace.limit_s(policy, is_long=True)
-        limit_s = max(task.spec.start_limit_s or policy.start_limit_s, save_s)
+        start_s = task.spec.start_limit_s or policy.start_limit_s
+        limit_s = max(start_s, save_s, checkpoint_limit_s(policy, task))
         return task.is_active and turn.at - watch.moved_at >= limit_s
     if task.transition is None or task.spec.is_command:
         return False

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from controller.core.commands import watch_command
 from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
-from controller.core.parking import boundary_limit_s, note_loss
+from controller.core.parking import boundary_limit_s, checkpoint_limit_s, note_loss
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.tasks import Intent, RankState, Target, TaskState
 from controller.core.timers import LookDue, StartOverdue, StopOverdue
@@ -199,7 +199,7 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
 
 def _graceful_limit_s(turn: Turn, task: TaskState) -> float:
     """Return how long ranks may take to finish their iteration and save a checkpoint."""
-    return boundary_limit_s(turn.policy, task) + turn.policy.stall_factor * task.checkpoint_s
+    return boundary_limit_s(turn.policy, task) + checkpoint_limit_s(turn.policy, task)
 
 
 def send_stop(turn: Turn, task: TaskState, nodes: Iterable[NodeId]) -> None:

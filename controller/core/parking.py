@@ -54,6 +54,13 @@ def boundary_limit_s(policy: Policy, task: TaskState) -> float:
     return max(policy.stop_limit_s, policy.stall_factor * (task.mean_iteration_s or 0.0))
 
 
+def checkpoint_limit_s(policy: Policy, task: TaskState) -> float:
+    """Return how long a checkpoint may take to be complete, if it is saved at all."""
+    if task.spec.is_command:
+        return 0.0
+    return policy.stall_factor * task.checkpoint_s if task.checkpoint_s else policy.start_limit_s
+
+
 def take_position(task: TaskState, global_rank: int, position: Position) -> None:
     """Note where a rank has parked, and that its node lives."""
     rank = task.ranks[global_rank]

@@ -53,8 +53,10 @@ class Policy:
             one may take as long.
         command_settle_s: A command that has never printed an iteration counts as running after this.
         command_proof_s: And is taken to make progress after this.
-        stop_limit_s: A graceful stop must end within this, or within ``stall_factor`` times an iteration
-            and a checkpoint if that is longer; then the ranks are killed.
+        stop_limit_s: At a graceful stop ranks must come to the end of their iteration within this, or
+            within ``stall_factor`` iterations if that is longer, and save within ``stall_factor``
+            times the longest checkpoint so far (``start_limit_s`` before the first); then they
+            are killed.
         halt_limit_s: Ranks that were told to park must have done so within this, or within
             ``stall_factor`` iterations if that is longer; who has not, hangs.
         prepare_limit_s: How long a task that is to grow trains on while its new ranks build their

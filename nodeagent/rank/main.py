@@ -255,6 +255,8 @@ class _Process:
         """
         self._has_stuck_work = isinstance(error, StuckWorkError)
         position = self._training.position() if self._training is not None else None
+        if position is None and launch.continues is not None and launch.resume.source == "disk":
+            position = Position(committed=0, has_state=False)  # it has let go of its model, no more
         # A generation that was refused before it began was not halted: the halt was of the one before.
         is_halted = self._halted.is_set() and launch.generation == self._generation
         is_asked_for = isinstance(error, PausedError) or is_halted

@@ -84,6 +84,12 @@ TRANSFORMER_ENGINE: Final = Option(
     "not tested; found in the model, since no setting tells",
 )
 
+PARTLY_BFLOAT16: Final = Option(
+    "bfloat16 without float32 copies",
+    False,
+    "not tested; set `bf16` of model and optimizer, and `params_dtype`, alike",
+)
+
 OPTIONS: Final = (
     Option(
         "tensor parallelism",
@@ -353,5 +359,6 @@ OPTIONS: Final = (
         can_train=False,
     ),
     TRANSFORMER_ENGINE,
+    PARTLY_BFLOAT16,
 )
 """The whole table."""

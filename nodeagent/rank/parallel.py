@@ -13,6 +13,7 @@ A generation ends with ``leave``; the next one forms its own groups in the same 
 """
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -157,24 +158,19 @@ class Groups:
             RuntimeError: A peer was lost.
         """
         own = self._place.global_rank
-        pairs = {
-            (min(owner, holder), max(owner, holder))
-            for owner, holder in enumerate(holders)
-            if holder is not None
-        }
-        # In one order everywhere, since each waits until both are there.
-        return {sum(pair) - own: self._pair(pair) for pair in sorted(pairs) if own in pair}
+        return {sum(pair) - own: self._pair(pair) for pair in in_rounds(holders) if own in pair}
 
     def _pair(self, pair: tuple[int, int]) -> ProcessGroup:
-        group = self._make(
-            self._spanning,
-            lambda: distributed.new_group(
-                list(pair),
-                backend="gloo",
-                timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
-                use_local_synchronization=True,
-            ),
-        )
+        with _naming(f"copies of {pair[0]} and {pair[1]}"):
+            group = self._make(
+                self._spanning,
+                lambda: distributed.new_group(
+                    list(pair),
+                    backend="gloo",
+                    timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
+                    use_local_synchronization=True,
+                ),
+            )
         assert group is not None
         return group
 
@@ -248,6 +244,44 @@ class Groups:
             connections.cut()
             raise HaltedError("the generation was halted while its groups were formed")
         return group
+
+
+def in_rounds(holders: Sequence[int | None]) -> list[tuple[int, int]]:
+    """Return the pairs of owner and holder in an order in which few wait for others.
+
+    A pair is made when both are there. In a round no rank is in two pairs, so a round takes as long
+    as one pair; the order is the same on all ranks.
+    """
+    pairs = {
+        (min(owner, holder), max(owner, holder))
+        for owner, holder in enumerate(holders)
+        if holder is not None
+    }
+    rounds_of: dict[int, set[int]] = {}
+    round_of: dict[tuple[int, int], int] = {}
+    for pair in sorted(pairs):
+        taken = rounds_of.setdefault(pair[0], set()) | rounds_of.setdefault(pair[1], set())
+        number = next(each for each in itertools.count() if each not in taken)
+        round_of[pair] = number
+        for rank in pair:
+            rounds_of[rank].add(number)
+    return sorted(pairs, key=lambda pair: (round_of[pair], pair))
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Give the group that is made in the block a name that both its ranks know.
+
+    torch counts the groups that a rank is in, which differs from rank to rank, and ranks meet under
+    the name.
+    """
+    module: Any = distributed.distributed_c10d
+    original = module._process_group_name  # noqa: SLF001 - no public way
+    module._process_group_name = lambda *_, **__: name  # noqa: SLF001
+    try:
+        yield
+    finally:
+        module._process_group_name = original  # noqa: SLF001
 
 
 def _is_spanning(options: dict[str, object]) -> bool:

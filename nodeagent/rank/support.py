@@ -13,7 +13,7 @@ from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from nodeagent.rank.option_table import OPTIONS, TRANSFORMER_ENGINE, Holder
+from nodeagent.rank.option_table import OPTIONS, PARTLY_BFLOAT16, TRANSFORMER_ENGINE, Holder
 
 _ELEMENTS_PER_REPLICA: Final = 1_000_000
 _FEWEST_ELEMENTS: Final = 40_000_000
@@ -65,11 +65,28 @@ def unsupported(
         if (holder := holders[setting.holder]) is not None and hasattr(holder, setting.name)
         if not setting.is_fine(value := getattr(holder, setting.name))
     ]
+    found += _of_mixed_types(config, optimizer_config)
     names = {
         type(module).__name__ for chunk in chunks for module in chunk.modules() if _is_te(module)
     }
     reason = TRANSFORMER_ENGINE.reason
     return [*found, *(Unsupported(name, reason) for name in sorted(names))]
+
+
+def _of_mixed_types(
+    config: TransformerConfig, optimizer_config: OptimizerConfig | None
+) -> list[Unsupported]:
+    """Return what is wrong where only a part of the settings says bfloat16."""
+    types: dict[str, object] = {
+        "bf16 of the model": getattr(config, "bf16", False),
+        "params_dtype": getattr(config, "params_dtype", torch.float32) == torch.bfloat16,
+    }
+    if optimizer_config is not None:
+        types["bf16 of the optimizer"] = optimizer_config.bf16
+    if len(set(map(bool, types.values()))) == 1:
+        return []
+    without = ", ".join(name for name, is_set in types.items() if not is_set)
+    return [Unsupported(f"bfloat16 without {without}", PARTLY_BFLOAT16.reason)]
 
 
 def as_chosen(

@@ -72,7 +72,6 @@ class Training:
         self._paced_s = 0.0
         self._busy_s = 0.0
         self._began_at = 0.0
-        self._has_copies = False
         self._moved_at = surroundings.monotonic_s()
 
     @property
@@ -141,11 +140,10 @@ class Training:
                 self._keeping.memory,
             )
             self._to_compute = resumed.micro_batches
-            self._has_copies = any(shard.is_copy for shard in launch.resume.shards)
+            has_copies = any(shard.is_copy for shard in launch.resume.shards)
             committed = self._ledger.committed
-            self._keeping.checkpoints.recall(committed, store, is_from_copies=self._has_copies)
+            self._keeping.checkpoints.recall(committed, store, is_from_copies=has_copies)
             return resumed.source
-        self._has_copies = False
         self._state.enter(place)
         iteration = self._keeping.load(store)
         self._ledger.adopt(iteration)
@@ -249,8 +247,8 @@ class Training:
         checkpoints = self._keeping.checkpoints
         reason = f"iteration {iteration}: loss {loss:.6g}, and {checkpoints.expected_loss(iteration):.6g} before"
         self._ledger.has_state = False
-        if self._has_copies:
-            self._keeping.memory.forget()
+        # All copies are of it, or of what followed.
+        self._keeping.memory.forget()
         checkpoints.distrust(iteration, reason)
         return SuspectStateError(reason)
 

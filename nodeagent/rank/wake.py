@@ -19,9 +19,6 @@ of their own that is given up. What moves state at the start of
 a generation waits plainly, and so does Megatron for its own collectives. A rank that is stuck in
 one does not park, and is replaced when the controller's ``halt_limit_s`` is over.
 
-What Python code connects meanwhile, in another thread, is not the group's: a data loader's connection
-must outlive a fault elsewhere. Its sockets are known by an audit hook; those of other libraries in C are not.
-
 A descriptor's number is used again once it is closed, so a connection is known by its inode, and
 the descriptor is duplicated before the inode is compared. Listening sockets are left alone: gloo
 ends the process when one of its own is shut down.
@@ -30,10 +27,8 @@ ends the process when one of its own is shut down.
 import contextlib
 import os
 import socket
-import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -45,17 +40,6 @@ from torch.distributed import ProcessGroup
 _LOOK_UP_S: Final = 0.1
 _NUM_LOOKS_AFTER_HALT: Final = 3
 _POLL_S: Final = 0.0005
-
-_OF_PYTHON: "weakref.WeakSet[socket.socket]" = weakref.WeakSet()
-"""Every socket object of this process."""
-
-
-def _note_socket(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "socket.__new__":
-        _OF_PYTHON.add(arguments[0])
-
-
-sys.addaudithook(_note_socket)
 
 
 class Connections:
@@ -78,7 +62,7 @@ class Connections:
         try:
             yield
         finally:
-            self._inodes |= _tcp_inodes() - before - _inodes_of_python()
+            self._inodes |= _tcp_inodes() - before
 
     def cut(self) -> None:
         """Make every operation on the group fail, also one that another thread is blocked in."""
@@ -150,20 +134,6 @@ def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:
     work.wait()
     if is_halted():
         raise HaltedError("halted in a collective")
-
-
-def _sockets_of_python() -> list[socket.socket]:
-    while True:
-        with contextlib.suppress(RuntimeError):  # another thread has just made one
-            return list(_OF_PYTHON)
-
-
-def _inodes_of_python() -> set[int]:
-    found = set()
-    for one in _sockets_of_python():
-        with contextlib.suppress(OSError):  # closed meanwhile
-            found.add(os.fstat(one.fileno()).st_ino)
-    return found
 
 
 def _tcp_inodes() -> set[int]:

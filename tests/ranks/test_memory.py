@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -117,6 +118,8 @@ def go_on(
         (Layout(pp=2, dp=2), False, {2, 3}),
         pytest.param(Layout(dp=2), True, {0}, marks=pytest.mark.thorough),
         (Layout(dp=3), True, {1}),
+        # The middle stage is in other groups than the outer ones, and all name their pairs alike.
+        (Layout(pp=3), False, {1}),
         pytest.param(Layout(tp=2, dp=2), True, {3}, marks=pytest.mark.thorough),
     ],
     ids=str,
@@ -124,7 +127,8 @@ def go_on(
 def test_the_last_copy_of_a_shard_in_a_process_is_not_the_last_one(
     host: RankHost, long: TrainingSpec, layout: Layout, is_sharded: bool, lost: set[int]
 ) -> None:
-    spec = long.model_copy(update={"shard_optimizer": is_sharded})
+    shape = long.model.model_copy(update={"num_layers": 3 if layout.pp == 3 else 2})
+    spec = long.model_copy(update={"shard_optimizer": is_sharded, "model": shape})
     task = f"memory-{layout.tp}-{layout.pp}-{layout.dp}-{is_sharded}".lower()
     expected = reference(host, spec, layout, f"{task}-whole")
     try:
@@ -132,6 +136,33 @@ def test_the_last_copy_of_a_shard_in_a_process_is_not_the_last_one(
     except StuckError:
         # Once may happen.
         check_restored(host, spec, layout, lost, f"{task}-again", expected)
+
+
+@pytest.mark.usefixtures("training_program")
+@pytest.mark.parametrize(
+    ("layout", "is_sharded", "num_rounds"),
+    [
+        (Layout(dp=2), True, 1),
+        (Layout(dp=3), True, 3),
+        (Layout(dp=64), True, 2),
+        (Layout(tp=8, pp=4, dp=8), True, 2),
+        (Layout(pp=3), False, 3),
+    ],
+    ids=str,
+)
+def test_ranks_are_connected_in_few_rounds(
+    layout: Layout, is_sharded: bool, num_rounds: int
+) -> None:
+    placement = [Worker(NodeId(f"n{rank // 8}"), rank % 8) for rank in range(layout.num_workers)]
+    holders = copy_holders(layout, placement, is_sharded=is_sharded)
+    pairs = import_module("nodeagent.rank.parallel").in_rounds(holders)
+    held = [(owner, holder) for owner, holder in enumerate(holders) if holder is not None]
+    assert set(pairs) == {(min(pair), max(pair)) for pair in held}
+    assert len(set(pairs)) == len(pairs)
+    depth = dict.fromkeys(range(layout.num_workers), 0)
+    for one, other in pairs:
+        depth[one] = depth[other] = max(depth[one], depth[other]) + 1
+    assert max(depth.values()) <= num_rounds
 
 
 def check_restored(

@@ -75,11 +75,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_what_another_run_has_left_is_not_taken_for_a_part(start: Start, tmp_path: Path) -> None:
     layout = Layout(dp=2)
     before = start(layout, rank=1)
-    before.begin(order(20, layout, "b", 111.0, loss=3.0))
+    before.run = "before"
+    before.begin(order(20, layout, "b", 111.0, loss=2.5))
     assert before.wait(WAIT_S)
+    before.skip(21, "no room on the disk")
     before.abandon()
 
     first, second = start(layout), start(layout, rank=1)
+    first.run = second.run = "now"
     first.begin(order(20, layout, "a", 5.0, loss=2.5))
     assert not first.wait(0.3)
     second.begin(order(20, layout, "b", 6.0, loss=2.5))
@@ -92,6 +95,12 @@ def test_what_another_run_has_left_is_not_taken_for_a_part(start: Start, tmp_pat
     blocks = part_of("manifest").read_manifest(path).blocks
     part_of("reading").Reading(path, blocks, [block]).read()
     assert (block.tensor == whole + 6.0).all()
+    assert not list(path.glob("part_*"))
+
+    for saver, key in ((first, "a"), (second, "b")):
+        saver.begin(order(21, layout, key, 7.0, loss=2.4))
+    assert second.wait(WAIT_S)
+    assert first.wait(WAIT_S)
 
 
 def test_a_directory_that_can_not_be_listed_for_once_costs_no_later_checkpoint(

@@ -157,6 +157,27 @@ def test_every_obstacle_is_named_with_its_reason(check: Check) -> None:
     assert all(reason for _, reason in found)
 
 
+@pytest.mark.parametrize(
+    ("model", "optimizer", "missing"),
+    [
+        ({"bf16": True}, {"bf16": True}, "params_dtype"),
+        ({"params_dtype": "bfloat16"}, {}, "bf16 of the model, bf16 of the optimizer"),
+        ({"bf16": True, "params_dtype": "bfloat16"}, {}, "bf16 of the optimizer"),
+    ],
+    ids=["float32 parameters", "parameters alone", "no copies"],
+)
+def test_bfloat16_in_part_is_named(
+    check: Check, model: Settings, optimizer: Settings, missing: str
+) -> None:
+    if "params_dtype" in model:
+        model = model | {"params_dtype": import_module("torch").bfloat16}
+    assert [name for name, _ in check(model=model, optimizer=optimizer)] == [
+        f"bfloat16 without {missing}"
+    ]
+    both = {"bf16": True, "params_dtype": import_module("torch").bfloat16}
+    assert check(model=both, optimizer={"bf16": True}) == []
+
+
 def test_megatrons_defaults_are_refused_for_what_has_to_be_set() -> None:
     transformer = import_module("megatron.core.transformer.transformer_config")
     distributed = import_module("megatron.core.distributed")

@@ -121,8 +121,7 @@ def test_a_checkpoint_of_nan_is_quarantined_like_one_of_another_state(
     spec = training.model_copy(update={"num_iterations": 12, "iteration_floor_s": 0.1})
     directory = Path(spec.checkpoint_dir)
     train_and_spoil(host, spec, "not-finite")
-    shutil.rmtree(directory / "iter_0000006")
-    fill_with_nan(directory / "iter_0000003")
+    fill_with_nan(directory / "iter_0000006")
     second = launches(spec, Layout(dp=2), task="not-finite", generation=2)
     host.start(second)
     for launch in second:
@@ -131,7 +130,20 @@ def test_a_checkpoint_of_nan_is_quarantined_like_one_of_another_state(
         assert "loss nan" in raised.message
         assert raised.position is not None
         assert not raised.position.has_state
-    assert list(directory.glob("*iter_0000003*distrusted*"))
+    assert list(directory.glob("*iter_0000006*distrusted*"))
+
+
+def test_the_only_checkpoint_is_left_to_a_person(host: RankHost, training: TrainingSpec) -> None:
+    spec = training.model_copy(update={"num_iterations": 12, "iteration_floor_s": 0.1})
+    directory = Path(spec.checkpoint_dir)
+    train_and_spoil(host, spec, "the-only")
+    shutil.rmtree(directory / "iter_0000003")
+    fill_with_nan(directory / "iter_0000006")
+    second = launches(spec, Layout(dp=2), task="the-only", generation=2)
+    host.start(second)
+    for launch in second:
+        assert host.wait_for_raise(launch).exception_type == "SuspectStateError"
+    assert [path.name for path in directory.glob("iter_*")] == ["iter_0000006"]
 
 
 def test_a_fault_right_after_the_load_does_not_hide_a_wrong_checkpoint(

@@ -66,29 +66,16 @@ def test_work_that_never_ends_is_given_up_once_halted() -> None:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Connections, socket.socket, socket.socket]]:
-    """A TCP connection whose first end was made, by no Python code, while its group was recorded."""
+    """A TCP connection whose first end was made while its group was recorded."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         connections = Connections()
         with connections.recording():
-            descriptor = socket.create_connection(server.getsockname()).detach()
+            own = socket.create_connection(server.getsockname())
         peer, _ = server.accept()
     peer.settimeout(0.2)
-    with socket.socket(fileno=descriptor) as own, peer:
+    with own, peer:
         yield connections, own, peer
     connections.hang_up()
-
-
-def test_a_connection_of_the_program_itself_outlives_the_group() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        connections = Connections()
-        with connections.recording():
-            loader = socket.create_connection(server.getsockname())
-        peer, _ = server.accept()
-    with loader, peer:
-        connections.cut()
-        connections.hang_up()
-        peer.send(b"data")
-        assert loader.recv(4) == b"data"
 
 
 def test_cut_ends_what_this_rank_receives_and_nothing_for_its_peer(

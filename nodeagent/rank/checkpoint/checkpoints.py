@@ -2,6 +2,7 @@
 
 import json
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 NUM_KEPT: Final = 3
 GIVE_UP_S: Final = 600.0
 _LOSSES_KEY: Final = "checkpoint/losses"
+_RUN_KEY: Final = "checkpoint/run"
 _CLOCK: Final = SystemClock()
 
 Model: TypeAlias = DistributedDataParallel | Sequence[DistributedDataParallel]
@@ -56,6 +58,9 @@ class Checkpoints:
         self._monotonic_s = monotonic_s
         self._memory = HostMemory()
         self._loaded: Loaded | None = None
+        self._recalled: tuple[int, dict[int, float]] | None = None
+        """Iteration whose copies were restored, and the losses that were recorded after it."""
+        self._missed: list[MissedCheckpoint] = []
         self._enter(launch, place)
 
     def rejoin(self, launch: RankLaunch, place: Place) -> None:
@@ -86,6 +91,7 @@ class Checkpoints:
         )
 
     def _retire_saver(self) -> None:
+        self._missed += self._saver.take_missed()
         if not self._saver.abandon():
             # The old thread hangs in a file and may still read its memory.
             self._memory = HostMemory()
@@ -142,7 +148,8 @@ class Checkpoints:
 
     def missed(self) -> list[MissedCheckpoint]:
         """Return the checkpoints given up since the last call; only on global rank 0 any."""
-        return self._saver.take_missed()
+        missed, self._missed = self._missed, []
+        return [*missed, *self._saver.take_missed()]
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the checkpoint that is being written, and return whether it went well.
@@ -173,6 +180,8 @@ class Checkpoints:
         """
         self._loaded = self._loader.load(_chunks(model), optimizer, store)
         self._expected = self._loaded.losses if self._loaded is not None else {}
+        self._recalled = None
+        self._agree_on_run(store)
         return self._loaded.iteration if self._loaded is not None else 0
 
     def recall(self, iteration: int, store: Exchange, *, is_from_copies: bool) -> None:
@@ -183,15 +192,27 @@ class Checkpoints:
         expected. All ranks call it.
         """
         if is_from_copies:
-            self._loaded = None  # it is not what a wrong loss would speak against
+            # What was loaded before is not what a wrong loss would speak against.
+            self._loaded, self._recalled = None, (iteration, self._losses.after(iteration))
         if self._loaded is not None and iteration >= self._loaded.iteration + NUM_COMPARED:
             self._loaded = None
+        if self._recalled is not None and iteration >= self._recalled[0] + NUM_COMPARED:
+            self._recalled = None
+        losses = self._recalled[1] if self._recalled is not None else {}
+        if self._loaded is not None:
+            losses = self._loaded.losses
+        recorded = self._told_by_rank_0(store, _LOSSES_KEY, json.dumps(losses))
+        self._expected = {int(number): loss for number, loss in json.loads(recorded).items()}
+        self._agree_on_run(store)
+
+    def _agree_on_run(self, store: Exchange) -> None:
+        """Take a word under which the ranks of this generation know each other's parts."""
+        self._saver.run = self._told_by_rank_0(store, _RUN_KEY, secrets.token_hex(8))
+
+    def _told_by_rank_0(self, store: Exchange, key: str, value: str) -> str:
         if self._place.global_rank == 0:
-            expected = self._loaded.losses if self._loaded is not None else {}
-            losses = self._losses.after(iteration) if is_from_copies else expected
-            store.set(_LOSSES_KEY, json.dumps(losses))
-        recorded = json.loads(store.get(_LOSSES_KEY))
-        self._expected = {int(number): loss for number, loss in recorded.items()}
+            store.set(key, value)
+        return bytes(store.get(key)).decode()
 
     def note_loss(self, iteration: int, loss: float) -> None:
         """Record the loss of a committed iteration; does nothing but on global rank 0."""
@@ -215,21 +236,32 @@ class Checkpoints:
     def distrust(self, iteration: int, reason: str) -> None:
         """Quarantine the checkpoint that was loaded, and what was saved since.
 
-        Only if ``iteration``, whose loss is wrong, is one of the first after the load.
+        Only if ``iteration``, whose loss is wrong, is one of the first after the load, and if there is an
+        older one.
 
         All ranks call it, and then ``load``, which finds the next older one, or raises where the
         directory can't be changed. Where it returns 0 the model still has the distrusted state and
         has to be made anew.
         """
         loaded, self._loaded, self._expected = self._loaded, None, {}
+        self._recalled = None
         if loaded is not None and iteration > loaded.iteration + NUM_COMPARED:
             loaded = None
+        run = self._saver.run
         self._retire_saver()
         self._saver = self._new_saver()
+        self._saver.run = run
         if loaded is None or self._place.global_rank != 0:
             return
         try:
-            for saved, path in self._directory.complete():
+            complete = self._directory.complete()
+            if all(saved >= loaded.iteration for saved, _ in complete):
+                # Without it training would begin from the seed. That is for a person to decide.
+                logger.error(
+                    "%s stays, there is no older one: %s", name_of(loaded.iteration), reason
+                )
+                return
+            for saved, path in complete:
                 if saved >= loaded.iteration:
                     self._directory.quarantine(path, "distrusted", reason)
         except CheckpointError as error:

@@ -80,18 +80,10 @@ class StoredBlock(_Record):
 
 
 class Part(_Record):
-    """What one rank has written. Its existence means that the files are on disk.
-
-    Attributes:
-        files: Its files.
-        blocks: What they hold.
-        loss: Of the iteration, if the rank knows it. What another run has left under the same name has
-            another one.
-    """
+    """What one rank has written. Its existence means that the files are on disk."""
 
     files: tuple[StoredFile, ...]
     blocks: tuple[StoredBlock, ...]
-    loss: float | None = None
 
 
 class Manifest(_Record):

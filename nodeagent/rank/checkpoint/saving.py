@@ -8,7 +8,6 @@ logged and costs a checkpoint; it never ends training.
 
 import contextlib
 import logging
-import math
 import queue
 import shutil
 import threading
@@ -112,6 +111,8 @@ class Saver:
         self._changed = threading.Condition()
         self._publishing = threading.Lock()
         self._stop = threading.Event()
+        self.run = ""
+        """A word of this run and generation: parts that bear another one are others'."""
         self._pending: int | None = None
         self._newest_asked = 0
         self._newest_good = 0
@@ -211,7 +212,9 @@ class Saver:
             logger.warning("checkpoint of iteration %d given up: %s", iteration, error)
             self._miss(iteration, str(error))
         except (OSError, RuntimeError, ValueError, CheckpointError) as error:
-            reason = f"{error}; make room in {self._directory.path}, or make it writable"
+            reason = str(error)
+            if isinstance(error, OSError):
+                reason += f"; make room in {self._directory.path}, or make it writable"
             logger.error(  # noqa: TRY400 - one clear line, not a traceback
                 "checkpoint of iteration %d was not saved: %s; training goes on", iteration, reason
             )
@@ -229,20 +232,20 @@ class Saver:
         temporary.mkdir(parents=True, exist_ok=True)
         order.snapshot.wait_until_ready()
         part = write_part(temporary, self._global_rank, order.snapshot.blocks, self._check)
-        loss = order.manifest.loss
-        part = part.model_copy(update={"loss": None if math.isnan(loss) else loss})
         sync_directory(temporary)
-        write_durably(_part_path(temporary, self._global_rank), part.model_dump_json().encode())
+        write_durably(
+            self._part_path(temporary, self._global_rank), part.model_dump_json().encode()
+        )
         if self._global_rank == 0:
             self._complete(order, temporary)
 
     def _complete(self, order: Order, temporary: Path) -> None:
-        parts = self._await_parts(temporary, order.manifest.loss)
+        parts = self._await_parts(temporary)
         blocks = [block for part in parts for block in part.blocks]
         files = [file for part in parts for file in part.files]
         files.append(write_metadata(temporary, blocks))
-        for global_rank in range(self._num_ranks):
-            _part_path(temporary, global_rank).unlink()
+        for path in temporary.glob("part_*"):
+            path.unlink()
         manifest = order.manifest.model_copy(
             update={"files": tuple(files), "blocks": tuple(blocks)}
         )
@@ -256,25 +259,23 @@ class Saver:
         except (OSError, CheckpointError) as error:
             logger.warning("older ones than %s stay: %s", order.manifest.iteration, error)
 
-    def _await_parts(self, temporary: Path, loss: float) -> list[Part]:
+    def _await_parts(self, temporary: Path) -> list[Part]:
         deadline = self._monotonic_s() + self._give_up_s
-        parts: list[Part] = []
-        for global_rank in range(self._num_ranks):
-            path = _part_path(temporary, global_rank)
-            while (part := _read_part(path, loss)) is None:
+        paths = [self._part_path(temporary, rank) for rank in range(self._num_ranks)]
+        for global_rank, path in enumerate(paths):
+            while not path.exists():
                 self._check_missing(temporary)
                 if self._monotonic_s() > deadline:
                     shutil.rmtree(temporary, ignore_errors=True)
                     raise GivenUpError(f"no part of rank {global_rank} in {self._give_up_s:.0f} s")
                 self._stop.wait(_POLL_S)
                 self._check()
-            parts.append(part)
-        return parts
+        return [Part.model_validate_json(path.read_bytes()) for path in paths]
 
     def _check_missing(self, temporary: Path) -> None:
-        missing = sorted(temporary.glob("part_*.missing"))
+        missing = sorted(temporary.glob(f"part_*{self._suffix}.missing"))
         if missing:
-            ranks = " ".join(path.stem.removeprefix("part_") for path in missing)
+            ranks = " ".join(path.name.removeprefix("part_").partition(".")[0] for path in missing)
             reason = missing[0].read_text() or "see the logs there"
             shutil.rmtree(temporary, ignore_errors=True)
             raise GivenUpError(f"not saved by rank {ranks}: {reason}")
@@ -309,7 +310,7 @@ class Saver:
 
     def _tell_missing(self, iteration: int, reason: str) -> None:
         temporary = self._directory.temporary(iteration)
-        path = _part_path(temporary, self._global_rank).with_suffix(".missing")
+        path = self._part_path(temporary, self._global_rank).with_suffix(".missing")
         try:
             temporary.mkdir(parents=True, exist_ok=True)
             # An empty file: a full disk has room for its name, as a rule.
@@ -323,18 +324,9 @@ class Saver:
         if self._stop.is_set():
             raise AbandonedError
 
+    @property
+    def _suffix(self) -> str:
+        return f".{self.run}" if self.run else ""
 
-def _read_part(path: Path, loss: float) -> Part | None:
-    """Return what a rank has written; None if nothing yet, or if another run has left it.
-
-    A rank that came after the iteration does not know its loss.
-    """
-    if not path.exists():
-        return None
-    part = Part.model_validate_json(path.read_bytes())
-    is_known = part.loss is not None and not math.isnan(loss)
-    return None if is_known and part.loss != loss else part
-
-
-def _part_path(temporary: Path, global_rank: int) -> Path:
-    return temporary / f"part_{global_rank}.json"
+    def _part_path(self, temporary: Path, global_rank: int) -> Path:
+        return temporary / f"part_{global_rank}{self._suffix}.json"
