@@ -58,7 +58,7 @@ def check() -> Check:
         found = support.unsupported(
             type(config)(**as_built | (model or {})),
             dataclasses.replace(gpt.wrapper_config(None), **(ddp or {})),
-            dataclasses.replace(gpt.optimizer_config(1e-3), **(optimizer or {})),
+            dataclasses.replace(gpt.optimizer_config(1e-3, bf16=shape.bf16), **(optimizer or {})),
         )
         return [(one.name, one.reason) for one in found]
 
