@@ -153,11 +153,22 @@ def test_distrusted_checkpoints_are_passed_over_one_after_the_other(
     steps = [LOAD, TRAIN, SAVE, distrust, LOAD, TRAIN, SAVE, distrust, LOAD, distrust, LOAD]
     case = Case(training=trained, layout=TWO_STAGES, steps=steps, generation=2, num_kept=9)
     outcome = ranks.run_well(case)
-    assert [found.loaded for found in outcome.all] == [[3, 2, 1, 0]] * 2
+    # The oldest stays: without it training would begin from the seed.
+    assert [found.loaded for found in outcome.all] == [[3, 2, 1, 1]] * 2
     assert outcome.first.saved == []  # both derive from what was distrusted
-    assert load(ranks, trained, generation=3) == 0
+    assert load(ranks, trained, generation=3) == 1
     reason = directory_of(trained) / "iter_0000003.bad-distrusted" / "why_quarantined.txt"
     assert "its loss is not the recorded one" in reason.read_text()
+
+
+def test_what_was_saved_since_the_oldest_was_loaded_is_not_trusted_either(
+    ranks: CheckpointRanks, training: TrainingSpec
+) -> None:
+    ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=[TRAIN, SAVE]))
+    steps = [LOAD, TRAIN, SAVE, Step(do="distrust"), LOAD]
+    outcome = ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=steps, generation=2))
+    assert [found.loaded for found in outcome.all] == [[1, 1]] * 2
+    assert "it stays, there is no older one" in outcome.first.log
 
 
 def test_a_wrong_loss_long_after_a_load_speaks_against_no_checkpoint(

@@ -225,7 +225,9 @@ def test_ranks_survive_their_template_and_are_replaced_without_it(
 @pytest.mark.parametrize(
     "after", [Layout(dp=2), pytest.param(Layout(dp=3), marks=pytest.mark.thorough)], ids=str
 )
-@pytest.mark.parametrize("point", ["forming", "introduced"])
+@pytest.mark.parametrize(
+    "point", ["forming", pytest.param("introduced", marks=pytest.mark.thorough)]
+)
 def test_a_generation_that_does_not_form_costs_no_shard(
     faulty_host: RankHost,
     spec: TrainingSpec,

@@ -115,7 +115,7 @@ def go_on(
     ("layout", "is_sharded", "lost"),
     [
         pytest.param(Layout(pp=2), False, {1}, marks=pytest.mark.thorough),
-        (Layout(pp=2, dp=2), False, {2, 3}),
+        pytest.param(Layout(pp=2, dp=2), False, {2, 3}, marks=pytest.mark.thorough),
         pytest.param(Layout(dp=2), True, {0}, marks=pytest.mark.thorough),
         (Layout(dp=3), True, {1}),
         # The middle stage is in other groups than the outer ones, and all name their pairs alike.

@@ -220,7 +220,12 @@ def test_it_runs_on_every_layout_and_replicas_change_nothing(
 
 
 @pytest.mark.parametrize(
-    ("lost", "bf16"), [(0, False), (0, True), pytest.param(1, False, marks=pytest.mark.thorough)]
+    ("lost", "bf16"),
+    [
+        (0, False),
+        pytest.param(0, True, marks=pytest.mark.thorough),
+        pytest.param(1, False, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_killed_rank_is_replaced_and_the_losses_are_those_of_the_fault_free_run(
     host: RankHost, spec: TrainingSpec, lost: int, *, bf16: bool

@@ -253,21 +253,20 @@ class Checkpoints:
         self._saver.run = run
         if loaded is None or self._place.global_rank != 0:
             return
+        stays = ""
         try:
             complete = self._directory.complete()
-            if all(saved >= loaded.iteration for saved, _ in complete):
-                # Without it training would begin from the seed. That is for a person to decide.
-                logger.error(
-                    "%s stays, there is no older one: %s", name_of(loaded.iteration), reason
-                )
-                return
+            is_oldest = all(saved >= loaded.iteration for saved, _ in complete)
+            if is_oldest:
+                # Without it training would begin from the seed: that is for a person to decide.
+                stays = "; it stays, there is no older one"
             for saved, path in complete:
-                if saved >= loaded.iteration:
+                if saved > loaded.iteration or (saved == loaded.iteration and not is_oldest):
                     self._directory.quarantine(path, "distrusted", reason)
         except CheckpointError as error:
             # Raised by the load that follows, where it reaches all ranks.
             self._loader.problem = str(error)
-        logger.warning("distrusted %s: %s", name_of(loaded.iteration), reason)
+        logger.warning("distrusted %s: %s%s", name_of(loaded.iteration), reason, stays)
 
 
 def _chunks(model: Model) -> Sequence[DistributedDataParallel]:
