@@ -71,12 +71,14 @@ def test_the_plan_divides_what_is_left(main_job: DemoRun) -> None:
     assert [one["assignments"] for one in later] in ([], [{"gpt-b": 4}])
     assert plan["state"] == "applied"
     assert plan["approved_by"] == "policy auto-heal"
-    assert plan["assignments"] == {"gpt-a": 4, "gpt-b": 2}
+    # Which of the two gives way hangs on how fast each was found to be, and how soon it will be done.
+    assert plan["assignments"] in ({"gpt-a": 4, "gpt-b": 2}, {"gpt-a": 2, "gpt-b": 4})
     assert plan["waf_after"] < plan["waf_before"]
     tasks: Any = main_job.outcome["tasks"]
     layouts = {task["name"]: task["layout"] for task in tasks}
-    assert layouts["gpt-a"] == {"tp": 1, "pp": 1, "dp": 4}
-    assert layouts["gpt-b"] == {"tp": 2, "pp": 1, "dp": 2 if later else 1}
+    assert layouts["gpt-a"] == {"tp": 1, "pp": 1, "dp": plan["assignments"]["gpt-a"]}
+    num_of_b = 4 if later else plan["assignments"]["gpt-b"]
+    assert layouts["gpt-b"] == {"tp": 2, "pp": 1, "dp": num_of_b // 2}
 
 
 def test_losses_equal_those_of_the_undisturbed_run(main_job: DemoRun, undisturbed: DemoRun) -> None:
