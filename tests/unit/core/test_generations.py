@@ -433,20 +433,21 @@ def test_stages_of_two_broken_replicas_go_on_as_one() -> None:
     assert task(world).num_rerun_iterations == 0
 
 
-def test_before_a_change_of_layout_the_state_that_is_left_is_saved() -> None:
-    layouts = [Layout(dp=2), Layout(pp=2, dp=2)]
-    machine = machine_of(layouts, num_nodes=4, workers=4)
+@pytest.mark.parametrize("num_after", [2, 3], ids=["as many as are left", "more than are left"])
+def test_before_a_change_of_layout_the_state_that_is_left_is_saved(num_after: int) -> None:
+    layouts = [Layout(dp=num_after), Layout(pp=2, dp=2)]
+    machine = machine_of(layouts, num_nodes=2 + num_after, workers=4)
     world = World(machine, num_iterations=10**6)
     world.checkpoint_interval = 50
     trained(world, 40)
     assert task(world).layout == Layout(pp=2, dp=2)
-    world.lose_node("n1")
-    world.lose_node("n4")
-    trained(world, 42)
-    [plan] = [p for p in world.machine.state.plans if p.state is PlanState.PENDING]
-    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
-    world.run_until(lambda: plan.state is PlanState.APPLIED)
-    assert task(world).layout == Layout(dp=2)
+    nodes = [rank.worker.node for _, rank in sorted(task(world).ranks.items())]
+    for number in (0, 3):  # stage 0 of a replica, stage 1 of the other
+        world.lose_node(nodes[number])
+    world.run_until(lambda: bool(world.machine.state.pending_plan()))
+    approve_all(world)
+    world.run_until(lambda: task(world).layout == Layout(dp=num_after))
+    trained(world, 44)
     assert task(world).num_rerun_iterations == 0
 
 
