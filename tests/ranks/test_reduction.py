@@ -76,11 +76,16 @@ class Work:
     """A reduction as torch shows it, which has failed or never ends."""
 
     def __init__(self, torch: Lazy, *, has_failed: bool) -> None:
+        self.num_waits = 0
         self._future = torch.futures.Future()
         if has_failed:
             self._future.set_result([])
 
+    def is_completed(self) -> bool:
+        return bool(self._future.done())
+
     def get_future(self) -> Lazy:
+        self.num_waits += 1
         return self._future
 
     def wait(self) -> None:
@@ -98,3 +103,56 @@ def test_leaving_a_group_tells_whether_an_operation_never_ends(torch: Lazy, alon
     first.work, second.work = Work(torch, has_failed=True), Work(torch, has_failed=False)
     assert reduction.abandon()
     assert not reduction.abandon(), "what never ends was left once"
+
+
+def test_after_a_wait_for_what_never_ends_nobody_waits_for_another(
+    torch: Lazy, alone: Lazy
+) -> None:
+    ledger = Ledger()
+    reduction = import_module("nodeagent.rank.reduction").Reduction(
+        [chunk_of(torch, 1.0, 2.0, 3.0)], ledger, lambda: True
+    )
+    reduction.enter(alone)
+    works = [
+        Work(torch, has_failed=False),
+        Work(torch, has_failed=False),
+        Work(torch, has_failed=True),
+    ]
+    for bucket, work in zip(reduction._buckets, works, strict=True):
+        bucket.work = work
+    with pytest.raises(import_module("nodeagent.rank.wake").StuckWorkError):
+        reduction.finish()
+    assert [bool(work.num_waits) for work in works] == [True, False, True]
+    assert not ledger.reduced & {bucket.name for bucket in reduction._buckets}
+
+
+def test_a_bucket_that_did_not_arrive_is_not_held(
+    torch: Lazy, alone: Lazy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger()
+    reduction = import_module("nodeagent.rank.reduction").Reduction([chunk_of(torch, 1.0)], ledger)
+    reduction.enter(alone)
+    lost = Work(torch, has_failed=True)
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda *_, **__: lost)
+    [bucket] = reduction._buckets
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        reduction.share(bucket.name, 0)
+    assert not ledger.reduced
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_whoever_has_the_state_keeps_it_whatever_arrives(
+    torch: Lazy, alone: Lazy, monkeypatch: pytest.MonkeyPatch, *, is_needed: bool
+) -> None:
+    def arrive_damaged(tensor: Lazy, **_: object) -> None:
+        tensor.fill_(9.0)
+
+    monkeypatch.setattr(torch.distributed, "broadcast", arrive_damaged)
+    own, numbers = torch.zeros(3), [1.0]
+    state = SimpleNamespace(
+        tensors=lambda: [own], numbers=lambda: numbers, set_numbers=numbers.extend
+    )
+    broadcast_state = import_module("nodeagent.rank.state").broadcast_state
+    broadcast_state(state, alone, 0, is_needed=is_needed)
+    assert own.tolist() == [9.0 * is_needed] * 3
+    assert numbers == ([1.0, 9.0] if is_needed else [1.0])
