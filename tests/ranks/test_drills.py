@@ -77,6 +77,8 @@ def test_one_nan_costs_a_second_try_and_nothing_else(host: RankHost, paced: Trai
     expected = {iteration: beside.loss_by_iteration[iteration] for iteration in losses}
     assert losses == pytest.approx(expected, rel=1e-6)
     assert "run once more" not in host.log(sound[0])
+    recomputed = [one.num_recomputed for one in record.of_kind("iteration_committed")]
+    assert sorted(recomputed)[-2:] == [0, paced.num_micro_batches]
 
 
 def test_two_nans_end_the_iteration_on_all_ranks(host: RankHost, paced: TrainingSpec) -> None:

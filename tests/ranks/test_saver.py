@@ -1,16 +1,19 @@
 """The thread that writes checkpoints: what others have left, and what goes wrong after one is complete."""
 
+import threading
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nodeagent.clock import SystemClock
 from nodeagent.protocol.ids import Generation
+from nodeagent.protocol.training import TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
+from tests.fakes.rank_host import launches
+from tests.fakes.wrapped import Lazy
 
 pytestmark = [
     pytest.mark.ranks,
@@ -18,9 +21,6 @@ pytestmark = [
     pytest.mark.usefixtures("training_program"),
     pytest.mark.filterwarnings("ignore"),  # Megatron's own
 ]
-
-Lazy = Any
-"""Something of torch or of ours, imported when a test runs: collecting tests stays fast."""
 
 MODEL = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
 WAIT_S = 20.0
@@ -138,3 +138,63 @@ def test_a_checkpoint_that_is_given_up_is_told_with_the_reason_of_whoever_had_it
     assert missed.iteration == 7
     assert "rank 1: no room on the disk" in missed.reason
     assert first.take_missed() == []
+
+
+class Exchange:
+    """The store of a rank that is alone."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self._values[key] = value.encode()
+
+    def get(self, key: str) -> bytes:
+        return self._values[key]
+
+
+@pytest.fixture
+def checkpoints(training: TrainingSpec) -> Iterator[Lazy]:
+    """The checkpoints of a rank that is alone, with the losses of twenty iterations."""
+    place = import_module("nodeagent.rank.parallel").Place(0, Layout(), None)
+    [launch] = launches(training, Layout(), task="alone")
+    made = import_module("nodeagent.rank.checkpoint").Checkpoints(launch, place)
+    for iteration in range(1, 21):
+        made.note_loss(iteration, float(iteration))
+    written = threading.Event()
+    made._saver.call(written.set)
+    assert written.wait(WAIT_S)
+    yield made
+    made.abandon()
+
+
+def test_losses_after_copies_are_compared_also_when_a_fault_comes_between(
+    checkpoints: Lazy,
+) -> None:
+    store = Exchange()
+    checkpoints.recall(3, store, is_from_copies=True)
+    assert checkpoints.expected_loss(4) == 4.0
+    checkpoints.recall(4, store, is_from_copies=False)
+    assert checkpoints.expected_loss(5) == 5.0
+    num_compared = part_of("losses").NUM_COMPARED
+    checkpoints.recall(3 + num_compared, store, is_from_copies=False)
+    assert checkpoints.expected_loss(4 + num_compared) is None
+
+
+def test_state_that_was_distrusted_is_not_compared_any_more(checkpoints: Lazy) -> None:
+    store = Exchange()
+    checkpoints.recall(3, store, is_from_copies=True)
+    checkpoints.distrust(4, "its loss is not the recorded one")
+    checkpoints.recall(4, store, is_from_copies=False)
+    assert checkpoints.expected_loss(5) is None
+
+
+def test_what_was_given_up_before_a_fault_is_told_after_it(
+    checkpoints: Lazy, training: TrainingSpec
+) -> None:
+    checkpoints._saver.skip(6, "no room on the disk")
+    [launch] = launches(training, Layout(), task="alone", generation=2)
+    checkpoints.rejoin(launch, checkpoints._place)
+    [missed] = checkpoints.missed()
+    assert (missed.iteration, missed.reason) == (6, "no room on the disk")
+    assert checkpoints.missed() == []
