@@ -226,13 +226,13 @@ def test_ranks_survive_their_template_and_are_replaced_without_it(
     "after", [Layout(dp=2), pytest.param(Layout(dp=3), marks=pytest.mark.thorough)], ids=str
 )
 @pytest.mark.parametrize(
-    "point", ["forming", pytest.param("introduced", marks=pytest.mark.thorough)]
+    "point", ["forming", "transfer", pytest.param("introduced", marks=pytest.mark.thorough)]
 )
 def test_a_generation_that_does_not_form_costs_no_shard(
     faulty_host: RankHost,
     spec: TrainingSpec,
     after: Layout,
-    point: Literal["forming", "introduced"],
+    point: Literal["forming", "introduced", "transfer"],
 ) -> None:
     # Nobody but the ranks themselves has the state of the optimizer.
     spec = spec.model_copy(

@@ -33,6 +33,8 @@ import sys
 import torch
 sys.path.append({EXAMPLE.directory!r})
 import own_loop
+from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
+own_loop.Mixed = Float16OptimizerWithFloat16Params
 
 def build(context):
     loop = own_loop.build(context)
@@ -338,6 +340,14 @@ MISTAKES = {
     adam.__class__ = type("FusedAdam", (torch.optim.Optimizer,), {})
     return loop""",
         "state of FusedAdam can't be handed over in process",
+    ),
+    "parameters in two types": (
+        """
+    mixed = loop.optimizer.chained_optimizers[0]
+    mixed.__class__ = own_loop.Mixed
+    mixed.fp32_from_fp32_groups = [[torch.zeros(1)]]
+    return loop""",
+        "parameters in bfloat16 and in float32 can't be told apart",
     ),
     "other number of micro-batches": (
         "return replace(loop, num_micro_batches=7)",
