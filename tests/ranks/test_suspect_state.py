@@ -84,6 +84,16 @@ def train_and_spoil(host: RankHost, spec: TrainingSpec, task: str) -> dict[int, 
     return record.loss_by_iteration
 
 
+def check_refused(host: RankHost, ranks: list[RankLaunch], words: str) -> None:
+    """All ranks refuse their state, for the reason that has these words."""
+    for launch in ranks:
+        raised = host.wait_for_raise(launch)
+        assert raised.exception_type == "SuspectStateError"
+        assert words in raised.message
+        assert raised.position is not None
+        assert not raised.position.has_state
+
+
 def test_a_wrong_checkpoint_is_found_by_its_losses_and_quarantined(
     host: RankHost, training: TrainingSpec
 ) -> None:
@@ -94,12 +104,7 @@ def test_a_wrong_checkpoint_is_found_by_its_losses_and_quarantined(
     before = train_and_spoil(host, spec, "suspect")
     second = launches(spec, Layout(dp=2), task="suspect", generation=2)
     host.start(second)
-    for launch in second:
-        raised = host.wait_for_raise(launch)
-        assert raised.exception_type == "SuspectStateError"
-        assert "iteration 7" in raised.message
-        assert raised.position is not None
-        assert not raised.position.has_state
+    check_refused(host, second, "iteration 7")
     assert list(directory.glob("*iter_0000006*distrusted*"))
 
     third = again(second, 3)
@@ -124,12 +129,7 @@ def test_a_checkpoint_of_nan_is_quarantined_like_one_of_another_state(
     fill_with_nan(directory / "iter_0000006")
     second = launches(spec, Layout(dp=2), task="not-finite", generation=2)
     host.start(second)
-    for launch in second:
-        raised = host.wait_for_raise(launch)
-        assert raised.exception_type == "SuspectStateError"
-        assert "loss nan" in raised.message
-        assert raised.position is not None
-        assert not raised.position.has_state
+    check_refused(host, second, "loss nan")
     assert list(directory.glob("*iter_0000006*distrusted*"))
 
 
@@ -141,8 +141,7 @@ def test_the_only_checkpoint_is_left_to_a_person(host: RankHost, training: Train
     fill_with_nan(directory / "iter_0000006")
     second = launches(spec, Layout(dp=2), task="the-only", generation=2)
     host.start(second)
-    for launch in second:
-        assert host.wait_for_raise(launch).exception_type == "SuspectStateError"
+    check_refused(host, second, "loss nan")
     assert [path.name for path in directory.glob("iter_*")] == ["iter_0000006"]
 
 
