@@ -4,6 +4,7 @@ The core knows places and generations; how a task trains is added here: the sett
 of ours, or a command and its environment's facts.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -69,7 +70,7 @@ def starts(
     holders = copy_holders(
         instruction.layout, instruction.placement, is_sharded=program.shard_optimizer
     )
-    return _by_node(
+    ranks = (
         (
             instruction.placement[global_rank].node,
             RankLaunch(
@@ -87,6 +88,24 @@ def starts(
         )
         for global_rank in instruction.global_ranks
     )
+    reserves = (
+        (
+            reserve.worker.node,
+            RankLaunch(
+                task=instruction.task,
+                generation=instruction.generation,
+                global_rank=number,
+                worker=reserve.worker.slot,
+                layout=instruction.layout,
+                backend=backend,
+                training=program,
+                continues=reserve.continues,
+                prepares_for=reserve.stands_for,
+            ),
+        )
+        for number, reserve in instruction.reserves.items()
+    )
+    return _by_node(itertools.chain(ranks, reserves))
 
 
 def preparations(

@@ -97,6 +97,7 @@ def legend_lines(glyphs: Glyphs) -> list[Line]:
         (f"{glyphs.busy}A0", "rank is being started"),
         (f"{glyphs.ask}A0", "node unreachable, presumed training"),
         (f"{glyphs.bad}{glyphs.dash}", "node lost, holds no worker"),
+        (f" A{glyphs.dash}", "process waits to be a rank of task A"),
         (f" {glyphs.dash}", "idle worker"),
     )
     head = Line((span("Worker cells", Tone.TITLE),))

@@ -101,7 +101,9 @@ def _label(
     if worker.isolated and worker.task is None:
         return span(f"{glyphs.bad}{glyphs.dash}", Tone.BAD)
     if worker.task is None:
-        return span(f" {glyphs.dash}", Tone.DIM)
+        waits_for = worker.waits_for
+        letter = "" if waits_for is None else task_letter(positions.get(waits_for, len(positions)))
+        return span(f" {letter}{glyphs.dash}", Tone.DIM)
     position = positions.get(worker.task, len(positions))
     number = "" if worker.global_rank is None else f"{worker.global_rank}"
     sign, tone = " ", task_tone(position)

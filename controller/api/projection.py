@@ -93,6 +93,12 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
                         "rss_bytes": rank.rss_bytes,
                     }
                 )
+        waiting = task.preparation.ranks.values() if task.preparation else ()
+        for rank in waiting:
+            if rank.worker.node == spec.node and rank.is_alive:
+                slot = rank.worker.slot
+                held = {"waits_for": task.spec.task, "pid": rank.pid, "rss_bytes": rank.rss_bytes}
+                workers[slot] = workers[slot].model_copy(update=held)
     if state.measurement and (run := state.measurement.run):
         for number, worker in run.living.items():
             if worker.node == spec.node:

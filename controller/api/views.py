@@ -52,6 +52,8 @@ class WorkerView(View):
     pid: int | None = None
     iteration: int | None = None
     rss_bytes: int | None = None
+    waits_for: str | None = None
+    """The task that a process waits here to be a rank of, with its model; ``task`` is None then."""
     isolated: str = ""
     """Why it alone is out of service; empty where it is not."""
 

@@ -4,12 +4,27 @@ Which it gets when it changes size is told in ``controller.core.packing.seating`
 """
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from controller.core.placement import Placement
 from profiles.layout import Layout
 
 Replica = Sequence[int]
 """Its global ranks: stage by stage, and the tensor-parallel ranks of each in their order."""
+
+
+class Part(NamedTuple):
+    """A part of the model: which one, of a model that is divided into ``tp`` x ``pp``."""
+
+    tp: int
+    pp: int
+    tp_rank: int
+    pp_rank: int
+
+
+def part_of(layout: Layout, global_rank: int) -> Part:
+    """Return the part of the model that a rank has."""
+    return Part(layout.tp, layout.pp, layout.tp_rank(global_rank), layout.pp_rank(global_rank))
 
 
 def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]:

@@ -10,9 +10,10 @@ stops with a checkpoint instead and starts from it (``controller.core.lifecycle`
 can't recover in process; after a fault all its processes are started anew, from disk.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from controller.core.arrangement import Part, part_of
 from controller.core.cures import name_cause
 from controller.core.goal import goal_of, is_same_model, is_without_hope
 from controller.core.instructions import DropRendezvous, StopRanks
@@ -20,12 +21,11 @@ from controller.core.lifecycle import begin_generation, obstacle, stop
 from controller.core.parked import Parked
 from controller.core.parking import awaits_ranks, halt, has_doubtful_node
 from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.placement import Worker
-from controller.core.preparation import is_prepared, ready_spares
+from controller.core.preparation import can_serve, is_prepared, ready_spares
 from controller.core.progress import take_vote
 from controller.core.regroup import Decision, Source, decide, known_votes
 from controller.core.resolution import note_resume
-from controller.core.tasks import RankState, Target, TaskState
+from controller.core.tasks import Preparation, RankState, Target, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.regroup import RankRef
 
@@ -130,14 +130,12 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
     if any(shard.is_copy for shard in decision.resume.shards):
         task.num_memory_uses += 1
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
-    _leave_out(turn, task, goal, continues)
-    old_of = {new: old for old, new in continues.items()}
-    ranks = {
-        number: _next_rank(task, worker, old_of.get(number))
-        for number, worker in enumerate(goal.placement)
-    }
-    task.preparation = None
-    begin_generation(turn, task, goal, ranks, decision.resume)
+    reserves = {} if task.unsupported else _reserves(turn, task, goal, fit, continues)
+    _leave_out(turn, task, goal, {*continues, *reserves})
+    ranks = {number: RankState(worker) for number, worker in enumerate(goal.placement)}
+    processes = _processes(task)
+    ranks |= {new: _going_on(task, processes[old], old) for old, new in continues.items()}
+    begin_generation(turn, task, goal, ranks, decision.resume, _waiting(task, goal, reserves))
 
 
 def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[int, int]:
@@ -155,11 +153,7 @@ def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[
         place = places.get(task.ranks[number].worker)
         if place is None:
             continue
-        is_at_its_place = (old.tp_rank(number), old.pp_rank(number)) == (
-            new.tp_rank(place),
-            new.pp_rank(place),
-        )
-        if is_at_its_place or not is_same:
+        if not is_same or part_of(old, number) == part_of(new, place):
             continues[number] = place
     return continues
 
@@ -202,16 +196,58 @@ def _take_known_vote(turn: Turn, task: TaskState, decision: Decision) -> None:
         take_vote(turn, task, vote)
 
 
-def _leave_out(turn: Turn, task: TaskState, goal: Target, continues: dict[int, int]) -> None:
-    """End the processes that do not go on; where ranks are started the agent's fence does it."""
-    spares = task.preparation.ranks if task.preparation else {}
+def _reserves(
+    turn: Turn, task: TaskState, goal: Target, fit: Collection[int], continues: Collection[int]
+) -> dict[int, Part]:
+    """Return the processes that have no part at ``goal``, and may have one where the task is to be next.
+
+    The ranks of a replica that has lost one are such. They keep their models, of which the parts are
+    returned, by number.
+    """
+    layout, preparation = task.layout, task.preparation
+    if layout is None:
+        return {}
+    parts = {number: part_of(layout, number) for number in fit}
+    if preparation is not None:
+        parts |= {
+            n: preparation.parts[n] for n, rank in preparation.ranks.items() if rank.can_go_on
+        }
+    processes = _processes(task)
+    workers = {number: processes[number].worker for number in parts}
+    known = {part_of(goal.layout, number) for number in range(goal.layout.num_workers)}
+    return {
+        number: part
+        for number, part in sorted(parts.items())
+        if number not in continues
+        and part in known
+        and workers[number] not in goal.placement
+        and turn.state.can_use(workers[number])
+        and can_serve(workers[number], part, task.target)
+    }
+
+
+def _waiting(task: TaskState, goal: Target, reserves: Mapping[int, Part]) -> Preparation | None:
+    if not reserves:
+        return None
+    numbers = dict(enumerate(reserves, goal.layout.num_workers))
+    processes = _processes(task)
+    return Preparation(
+        {new: _going_on(task, processes[old], old) for new, old in numbers.items()},
+        {new: reserves[old] for new, old in numbers.items()},
+    )
+
+
+def _leave_out(turn: Turn, task: TaskState, goal: Target, staying: Collection[int]) -> None:
+    """End the processes that do not stay; where some do, the agent's fence ends the others."""
+    processes = _processes(task)
     left_out = {
         number: rank.worker
-        for number, rank in (task.ranks | spares).items()
-        if rank.is_alive and number not in continues
+        for number, rank in processes.items()
+        if rank.is_alive and number not in staying
     }
     task.leaving |= {(task.generation, number): worker for number, worker in left_out.items()}
-    nodes = {worker.node for worker in left_out.values()} - {w.node for w in goal.placement}
+    fenced = {w.node for w in goal.placement} | {processes[n].worker.node for n in staying}
+    nodes = {worker.node for worker in left_out.values()} - fenced
     reachable = tuple(
         node for node in sorted(nodes) if turn.state.nodes[node].condition is NodeCondition.HEALTHY
     )
@@ -221,15 +257,16 @@ def _leave_out(turn: Turn, task: TaskState, goal: Target, continues: dict[int, i
         )
 
 
-def _next_rank(task: TaskState, worker: Worker, old_number: int | None) -> RankState:
-    if old_number is None:
-        return RankState(worker)
-    spares = task.preparation.ranks if task.preparation else {}
-    old = (task.ranks | spares)[old_number]
+def _going_on(task: TaskState, old: RankState, old_number: int) -> RankState:
     return RankState(
-        worker,
+        old.worker,
         pid=old.pid,
         iteration=old.iteration,
         rss_bytes=old.rss_bytes,
         continues=RankRef(generation=task.generation, global_rank=old_number),
     )
+
+
+def _processes(task: TaskState) -> dict[int, RankState]:
+    """Return the ranks of the generation and those that wait beside it."""
+    return task.ranks | (task.preparation.ranks if task.preparation else {})

@@ -21,11 +21,27 @@ Fact = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
+class Reserve:
+    """A parked process without a part in the next generation, which waits to be a rank again.
+
+    Attributes:
+        worker: Where it is.
+        continues: What it was.
+        stands_for: A rank of the generation that has the same part of the model.
+    """
+
+    worker: Worker
+    continues: RankRef
+    stands_for: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartRanks:
     """Start the ranks ``global_ranks`` of a generation; ``placement`` is that of all its ranks.
 
     ``continues`` names the parked process of each rank that has one; the others get a new one. What
-    else is left of the task on these nodes is ended. All take up training as ``resume`` says.
+    else is left of the task on these nodes is ended, but for the ``reserves``, by their numbers beyond
+    those of the world. All take up training as ``resume`` says.
 
     With ``measures`` they train as that task does, from fresh weights, at full speed, and leave nothing
     behind; ``task`` is a name for them alone.
@@ -39,6 +55,7 @@ class StartRanks:
     global_ranks: tuple[int, ...]
     continues: Mapping[int, RankRef] = field(default_factory=dict)
     resume: Resume = field(default_factory=Resume)
+    reserves: Mapping[int, Reserve] = field(default_factory=dict)
     measures: TaskId | None = None
 
 

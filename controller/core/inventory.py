@@ -47,8 +47,8 @@ def compare_inventory(
         ]
         if task.phase is TaskPhase.STOPPING:
             _pursue_stop(turn, task, node, missing, is_attach=is_attach)
-        elif is_attach and task.phase is TaskPhase.STARTING:
-            _start_missing(turn, task, missing)
+        elif is_attach and task.is_active:
+            _start_missing(turn, task, node, missing)
         elif is_attach and task.phase is TaskPhase.PARKING:
             halt_again(turn, task, node)
 
@@ -120,14 +120,20 @@ def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankSt
 
 
 def _is_being_taken_over(task: TaskState, node: NodeId) -> bool:
-    """Whether parked processes on the node are to go on, and have not been heard of since."""
+    """Whether parked processes on the node are to go on, or wait, and have not been heard of since."""
+    waiting = task.preparation.ranks.values() if task.preparation else ()
     return any(
         rank.worker.node == node and rank.continues and not rank.is_seen
-        for rank in task.living_ranks.values()
+        for rank in (*task.living_ranks.values(), *waiting)
+        if rank.is_alive
     )
 
 
-def _start_missing(turn: Turn, task: TaskState, missing: list[int]) -> None:
-    never_seen = tuple(number for number in missing if not task.ranks[number].is_seen)
+def _start_missing(turn: Turn, task: TaskState, node: NodeId, missing: list[int]) -> None:
+    never_seen = [number for number in missing if not task.ranks[number].is_seen]
+    waiting = task.preparation.ranks if task.preparation else {}
+    for number, rank in waiting.items():
+        if rank.worker.node == node and rank.continues and rank.is_alive and not rank.is_seen:
+            never_seen.append(number)
     if never_seen:
         send_start(turn, task, never_seen)

@@ -9,18 +9,20 @@ it. Generations that follow one another in the same processes are begun in
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from controller.core.arrangement import part_of
 from controller.core.commands import watch_command
-from controller.core.instructions import DropRendezvous, StartRanks, StopRanks
+from controller.core.instructions import DropRendezvous, Reserve, StartRanks, StopRanks
 from controller.core.parking import boundary_limit_s, checkpoint_limit_s, note_loss
 from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.tasks import Intent, RankState, Target, TaskState
-from controller.core.timers import LookDue, StartOverdue, StopOverdue
+from controller.core.tasks import Intent, Preparation, RankState, Target, TaskState
+from controller.core.timers import LookDue, PrepareOverdue, StartOverdue, StopOverdue
 from controller.core.transitions import Transition, kind_of
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import Generation, NodeId
 from nodeagent.protocol.regroup import Resume
+from profiles.layout import Layout
 
 
 def start_what_can_start(turn: Turn) -> None:
@@ -67,9 +69,14 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
 
 
 def begin_generation(
-    turn: Turn, task: TaskState, target: Target, ranks: Mapping[int, RankState], resume: Resume
+    turn: Turn,
+    task: TaskState,
+    target: Target,
+    ranks: Mapping[int, RankState],
+    resume: Resume,
+    reserves: Preparation | None = None,
 ) -> None:
-    """Start the task's next generation at ``target``, with these ranks."""
+    """Start the task's next generation at ``target``, with these ranks; ``reserves`` wait beside it."""
     task.transition = _begin_transition(turn, task, target, ranks)
     task.watch.begin(turn.at, _scale(task, target))
     _scale_speed(task, target)
@@ -78,7 +85,9 @@ def begin_generation(
     if target is task.target:
         task.granted, task.interim = target.layout, None
     task.ranks = dict(ranks)
-    task.next_spare = len(task.ranks)
+    task.preparation = reserves
+    waiting = tuple(reserves.ranks) if reserves else ()
+    task.next_spare = len(task.ranks) + len(waiting)
     task.resume = resume
     task.parking = None
     task.stopped_nodes = set()
@@ -86,7 +95,7 @@ def begin_generation(
     task.committed_at = None
     task.reporter = None
     task.become(TaskPhase.STARTING)
-    send_start(turn, task, tuple(task.ranks))
+    send_start(turn, task, (*task.ranks, *waiting))
     if task.spec.is_command:
         watch_command(turn, task)
     # What has never printed an iteration is not late with one.
@@ -94,17 +103,21 @@ def begin_generation(
         limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
         turn.set_timer(StartOverdue(task.spec.task, task.generation), limit_s)
     turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
+    if waiting:
+        turn.set_timer(PrepareOverdue(task.spec.task, task.generation), turn.policy.prepare_limit_s)
     nodes = ", ".join(sorted({worker.node for worker in task.placement}))
     num_new = sum(rank.continues is None for rank in task.ranks.values())
+    wait = f", {len(waiting)} wait(s) with their models" if waiting else ""
     turn.tell(
         "info",
         "start",
         task.spec.task,
         f"starts generation {task.generation} on {nodes} with {task.layout}:"
-        f" {num_new} new process(es), {len(task.ranks) - num_new} go on",
+        f" {num_new} new process(es), {len(task.ranks) - num_new} go on{wait}",
         generation=task.generation,
         workers=task.layout.num_workers,
         num_new=num_new,
+        num_waiting=len(waiting),
     )
 
 
@@ -149,9 +162,10 @@ def _scale_speed(task: TaskState, target: Target) -> None:
         task.mean_iteration_s *= layout.dp / target.layout.dp
 
 
-def send_start(turn: Turn, task: TaskState, numbers: tuple[int, ...]) -> None:
-    """Have these ranks of the present generation started."""
+def send_start(turn: Turn, task: TaskState, numbers: Collection[int]) -> None:
+    """Have these ranks of the present generation started, and these processes wait beside it."""
     assert task.layout is not None
+    global_ranks = tuple(number for number in numbers if number in task.ranks)
     turn.emit(
         StartRanks(
             turn.cause,
@@ -159,15 +173,28 @@ def send_start(turn: Turn, task: TaskState, numbers: tuple[int, ...]) -> None:
             task.generation,
             task.layout,
             task.placement,
-            numbers,
+            global_ranks,
             {
                 number: ref
-                for number in numbers
+                for number in global_ranks
                 if (ref := task.ranks[number].continues) is not None
             },
             task.resume,
+            _reserves(task, task.layout, numbers),
         )
     )
+
+
+def _reserves(task: TaskState, layout: Layout, numbers: Collection[int]) -> dict[int, Reserve]:
+    """Return those of ``numbers`` that were ranks of the generation before and wait now."""
+    if task.preparation is None:
+        return {}
+    stands_for = {part_of(layout, number): number for number in range(layout.num_workers)}
+    return {
+        number: Reserve(rank.worker, rank.continues, stands_for[task.preparation.parts[number]])
+        for number, rank in task.preparation.ranks.items()
+        if number in numbers and rank.continues is not None
+    }
 
 
 def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note: str) -> None:

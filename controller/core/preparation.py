@@ -1,9 +1,11 @@
-"""Ranks that prepare while their task trains on, and join when it grows.
+"""Processes that wait beside their task, with their models, and join when it grows.
 
 Forking a process takes a moment and building a model may take long. So before a task is parked to go
 on with more workers, or on other ones, the processes that it will need there are started and build
-their models. When all of them wait, or have waited long enough, the task is parked at the end of its
-iteration, and they are taken over like parked survivors that have no state.
+their models. Those of a replica that has lost a rank have theirs: while no plan says where the task is
+to be, or if it says that they are to have a part there, they wait. When all wait that are needed, or
+have had time enough, the task is parked at the end of its iteration, and they are taken over
+like parked survivors that have no state.
 
 They are called by numbers of the generation that trains, beyond those of its ranks. One that fails
 costs nothing: its rank gets a new process when the generation begins.
@@ -11,8 +13,10 @@ costs nothing: its rank gets a new process when the generation begins.
 
 from collections.abc import Collection
 
+from controller.core.arrangement import Part, part_of
 from controller.core.instructions import PrepareRanks, StopRanks
-from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.phases import NodeCondition
+from controller.core.placement import Worker
 from controller.core.tasks import Preparation, RankState, Target, TaskState
 from controller.core.timers import PrepareOverdue
 from controller.core.turn import Turn
@@ -35,15 +39,16 @@ def is_prepared(turn: Turn, task: TaskState, target: Target, staying: Collection
         target: Where it is to be; free, and in contact.
         staying: Ranks of the target whose processes go on.
     """
-    occupied = {rank.worker for rank in task.living_ranks.values()}
+    occupied = task.occupied_workers
     missing = [
         place
         for place, worker in enumerate(target.placement)
         if place not in staying and worker not in occupied
     ]
-    if task.preparation is None and missing:
-        _begin(turn, task, target, missing)
     preparation = task.preparation
+    if missing and (preparation is None or preparation.target != target):
+        _begin(turn, task, target, missing)
+        return False
     return preparation is None or preparation.is_over or not _awaited(preparation)
 
 
@@ -53,11 +58,11 @@ def _begin(turn: Turn, task: TaskState, target: Target, places: list[int]) -> No
         for offset, place in enumerate(places)
     }
     task.next_spare += len(spares)
-    task.preparation = Preparation(
-        target,
-        {number: RankState(worker) for number, (worker, _) in spares.items()},
-        {number: place for number, (_, place) in spares.items()},
-    )
+    preparation = task.preparation = task.preparation or Preparation({}, {})
+    preparation.target, preparation.is_over = target, False
+    for number, (worker, place) in spares.items():
+        preparation.ranks[number] = RankState(worker)
+        preparation.parts[number] = part_of(target.layout, place)
     turn.emit(PrepareRanks(turn.cause, task.spec.task, task.generation, target.layout, spares))
     turn.set_timer(PrepareOverdue(task.spec.task, task.generation), turn.policy.prepare_limit_s)
     nodes = ", ".join(sorted({worker.node for worker, _ in spares.values()}))
@@ -79,15 +84,30 @@ def _awaited(preparation: Preparation) -> list[int]:
 def ready_spares(turn: Turn, task: TaskState, target: Target) -> dict[int, int]:
     """Return, by number, the rank of ``target`` that each process that waits can be."""
     preparation = task.preparation
-    if preparation is None or preparation.target.layout != target.layout:
+    if preparation is None:
         return {}
     return {
         number: place
-        for number, place in preparation.places.items()
-        if preparation.ranks[number].can_go_on
-        and target.placement[place] == preparation.ranks[number].worker
-        and turn.state.can_use(target.placement[place])
+        for number, rank in preparation.ranks.items()
+        if rank.can_go_on
+        and turn.state.can_use(rank.worker)
+        and (place := _place_in(target, rank.worker, preparation.parts[number])) is not None
     }
+
+
+def can_serve(worker: Worker, part: Part, target: Target | None) -> bool:
+    """Whether a process at ``worker`` with this part of the model can be a rank of ``target``.
+
+    While that is open, it can.
+    """
+    return target is None or _place_in(target, worker, part) is not None
+
+
+def _place_in(target: Target, worker: Worker, part: Part) -> int | None:
+    if worker not in target.placement:
+        return None
+    place = target.placement.index(worker)
+    return place if part_of(target.layout, place) == part else None
 
 
 def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> None:
@@ -120,7 +140,7 @@ def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> 
 def _tell_failure(turn: Turn, task: TaskState, reason: str) -> None:
     turn.tell(
         "warning", "prepare", task.spec.task,
-        f"a new rank could not prepare, a process is started later instead: {reason}",
+        f"a process that was to join later is lost, another one is started then: {reason}",
     )  # fmt: skip
 
 
@@ -131,16 +151,21 @@ def end_preparation(task: TaskState) -> None:
 
 
 def drop_useless_spares(turn: Turn) -> None:
-    """End what was prepared for a place where its task is not to be any more."""
+    """End what can't have a part any more where its task is to be."""
     for task in turn.state.tasks.values():
         preparation = task.preparation
-        is_of_use = task.phase in {TaskPhase.RUNNING, TaskPhase.PARKING} and (
-            preparation is not None and preparation.target == task.target
-        )
-        if preparation is None or is_of_use:
+        if preparation is None:
             continue
-        task.preparation = None
-        living = {n: rank for n, rank in preparation.ranks.items() if rank.is_alive}
+        useless = {
+            number: rank
+            for number, rank in preparation.ranks.items()
+            if not _is_of_use(task, rank, preparation.parts[number])
+        }
+        for number in useless:
+            del preparation.ranks[number], preparation.parts[number]
+        if not preparation.ranks and preparation.target != task.target:
+            task.preparation = None
+        living = {number: rank for number, rank in useless.items() if rank.is_alive}
         task.leaving |= {(task.generation, n): rank.worker for n, rank in living.items()}
         for node in sorted({rank.worker.node for rank in living.values()}):
             if turn.state.nodes[node].condition is NodeCondition.HEALTHY:
@@ -155,3 +180,8 @@ def drop_useless_spares(turn: Turn) -> None:
                         only=numbers,
                     )
                 )
+
+
+def _is_of_use(task: TaskState, rank: RankState, part: Part) -> bool:
+    is_fit = rank.is_alive and not rank.is_broken
+    return is_fit and task.can_regroup and can_serve(rank.worker, part, task.target)

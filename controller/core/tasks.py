@@ -7,6 +7,7 @@ are properties, so that nothing has to be kept in step.
 from dataclasses import dataclass, field
 from typing import Literal
 
+from controller.core.arrangement import Part
 from controller.core.handling import Cure
 from controller.core.phases import TASK_CHANGES, TaskPhase, advance
 from controller.core.placement import Placement, Worker
@@ -153,13 +154,18 @@ class Parking:
 
 @dataclass(slots=True)
 class Preparation:
-    """Processes that build their models for a place where their task is to be."""
+    """Processes without a part in the generation that wait, with their models, to be ranks again.
 
-    target: Target
+    Some were left out when their replica lost a rank, others are started for the place where their
+    task is to be.
+    """
+
     ranks: dict[int, RankState]
-    """By number, beyond the ranks of the generation that trains; with a position once they wait."""
-    places: dict[int, int]
-    """Which rank of the target each is to be."""
+    """By number, beyond the ranks of the generation; with a position once they wait."""
+    parts: dict[int, Part]
+    """The part of the model that each has."""
+    target: Target | None = None
+    """What new ones were last started for."""
     is_over: bool = False
     """They had time enough; nobody waits for them."""
 

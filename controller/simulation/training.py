@@ -54,8 +54,12 @@ class Training:
         old.stage = "over"
         kept = {ref.global_rank: new for new, ref in run.start.continues.items()}
         run.stateful = {new for number, new in kept.items() if number in old.stateful}
-        nodes = {worker.node for worker in run.start.placement}
-        left = {n: w for n, w in (old.alive | old.spares).items() if n not in kept}
+        reserves = run.start.reserves
+        run.spares = {number: reserve.worker for number, reserve in reserves.items()}
+        self._site.clock.after(AGENT_S, partial(self._wait, run, tuple(reserves)))
+        nodes = {worker.node for worker in (*run.start.placement, *run.spares.values())}
+        staying = {*kept, *(reserve.continues.global_rank for reserve in reserves.values())}
+        left = {n: w for n, w in (old.alive | old.spares).items() if n not in staying}
         for number, worker in left.items():
             if worker.node in nodes:
                 self._site.clock.after(AGENT_S, partial(self._exit_of, old, number, worker))
@@ -280,8 +284,15 @@ class Training:
             self._num_pids += 1
             started = RankStarted(**who(run, number), pid=self._num_pids, warm=True, start_s=0.1)
             self._site.observe(worker.node, started)
-            halted = RankHalted(**who(run, number), position=run.position(number))
-            self._site.observe(worker.node, halted)
+            self._wait(run, (number,))
+
+    def _wait(self, run: Generation, numbers: tuple[int, ...]) -> None:
+        """They say that they wait, with their models."""
+        for number in numbers:
+            worker = run.spares.get(number)
+            if worker is not None and not run.is_in("over"):
+                halted = RankHalted(**who(run, number), position=run.position(number))
+                self._site.observe(worker.node, halted)
 
     def _of(self, task: TaskId, generation: int) -> Generation | None:
         run = self._site.runs.get(task)

@@ -90,8 +90,9 @@ class RankLaunch(BaseModel):
             It continues no rank and prepares for none.
         continues: The parked rank whose process becomes this rank; None starts a process.
         prepares_for: Not a rank of the generation, but a process that is to be this rank of a later
-            one with ``layout``. It builds its model while the task trains on, and waits. Its own
-            ``global_rank`` is beyond those of the world.
+            one with ``layout``, or one with the same part of the model. It builds its model, or keeps
+            the one that it has, and waits while the task trains on. Its own ``global_rank`` is beyond
+            those of the world.
         resume: How the generation takes up training.
         copy_holders: By global rank, the rank in whose memory the in-memory checkpoints of its
             state lie; None for a rank whose state is not copied. Empty where no state is.

@@ -179,10 +179,18 @@ class _Process:
         )
 
     def _prepare(self, launch: RankLaunch, global_rank: int) -> None:
-        """Build the model for a later generation, and say that it is done."""
-        place = self._place_of(launch, global_rank)
-        with unconnected(place):
-            self._training = self._build(launch, place)
+        """Have a model for a later generation, and say so. Others train on meanwhile."""
+        self._leave_generation()
+        with self._lock:
+            self._groups = self._place = None
+            self._generation = launch.generation
+            self._halted.clear()
+        if self._training is None:
+            place = self._place_of(launch, global_rank)
+            with unconnected(place):
+                self._training = self._build(launch, place)
+        else:
+            self._training.fall_behind()
         self._link.report(
             RankHalted(
                 task=launch.task,
@@ -191,7 +199,7 @@ class _Process:
                 position=self._training.position(),
             )
         )
-        logger.info("prepared to be rank %d of %s", global_rank, launch.layout)
+        logger.info("waits to be rank %d of %s, or one like it", global_rank, launch.layout)
 
     def _place_of(self, launch: RankLaunch, global_rank: int) -> Place:
         if self._device is None:
@@ -205,13 +213,17 @@ class _Process:
             loop = _with_sharded_optimizer(loop)
         return Training(loop, Surroundings(self._link, self._halted, _CLOCK.monotonic_s))
 
+    def _leave_generation(self) -> None:
+        if self._groups is None:
+            return
+        self._groups.hang_up()
+        if self._training is not None and self._training.leave():
+            self._has_stuck_work = True
+        self._groups.leave(has_stuck_work=self._has_stuck_work)
+        self._has_stuck_work = False
+
     def _begin_generation(self, launch: RankLaunch, place: Place, store: AgentStore) -> Groups:
-        if self._groups is not None:
-            self._groups.hang_up()
-            if self._training is not None and self._training.leave():
-                self._has_stuck_work = True
-            self._groups.leave(has_stuck_work=self._has_stuck_work)
-            self._has_stuck_work = False
+        self._leave_generation()
         with self._lock:
             self._groups = Groups(store, place, launch.backend)
             self._place = place

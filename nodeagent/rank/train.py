@@ -110,6 +110,11 @@ class Training:
             }
         )
 
+    def fall_behind(self) -> None:
+        """Others go on without this process: what it has of the state will be of no use to them."""
+        self._ledger.has_state = False
+        self._keeping.memory.forget()
+
     def leave(self) -> bool:
         """End the generation, whose connections are cut; return whether an operation never ends."""
         self._keeping.leave()

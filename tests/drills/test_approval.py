@@ -1,5 +1,9 @@
-"""A plan that waits for its operator, with real ranks: training goes on meanwhile, and is then divided anew."""
+"""A plan that waits for its operator, with real ranks: training goes on meanwhile.
 
+Then it is divided anew, or the replica that was broken is whole again, with the process that was left of it.
+"""
+
+import contextlib
 import os
 import signal
 import subprocess
@@ -34,14 +38,14 @@ bf16 = true
 
 [task.throughput]
 points = [
-    { workers = 2, flops_per_s = 2e9, layout = { tp = 1, pp = 1, dp = 2 } },
+    { workers = 2, flops_per_s = 2e9, layout = { tp = 1, pp = %d, dp = %d } },
     { workers = 4, flops_per_s = 4e9, layout = { tp = 1, pp = 2, dp = 2 } },
 ]
 """
 
 
 class Demo:
-    """A running demo of two nodes with two workers each, in which nobody but an operator applies plans."""
+    """A running demo, in which nobody but an operator applies plans."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
@@ -58,15 +62,16 @@ class Demo:
         wait_until(lambda: self.task().iteration >= iteration, limit_s=60)
 
 
-@pytest.fixture
-def demo(short_tmp: Path, tmp_path: Path) -> Iterator[Demo]:
-    tasks, socket = tmp_path / "tasks.toml", short_tmp / "api.sock"
-    tasks.write_text(TASKS)
+@contextlib.contextmanager
+def running(file: Path, directory: Path, *, nodes: int, workers: int, lost: str) -> Iterator[Demo]:
+    """A demo of ``nodes`` with ``workers`` each, which loses one of them."""
+    socket = directory / "api.sock"
     words = command(
-        "--tasks", str(tasks), "--nodes", "2", "--workers-per-node", "2", "--headless",
-        "--iterations", "100000", "--serve", str(socket), "--drill", "lose-node@6:node=n2",
+        "--tasks", str(file), "--nodes", str(nodes), "--workers-per-node", str(workers),
+        "--headless", "--iterations", "100000", "--serve", str(socket),
+        "--drill", f"lose-node@6:node={lost}",
     )  # fmt: skip
-    environment = {**os.environ, "TMPDIR": str(short_tmp)}
+    environment = {**os.environ, "TMPDIR": str(directory)}
     process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
     try:
         wait_until(socket.exists, limit_s=60)
@@ -76,30 +81,74 @@ def demo(short_tmp: Path, tmp_path: Path) -> Iterator[Demo]:
         process.wait(timeout=60)
 
 
+def tasks_with(path: Path, pp: int, dp: int) -> Path:
+    """Write a tasks file in which two workers have this layout."""
+    file = path / "tasks.toml"
+    file.write_text(TASKS % (pp, dp))
+    return file
+
+
+def pids(demo: Demo) -> set[int]:
+    """Return the processes that are ranks."""
+    return {worker.pid for node in demo.view().nodes for worker in node.workers if worker.task}
+
+
 def shape(task: Any) -> tuple[int, int, int]:  # noqa: ANN401 - a view
     return task.layout.tp, task.layout.pp, task.layout.dp
 
 
-def test_training_goes_on_while_a_plan_waits_and_is_divided_anew_without_a_step_back(
-    demo: Demo,
-) -> None:
-    wait_until(lambda: bool(demo.view().plans), limit_s=90)
-    lost_at = demo.task().iteration
-    demo.wait_for_iteration(lost_at + 5)
-    waiting = demo.view()
-    [plan] = waiting.plans
-    assert plan.state == "pending"
-    assert plan.assignments == {"staged": 2}
-    assert shape(waiting.tasks[0]) == (1, 2, 1)
-    assert waiting.tasks[0].num_rerun_iterations == 0
-
+def approve(demo: Demo) -> None:
+    [plan] = demo.view().plans
     approval = ApprovePlan(request_id="1", actor="test", plan=plan.id, revision=plan.revision)
     reply = ask(demo.socket, approval)
     assert reply.is_ok, reply.message
     wait_until(lambda: demo.view().plans[0].state == "applied", limit_s=60)
-    divided_at = demo.task().iteration
-    demo.wait_for_iteration(divided_at + 3)
-    task = demo.task()
-    assert shape(task) == (1, 1, 2)
-    assert task.num_rerun_iterations == 0
-    assert task.phase == "running"
+
+
+def test_training_goes_on_while_a_plan_waits_and_is_divided_anew_without_a_step_back(
+    short_tmp: Path, tmp_path: Path
+) -> None:
+    with running(tasks_with(tmp_path, 1, 2), short_tmp, nodes=2, workers=2, lost="n2") as demo:
+        wait_until(lambda: bool(demo.view().plans), limit_s=90)
+        lost_at = demo.task().iteration
+        demo.wait_for_iteration(lost_at + 5)
+        waiting = demo.view()
+        [plan] = waiting.plans
+        assert plan.state == "pending"
+        assert plan.assignments == {"staged": 2}
+        assert shape(waiting.tasks[0]) == (1, 2, 1)
+        assert waiting.tasks[0].num_rerun_iterations == 0
+
+        approve(demo)
+        divided_at = demo.task().iteration
+        demo.wait_for_iteration(divided_at + 3)
+        task = demo.task()
+        assert shape(task) == (1, 1, 2)
+        assert task.num_rerun_iterations == 0
+        assert task.phase == "running"
+
+
+def test_the_mate_of_a_lost_rank_waits_for_the_plan_and_trains_on_in_its_process(
+    short_tmp: Path, tmp_path: Path
+) -> None:
+    with running(tasks_with(tmp_path, 2, 1), short_tmp, nodes=5, workers=1, lost="n1") as demo:
+        demo.wait_for_iteration(2)
+        before = pids(demo)
+        wait_until(lambda: bool(demo.view().plans), limit_s=90)
+        demo.wait_for_iteration(demo.task().iteration + 5)
+        assert shape(demo.task()) == (1, 2, 1)
+        meanwhile = pids(demo)
+        waiting = {
+            worker.pid
+            for node in demo.view().nodes
+            for worker in node.workers
+            if worker.waits_for == "staged"
+        }
+
+        approve(demo)
+        demo.wait_for_iteration(demo.task().iteration + 3)
+        assert shape(demo.task()) == (1, 2, 2)
+        assert demo.task().num_rerun_iterations == 0
+        assert len(meanwhile) == 2
+        [mate] = waiting
+        assert pids(demo) & before == {*meanwhile, mate}

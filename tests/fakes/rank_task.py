@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controller.core.arrangement import part_of
 from controller.core.copies import copy_holders
 from controller.core.parked import Parked
 from controller.core.placement import Worker
@@ -68,6 +69,8 @@ class RankTask:
     limit_s: float = 60.0
     halt_limit_s: float = 10.0
     members: dict[int, Member] = field(default_factory=dict)
+    waiting: dict[int, Member] = field(default_factory=dict)
+    """Processes that wait beside the generation, by numbers beyond its ranks."""
     decisions: list[Decision] = field(default_factory=list)
     positions: dict[int, Position] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
@@ -130,6 +133,7 @@ class RankTask:
         layout: Layout | None = None,
         *,
         spares_left_out: Collection[int] = (),
+        leaves_waiting: Collection[int] = (),
         start: Callable[[RankLaunch], int] | None = None,
     ) -> Decision:
         """Go on in the next generation, with new processes where none is parked.
@@ -137,6 +141,7 @@ class RankTask:
         Args:
             layout: Of the next generation; fewer replicas keep whole ones. None keeps it.
             spares_left_out: Ranks whose processes are not killed although they are left out.
+            leaves_waiting: Ranks that are left out and wait, with their models, to be ranks again.
             start: Starts a new rank and returns its pid; None forks it from the template.
         """
         old, new = self.layout, layout or self.layout
@@ -154,10 +159,19 @@ class RankTask:
             if vote is not None:
                 self.losses[vote.iteration] = vote.loss
         self.host.drop_generation(next(iter(self.members.values())).launch)
-        for number in set(self.members) - set(continues) - set(spares_left_out):
+        left = {number: self.members[number] for number in leaves_waiting}
+        for number in set(self.members) - set(continues) - set(spares_left_out) - set(left):
             self._kill(self.members[number])
         going_on = {place: self.members[number] for number, place in continues.items()}
+        for member in self.waiting.values():
+            going_on[_free_place(new, member.launch, going_on)] = member
         self._begin(new, going_on, resume, start or self._fork)
+        self.waiting = {}
+        for place, member in enumerate(left.values(), new.num_workers):
+            stands_for = _free_place(new, member.launch, ())
+            launch = self._launch(place, member).model_copy(update={"prepares_for": stands_for})
+            self.host.join(member.launch, launch)
+            self.waiting[place] = Member(launch, member.born, member.pid)
         return decision
 
     def finish(self, *, orphans: Collection[int] = ()) -> None:
@@ -264,6 +278,15 @@ class RankTask:
         with contextlib.suppress(ProcessLookupError):
             os.kill(member.pid, signal.SIGKILL)
         self.host.wait_for(lambda: _state_of(member.pid) in {"", "Z"}, self.limit_s)
+
+
+def _free_place(layout: Layout, launch: RankLaunch, taken: Collection[int]) -> int:
+    """Return the first rank of ``layout`` that nobody is and that has the part of the model of ``launch``."""
+    was = launch.global_rank if launch.prepares_for is None else launch.prepares_for
+    part = part_of(launch.layout, was)
+    return next(
+        n for n in range(layout.num_workers) if n not in taken and part_of(layout, n) == part
+    )
 
 
 def continuing(old: Layout, new: Layout, parked: Collection[int]) -> dict[int, int]:

@@ -335,6 +335,8 @@ class World:
         by_node: dict[NodeId, list[int]] = {}
         for number in instruction.global_ranks:
             by_node.setdefault(instruction.placement[number].node, []).append(number)
+        for number, reserve in instruction.reserves.items():
+            by_node.setdefault(reserve.worker.node, []).append(number)
         for name, numbers in by_node.items():
             self.after(0.01, partial(self._take_start, instruction, self.nodes[name], numbers))
 
@@ -376,24 +378,30 @@ class World:
         if not (node.is_up and node.is_visible) or generation < node.fence.get(task, 0):
             return
         node.fence[task] = generation
-        going_on = set(instruction.continues.values())
+        reserves = instruction.reserves
+        going_on = {*instruction.continues.values(), *(one.continues for one in reserves.values())}
         for rank in list(node.ranks.values()):
             ref = RankRef(generation=rank.generation, global_rank=rank.global_rank)
             if rank.task == task and rank.generation < generation and ref not in going_on:
                 self.end_rank(node, rank, number=9, is_expected=True)
         for number in numbers:
-            worker, ref_or_none = (
-                instruction.placement[number].slot,
-                instruction.continues.get(number),
-            )
-            if ref_or_none is None:
+            ref_or_none = instruction.continues.get(number)
+            if number in reserves:
+                self._take_over(instruction, node, number, reserves[number].continues, self._park)
+            elif ref_or_none is not None:
+                self._take_over(instruction, node, number, ref_or_none, self._arrive)
+            else:
+                worker = instruction.placement[number].slot
                 begin = partial(self._fork, instruction, node, number, worker)
                 self.after(START_S, begin)
-            else:
-                self._take_over(instruction, node, number, ref_or_none)
 
     def _take_over(
-        self, instruction: StartRanks, node: FakeNode, number: int, ref: RankRef
+        self,
+        instruction: StartRanks,
+        node: FakeNode,
+        number: int,
+        ref: RankRef,
+        go_on: Callable[[FakeNode, FakeRank], None],
     ) -> None:
         task, generation = instruction.task, instruction.generation
         if (task, generation, number) in node.started:
@@ -404,7 +412,7 @@ class World:
                 assert rank.is_parked, "a rank goes on that was not parked"
                 rank.generation, rank.global_rank = generation, number
                 rank.is_parked = rank.has_told = False
-                self.after(TAKE_OVER_S, partial(self._arrive, node, rank))
+                self.after(TAKE_OVER_S, partial(go_on, node, rank))
                 return
         self.observe(
             node,

@@ -5,6 +5,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -183,6 +184,41 @@ def test_agent_that_is_lost_during_a_regroup_costs_nothing(
     host.cut_connections()
     task.finish()
     check_equal(task, whole)
+
+
+@pytest.mark.parametrize(
+    ("layout", "mate", "is_sharded"),
+    [
+        (Layout(pp=2, dp=2), 2, False),
+        pytest.param(Layout(tp=2, dp=2), 1, False, marks=pytest.mark.thorough),
+        (Layout(tp=2, dp=2), 1, True),
+    ],
+    ids=["pipeline", "tensor", "tensor-sharded"],
+)
+def test_the_mate_of_a_lost_rank_waits_with_its_model_and_joins_the_replacement(
+    host: RankHost, spec: TrainingSpec, layout: Layout, mate: int, is_sharded: bool
+) -> None:
+    spec = spec.model_copy(update={"iteration_floor_s": 0.3, "shard_optimizer": is_sharded})
+    whole = expected(host, spec, layout)
+    task = RankTask(host, spec, layout, f"mate-{layout.tp}-{is_sharded}".lower())
+    task.start()
+    before = pids(task)
+    record = host.record(task.members[0].launch)
+    host.wait_for(lambda: 1 in record.loss_by_iteration)
+    task.lose(0)
+    task.park({0})
+    task.regroup(replace(layout, dp=1), leaves_waiting={mate})
+    [waiting] = task.waiting.values()
+    assert not host.wait_for_position(waiting.launch).has_state
+    record = host.record(task.members[0].launch)
+    host.wait_for(lambda: record.loss_by_iteration)
+    task.park(())
+    task.regroup(layout)
+    task.finish()
+    check_equal(task, whole)
+    assert len(set(pids(task).values()) - set(before.values())) == 1
+    [where] = [number for number, pid in pids(task).items() if pid == before[mate]]
+    assert sources(task)[where] == "peer"
 
 
 @pytest.fixture

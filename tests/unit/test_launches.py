@@ -1,9 +1,10 @@
-"""What the ranks of a command are told."""
+"""What ranks are told at their start."""
 
-from controller.core.instructions import StartRanks
+from controller.core.instructions import Reserve, StartRanks
 from controller.core.placement import Worker
 from controller.launches import CommandTask, measured_program, starts
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.regroup import RankRef, Resume
 from nodeagent.protocol.training import TrainingSpec
 from profiles.command import Command
 from profiles.layout import Layout
@@ -28,6 +29,28 @@ def test_ranks_are_counted_on_their_node_and_meet_at_rank_0() -> None:
     assert [places[number].local_rank for number in (0, 1, 2)] == [0, 0, 1]
     assert places[0].local_workers == (3, 1)
     assert {place.master_address for place in places.values()} == {"fd00::2"}
+
+
+def test_processes_that_wait_are_told_which_rank_they_stand_for_and_not_how_to_resume() -> None:
+    shape = ModelShape(num_layers=2, hidden_size=8, num_attention_heads=2, seq_length=8)
+    program = TrainingSpec(model=shape, checkpoint_dir="/checkpoints/a")
+    was = RankRef(generation=Generation(3), global_rank=2)
+    instruction = StartRanks(
+        1,
+        TaskId("t"),
+        Generation(4),
+        Layout(pp=2),
+        (Worker(N1, 0), Worker(N1, 1)),
+        (0, 1),
+        resume=Resume(source="peer", committed=7, state_from=(0, 1)),
+        reserves={2: Reserve(Worker(N2, 3), was, stands_for=1)},
+    )
+    found = starts(instruction, program, "gloo", {})
+    assert [launch.global_rank for launch in found[N1]] == [0, 1]
+    [waiting] = found[N2]
+    assert (waiting.global_rank, waiting.worker, waiting.continues) == (2, 3, was)
+    assert (waiting.prepares_for, waiting.generation, waiting.layout) == (1, 4, Layout(pp=2))
+    assert waiting.resume == Resume()
 
 
 def test_a_task_that_is_measured_runs_at_full_speed_and_keeps_nothing() -> None:

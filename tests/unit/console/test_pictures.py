@@ -101,6 +101,7 @@ def test_worker_cells_name_task_and_rank_and_what_is_wrong() -> None:
             workers=[
                 WorkerView(worker=0, task="gpt-b", global_rank=3, pid=pid),
                 WorkerView(worker=1),
+                WorkerView(worker=2, waits_for="gpt-b"),
             ],
         )
         for condition, pid in [
@@ -113,6 +114,7 @@ def test_worker_cells_name_task_and_rank_and_what_is_wrong() -> None:
     table = node_table(state(view.model_copy(update={"nodes": odd})), 80, UNICODE)
     cells = [line.text[25:40].strip() for line in table.lines]
     assert [cell.split()[0] for cell in cells] == ["B3", "◐B3", "?B3", "✕–"]  # noqa: RUF001
+    assert cells[0].split()[1:3] == ["–", "B–"]  # noqa: RUF001
 
 
 def test_a_gpu_that_is_out_of_service_alone_is_marked_and_its_reason_noted() -> None:

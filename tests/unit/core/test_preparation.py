@@ -92,4 +92,5 @@ def test_nothing_is_prepared_for_a_task_that_shrinks() -> None:
     world.lose_node("n2")
     trained(world, 14)
     assert len(task(world, B).ranks) == 2
+    assert not newest_start(world, B).reserves
     assert not [one for _, one in world.announcements if one.kind == "prepare"]

@@ -1,0 +1,211 @@
+"""Ranks of a replica that has lost one wait, with their models, for a place where their task is to be."""
+
+from functools import partial
+
+import pytest
+
+from controller.api.projection import Frame, project
+from controller.core.arrangement import Part
+from controller.core.events import PlanApproved
+from controller.core.phases import PlanState
+from controller.core.placement import Worker
+from controller.core.preparation import can_serve
+from controller.core.tasks import RankState, Target
+from nodeagent.protocol.ids import NodeId
+from profiles.layout import Layout
+from tests.fakes.world import World
+from tests.unit.core.test_generations import A, machine_of, newest_start, pids, task, trained
+
+STAGED = [Layout(pp=2, dp=dp) for dp in (1, 2)]
+
+
+def staged_world(seed: int = 0, *, num_nodes: int = 5) -> World:
+    """Return a world with two replicas of two stages, one rank per node, and as many nodes to spare."""
+    world = World(machine_of(STAGED, num_nodes=num_nodes, workers=4), seed, num_iterations=10**6)
+    trained(world, 5)
+    world.run(world.now + seed / 6)
+    return world
+
+
+def waiting(world: World) -> dict[int, RankState]:
+    preparation = task(world).preparation
+    return preparation.ranks if preparation else {}
+
+
+def mate_of(world: World, global_rank: int) -> tuple[int | None, Worker]:
+    """Return pid and place of the other stage of a rank's replica."""
+    layout = task(world).layout
+    assert layout is not None
+    [mate] = [
+        rank
+        for number, rank in task(world).ranks.items()
+        if layout.dp_rank(number) == layout.dp_rank(global_rank) and number != global_rank
+    ]
+    return mate.pid, mate.worker
+
+
+def lose_replica(world: World) -> tuple[int | None, Worker]:
+    """Lose the node of rank 0 and train on with the other replica; return the mate that waits."""
+    mate = mate_of(world, 0)
+    world.lose_node(task(world).ranks[0].worker.node)
+    world.run_until(lambda: task(world).layout == Layout(pp=2))
+    trained(world, task(world).iteration + 3)
+    return mate
+
+
+def approve(world: World) -> None:
+    [plan] = [plan for plan in world.machine.state.plans if plan.state is PlanState.PENDING]
+    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    world.run_until(lambda: plan.state is PlanState.APPLIED)
+
+
+def is_newer(world: World, generation: int) -> bool:
+    return task(world).generation > generation
+
+
+def living(world: World) -> set[int]:
+    return {pid for node in world.nodes.values() if node.is_up for pid in node.ranks}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_mate_of_a_lost_rank_waits_for_the_replacement_and_keeps_its_process(seed: int) -> None:
+    world = staged_world(seed)
+    before = pids(world)
+    mate, where = lose_replica(world)
+    assert mate not in pids(world)
+    [reserve] = waiting(world).values()
+    assert (reserve.pid, reserve.worker, reserve.can_go_on) == (mate, where, True)
+    frame = Frame(cluster="x", started_wall_s=0.0, is_auto_heal=False)
+    nodes = project(world.machine.state, world.now, frame).nodes
+    shown = [(node.node, one.pid) for node in nodes for one in node.workers if one.waits_for == A]
+    assert shown == [(where.node, mate)]
+    approve(world)
+    assert task(world).layout == Layout(pp=2, dp=2)
+    assert len(set(pids(world)) & set(before)) == 3
+    assert len(newest_start(world).continues) == 4  # the new process had its model too
+    assert where in task(world).placement
+    trained(world, task(world).iteration + 3)
+    assert task(world).num_rerun_iterations == 0
+    assert task(world).preparation is None
+
+
+def test_without_a_node_to_spare_it_waits_until_one_comes() -> None:
+    world = staged_world(num_nodes=4)
+    lost = task(world).ranks[0].worker.node
+    mate, _ = lose_replica(world)
+    world.run(world.now + 60.0)
+    assert {rank.pid for rank in waiting(world).values()} == {mate}
+    world.restore_node(lost)
+    world.run_until(lambda: bool(world.machine.state.pending_plan()))
+    approve(world)
+    assert mate in pids(world)
+
+
+def test_a_plan_without_a_place_for_it_ends_it() -> None:
+    world = staged_world(num_nodes=4)
+    _, where = lose_replica(world)
+    approve(world)  # two workers are all that is left of whole replicas
+    assert task(world).layout == Layout(pp=2)
+    world.run(world.now + 5.0)
+    assert not waiting(world)
+    assert living(world) == set(pids(world))
+    assert where not in task(world).occupied_workers
+
+
+def test_it_waits_through_another_fault() -> None:
+    world = staged_world()
+    mate, _ = lose_replica(world)
+    world.kill_rank("gpt-a", 1)
+    generation = task(world).generation
+    world.run_until(lambda: task(world).generation > generation)
+    trained(world, task(world).iteration + 3)
+    assert {rank.pid for rank in waiting(world).values()} == {mate}
+    approve(world)
+    assert mate in pids(world)
+    assert task(world).num_rerun_iterations == 0
+
+
+def test_one_that_dies_meanwhile_is_replaced_like_the_lost_rank() -> None:
+    world = staged_world()
+    mate, _ = lose_replica(world)
+    world.kill_rank("gpt-a", min(waiting(world)))
+    world.run(world.now + 2.0)
+    assert not waiting(world)
+    assert len(world.machine.state.incidents) == 1
+    approve(world)
+    assert task(world).layout == Layout(pp=2, dp=2)
+    assert mate not in pids(world)
+    trained(world, task(world).iteration + 3)
+    assert task(world).num_rerun_iterations == 0
+
+
+def test_its_node_can_be_lost_as_well() -> None:
+    world = staged_world(num_nodes=6)
+    _, where = lose_replica(world)
+    world.lose_node(where.node)
+    world.run(world.now + 20.0)
+    assert not waiting(world)
+    assert where not in task(world).occupied_workers
+    approve(world)
+    assert task(world).layout == Layout(pp=2, dp=2)
+    trained(world, task(world).iteration + 3)
+
+
+def test_an_order_that_was_lost_with_the_connection_is_given_again() -> None:
+    world = staged_world()
+    mate, where = mate_of(world, 0)
+    world.lose_node(task(world).ranks[0].worker.node)
+    world.run_until(lambda: task(world).generation == 2)
+    world.cut(where.node, 1.5)  # before the start reaches it
+    trained(world, task(world).iteration + 6)
+    [reserve] = waiting(world).values()
+    assert (reserve.pid, reserve.can_go_on) == (mate, True)
+
+
+def test_a_heartbeat_that_crosses_the_order_does_not_end_it() -> None:
+    world = staged_world()
+    mate, where = mate_of(world, 0)
+    world.lose_node(task(world).ranks[0].worker.node)
+    world.run_until(lambda: task(world).generation == 2)
+    world.beat(where.node)
+    trained(world, task(world).iteration + 3)
+    assert {rank.pid for rank in waiting(world).values()} == {mate}
+    assert ("gpt-a", 1) not in world.ended  # a stop could come before it is known by its new name
+
+
+def test_it_waits_beside_a_gpu_that_is_out_of_service() -> None:
+    world = World(machine_of(STAGED, num_nodes=3, workers=4, slots=2), num_iterations=10**6)
+    trained(world, 5)
+    nodes = {number: rank.worker.node for number, rank in task(world).ranks.items()}
+    mate, where = mate_of(world, 0)
+    assert where.node == nodes[0]
+    for _ in range(2):
+        generation = task(world).generation
+        world.raise_in_rank("gpt-a", 0, "RuntimeError", "CUDA error: unspecified launch failure")
+        world.run_until(partial(is_newer, world, generation))
+        trained(world, task(world).iteration + 3)
+    assert task(world).layout == Layout(pp=2)
+    assert {rank.pid for rank in waiting(world).values()} == {mate}
+    assert ("gpt-a", task(world).generation - 1) not in world.ended
+
+
+def test_a_process_has_one_part_of_the_model_and_serves_for_no_other() -> None:
+    places = tuple(Worker(NodeId(f"n{number}"), 0) for number in range(4))
+    target = Target(Layout(pp=2, dp=2), places)
+    served = {
+        number: can_serve(places[number], Part(tp=1, pp=2, tp_rank=0, pp_rank=1), target)
+        for number in range(4)
+    }
+    assert served == {0: False, 1: False, 2: True, 3: True}
+    assert can_serve(places[0], Part(tp=1, pp=2, tp_rank=0, pp_rank=1), None)
+    assert not can_serve(places[2], Part(tp=2, pp=1, tp_rank=0, pp_rank=0), target)
+
+
+def test_it_waits_through_a_change_of_controllers() -> None:
+    world = staged_world()
+    mate, _ = lose_replica(world)
+    world.kill_controller(3.0)
+    world.run(world.now + 20.0)
+    assert {rank.pid for rank in waiting(world).values()} == {mate}
+    approve(world)
+    assert mate in pids(world)
