@@ -8,12 +8,13 @@ anything twice.
 
 New ranks of one task start one command after another; a start that waits (for old ranks to end, for
 the template) is abandoned when a newer generation or a stop has come meanwhile. Parked processes
-that become ranks of the new generation are told so at once, before any of that: the recovery waits
-for them, they need nothing that a left-out rank still holds, and no message of an older generation
+that become ranks of the new generation, or wait beside it, are told so at once, before any of that: the recovery waits
+for the former, they need nothing that a left-out rank still holds, and no message of an older generation
 reaches theirs.
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -44,12 +45,15 @@ from nodeagent.supervisor import (
     RankKey,
     StartPlan,
     halt_refusal,
+    key_of,
     plan_halt,
     plan_start,
     plan_stop,
     refusal,
 )
 from nodeagent.template_client import TemplateClient
+
+_LOG = logging.getLogger(__name__)
 
 NUM_REMEMBERED: Final = 512
 OLD_RANKS_LIMIT_S: Final = 30.0
@@ -180,13 +184,19 @@ class Commands:
             raise CommandError(reason)
 
     def _continue_all(self, launches: tuple[RankLaunch, ...]) -> dict[int, str]:
-        """Let parked processes be these ranks; return what went wrong, by rank."""
+        """Let parked processes be these ranks; return what went wrong, by rank.
+
+        One that was only to wait is told of by itself: the generation lacks nothing.
+        """
         errors: dict[int, str] = {}
         for launch in launches:
             try:
                 rank = self._starter.take_over(launch)
             except (StartError, OSError) as error:
-                errors[launch.global_rank] = str(error)
+                if launch.prepares_for is None:
+                    errors[launch.global_rank] = str(error)
+                else:
+                    _LOG.warning("%s does not wait: %s", key_of(launch).stem, error)
             else:
                 self._hub.join(rank.pid, launch)
         return errors

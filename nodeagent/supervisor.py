@@ -8,8 +8,8 @@ The rules:
 
 - A task's *fence* is the newest generation that was asked to start here. An older one is refused.
 - Whatever else lives of the task when a generation starts is killed: older generations, but for
-  the processes that become ranks of the new one, and ranks of an earlier run of the controller
-  whatever their number.
+  the processes that become ranks of the new one or wait beside it, and ranks of an earlier run of
+  the controller whatever their number.
 - New ranks start when those have ended, since they take their places. A process that becomes
   another rank waits for nobody: its memory is its own, and what it does next is of a generation
   that the left-out ranks have no part in.

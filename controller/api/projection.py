@@ -93,8 +93,7 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
                         "rss_bytes": rank.rss_bytes,
                     }
                 )
-        waiting = task.preparation.ranks.values() if task.preparation else ()
-        for rank in waiting:
+        for rank in task.waiting.values():
             if rank.worker.node == spec.node and rank.is_alive:
                 slot = rank.worker.slot
                 held = {"waits_for": task.spec.task, "pid": rank.pid, "rss_bytes": rank.rss_bytes}

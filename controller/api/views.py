@@ -53,7 +53,7 @@ class WorkerView(View):
     iteration: int | None = None
     rss_bytes: int | None = None
     waits_for: str | None = None
-    """The task that a process waits here to be a rank of, with its model; ``task`` is None then."""
+    """The task that a process waits, or prepares, here to be a rank of; ``task`` is None then."""
     isolated: str = ""
     """Why it alone is out of service; empty where it is not."""
 

@@ -3,11 +3,15 @@
 Which it gets when it changes size is told in ``controller.core.packing.seating``.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from controller.core.placement import Placement
+from controller.core.placement import Placement, Worker
+from nodeagent.protocol.ids import NodeId
 from profiles.layout import Layout
+
+NO_WORKER = Worker(NodeId(""), -1)
+"""Stands where a replica lacks a rank."""
 
 Replica = Sequence[int]
 """Its global ranks: stage by stage, and the tensor-parallel ranks of each in their order."""
@@ -70,6 +74,29 @@ def place_replicas(layout: Layout, placement: Placement, replicas: Sequence[Repl
         for stage in range(layout.pp)
         for replica in replicas
         for tp_rank in range(layout.tp)
+    )
+
+
+def with_waiting(
+    layout: Layout, placement: Placement, waiting: Iterable[tuple[Worker, Part]]
+) -> tuple[Layout, Placement]:
+    """Return what a task holds if those that wait are counted as parts of further replicas.
+
+    Seats of these that nobody has are ``NO_WORKER``.
+    """
+    workers: dict[Part, list[Worker]] = {}
+    for worker, part in waiting:
+        workers.setdefault(part, []).append(worker)
+    num_more = max(map(len, workers.values()), default=0)
+    wide = Layout(layout.tp, layout.pp, layout.dp + num_more)
+    seats: dict[Part, list[Worker]] = {part_of(wide, n): [] for n in range(wide.num_workers)}
+    for rank, worker in enumerate(placement):
+        seats[part_of(layout, rank)].append(worker)
+    for part, each in seats.items():
+        each.extend(workers.get(part, []))
+        each.extend([NO_WORKER] * (wide.dp - len(each)))
+    return wide, tuple(
+        seats[part_of(wide, rank)][wide.dp_rank(rank)] for rank in range(wide.num_workers)
     )
 
 

@@ -130,7 +130,7 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
     if any(shard.is_copy for shard in decision.resume.shards):
         task.num_memory_uses += 1
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
-    reserves = {} if task.unsupported else _reserves(turn, task, goal, fit, continues)
+    reserves = {} if task.unsupported else _parts_left(turn, task, goal, fit, continues)
     _leave_out(turn, task, goal, {*continues, *reserves})
     ranks = {number: RankState(worker) for number, worker in enumerate(goal.placement)}
     processes = _processes(task)
@@ -196,21 +196,22 @@ def _take_known_vote(turn: Turn, task: TaskState, decision: Decision) -> None:
         take_vote(turn, task, vote)
 
 
-def _reserves(
+def _parts_left(
     turn: Turn, task: TaskState, goal: Target, fit: Collection[int], continues: Collection[int]
 ) -> dict[int, Part]:
     """Return the processes that have no part at ``goal``, and may have one where the task is to be next.
 
-    The ranks of a replica that has lost one are such. They keep their models, of which the parts are
-    returned, by number.
+    The ranks of a replica that has lost one are such, and those that wait already, in contact or not. They
+    keep their models, of which the parts are returned, by number.
     """
-    layout, preparation = task.layout, task.preparation
-    if layout is None:
+    if task.layout is None:
         return {}
-    parts = {number: part_of(layout, number) for number in fit}
-    if preparation is not None:
+    parts = {number: part_of(task.layout, number) for number in fit}
+    if task.preparation is not None:
         parts |= {
-            n: preparation.parts[n] for n, rank in preparation.ranks.items() if rank.can_go_on
+            number: task.preparation.parts[number]
+            for number, rank in task.waiting.items()
+            if rank.is_alive and not rank.is_broken
         }
     processes = _processes(task)
     workers = {number: processes[number].worker for number in parts}
@@ -221,8 +222,7 @@ def _reserves(
         if number not in continues
         and part in known
         and workers[number] not in goal.placement
-        and turn.state.can_use(workers[number])
-        and can_serve(workers[number], part, task.target)
+        and can_serve(turn, task, workers[number], part)
     }
 
 
@@ -269,4 +269,4 @@ def _going_on(task: TaskState, old: RankState, old_number: int) -> RankState:
 
 def _processes(task: TaskState) -> dict[int, RankState]:
     """Return the ranks of the generation and those that wait beside it."""
-    return task.ranks | (task.preparation.ranks if task.preparation else {})
+    return task.ranks | task.waiting

@@ -47,9 +47,8 @@ def compare_inventory(
         ]
         if task.phase is TaskPhase.STOPPING:
             _pursue_stop(turn, task, node, missing, is_attach=is_attach)
-        elif is_attach and task.is_active:
-            _start_missing(turn, task, node, missing)
-        elif is_attach and task.phase is TaskPhase.PARKING:
+        elif is_attach and task.can_regroup:
+            _start_missing(turn, task, missing if task.phase is TaskPhase.STARTING else [], node)
             halt_again(turn, task, node)
 
 
@@ -91,18 +90,17 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         task.note_iteration(status.global_rank, status.iteration, turn.at)
         rank.busy_s, rank.busy_spread_s = status.busy_s, status.busy_spread_s
         rank.is_attached = status.is_attached
-    elif task is not None and not is_ours and _is_being_taken_over(task, node):
-        return  # sent before the agent had its orders; a stop would hit those that go on
     elif task is not None and status.generation == task.generation and rank is None:
         _take_spare_status(turn, task, node, status)
+    elif task is not None and not is_ours and _is_being_taken_over(task, node):
+        return  # sent before the agent had its orders; a stop would hit those that go on
     elif not is_ours or task is None or task.phase is not TaskPhase.STOPPING:
         turn.emit(StopRanks(turn.cause, status.task, status.generation, (node,), is_graceful=False))
 
 
 def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankStatus) -> None:
     """A process that prepares is no stray; one that nobody waits for is ended, and no other."""
-    spares = task.preparation.ranks if task.preparation else {}
-    spare = spares.get(status.global_rank)
+    spare = task.waiting.get(status.global_rank)
     if spare is not None and spare.worker.node == node:
         spare.is_seen = True
         spare.pid, spare.rss_bytes = status.pid, status.rss_bytes
@@ -121,19 +119,20 @@ def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankSt
 
 def _is_being_taken_over(task: TaskState, node: NodeId) -> bool:
     """Whether parked processes on the node are to go on, or wait, and have not been heard of since."""
-    waiting = task.preparation.ranks.values() if task.preparation else ()
     return any(
         rank.worker.node == node and rank.continues and not rank.is_seen
-        for rank in (*task.living_ranks.values(), *waiting)
+        for rank in (*task.living_ranks.values(), *task.waiting.values())
         if rank.is_alive
     )
 
 
-def _start_missing(turn: Turn, task: TaskState, node: NodeId, missing: list[int]) -> None:
+def _start_missing(turn: Turn, task: TaskState, missing: list[int], node: NodeId) -> None:
+    """Have ranks started of which the node has never told, and processes wait there."""
     never_seen = [number for number in missing if not task.ranks[number].is_seen]
-    waiting = task.preparation.ranks if task.preparation else {}
-    for number, rank in waiting.items():
-        if rank.worker.node == node and rank.continues and rank.is_alive and not rank.is_seen:
-            never_seen.append(number)
+    never_seen += [
+        number
+        for number, rank in task.waiting.items()
+        if rank.worker.node == node and rank.continues and rank.is_alive and not rank.is_seen
+    ]
     if never_seen:
         send_start(turn, task, never_seen)

@@ -53,7 +53,7 @@ def withdraw(turn: Turn, outage: Outage) -> list[TaskState]:
             }
         if outage.takes_from(task.interim):
             task.interim = None
-        for spare in task.preparation.ranks.values() if task.preparation else ():
+        for spare in task.waiting.values():
             if outage.takes(spare.worker):
                 spare.is_alive &= not outage.is_lost
                 spare.is_broken = True

@@ -180,19 +180,21 @@ def send_start(turn: Turn, task: TaskState, numbers: Collection[int]) -> None:
                 if (ref := task.ranks[number].continues) is not None
             },
             task.resume,
-            _reserves(task, task.layout, numbers),
+            _reserves_among(task, task.layout, numbers),
         )
     )
 
 
-def _reserves(task: TaskState, layout: Layout, numbers: Collection[int]) -> dict[int, Reserve]:
+def _reserves_among(
+    task: TaskState, layout: Layout, numbers: Collection[int]
+) -> dict[int, Reserve]:
     """Return those of ``numbers`` that were ranks of the generation before and wait now."""
     if task.preparation is None:
         return {}
     stands_for = {part_of(layout, number): number for number in range(layout.num_workers)}
     return {
         number: Reserve(rank.worker, rank.continues, stands_for[task.preparation.parts[number]])
-        for number, rank in task.preparation.ranks.items()
+        for number, rank in task.waiting.items()
         if number in numbers and rank.continues is not None
     }
 

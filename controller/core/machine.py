@@ -222,7 +222,12 @@ def _note_failure(turn: Turn, event: CommandFailed) -> None:
         note_run_failure(turn, event.task, event.generation, event.node, event.error)
     if event.is_outcome_unknown or task is None or event.generation != task.generation:
         return
-    if event.command == "start" and task.phase is TaskPhase.STARTING:
+    # On a node where processes only wait nothing is missing for training.
+    if (
+        event.command == "start"
+        and task.phase is TaskPhase.STARTING
+        and any(worker.node == event.node for worker in task.placement)
+    ):
         take_evidence(turn, task, _evidence(turn, task, "launch", event.error))
 
 

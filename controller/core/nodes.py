@@ -26,6 +26,7 @@ from controller.core.node_evidence import chosen_of, gather, peers_of, tasks_on
 from controller.core.parking import note_heard
 from controller.core.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.planning import reconsider
+from controller.core.preparation import lose_spare
 from controller.core.slowness import note_stragglers
 from controller.core.state import Incident, NodeState
 from controller.core.tasks import Progress, TaskState
@@ -105,20 +106,27 @@ def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
     """
     listed = {(rank.task, rank.generation, rank.global_rank) for rank in event.ranks}
     for task in turn.state.tasks.values():
-        for number, rank in task.living_ranks.items():
-            if not task.can_regroup or not rank.is_seen or rank.worker.node != event.node:
-                continue
+        here = {
+            number: rank
+            for number, rank in (task.living_ranks | task.waiting).items()
+            if rank.is_alive and rank.is_seen and rank.worker.node == event.node
+        }
+        for number, rank in here.items() if task.can_regroup else ():
             if (task.spec.task, task.generation, number) in listed:
                 rank.missing_since = None
                 continue
             rank.missing_since = turn.at if rank.missing_since is None else rank.missing_since
-            if turn.at - rank.missing_since >= turn.policy.vanished_after_s:
-                summary = f"rank {number} has vanished: {event.node} does not list it any more"
-                since, name = rank.missing_since, task.spec.task
-                evidence = Evidence("exit", turn.at, since, event.node, name, number, summary)
-                rank.is_broken = True
-                take_evidence(turn, task, evidence)
-                lose_rank(turn, task, number)
+            if turn.at - rank.missing_since < turn.policy.vanished_after_s:
+                continue
+            if number in task.waiting:
+                lose_spare(turn, task, number, f"{event.node} does not list it any more")
+                continue
+            summary = f"rank {number} has vanished: {event.node} does not list it any more"
+            since, name = rank.missing_since, task.spec.task
+            evidence = Evidence("exit", turn.at, since, event.node, name, number, summary)
+            rank.is_broken = True
+            take_evidence(turn, task, evidence)
+            lose_rank(turn, task, number)
 
 
 def lose_contact(turn: Turn, event: ContactLost) -> None:

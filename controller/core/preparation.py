@@ -39,7 +39,7 @@ def is_prepared(turn: Turn, task: TaskState, target: Target, staying: Collection
         target: Where it is to be; free, and in contact.
         staying: Ranks of the target whose processes go on.
     """
-    occupied = task.occupied_workers
+    occupied = task.occupied_workers - set(task.leaving.values())
     missing = [
         place
         for place, worker in enumerate(target.placement)
@@ -91,19 +91,23 @@ def ready_spares(turn: Turn, task: TaskState, target: Target) -> dict[int, int]:
         for number, rank in preparation.ranks.items()
         if rank.can_go_on
         and turn.state.can_use(rank.worker)
-        and (place := _place_in(target, rank.worker, preparation.parts[number])) is not None
+        and (place := place_in(target, rank.worker, preparation.parts[number])) is not None
     }
 
 
-def can_serve(worker: Worker, part: Part, target: Target | None) -> bool:
-    """Whether a process at ``worker`` with this part of the model can be a rank of ``target``.
+def can_serve(turn: Turn, task: TaskState, worker: Worker, part: Part) -> bool:
+    """Whether a process at ``worker`` with this part of the model can be a rank where the task is to be.
 
-    While that is open, it can.
+    While that is open it can, on a worker that no other task is to get.
     """
-    return target is None or _place_in(target, worker, part) is not None
+    if task.target is not None:
+        return place_in(task.target, worker, part) is not None
+    others = (other.target for other in turn.state.tasks.values() if other.target)
+    return not any(worker in target.placement for target in others)
 
 
-def _place_in(target: Target, worker: Worker, part: Part) -> int | None:
+def place_in(target: Target, worker: Worker, part: Part) -> int | None:
+    """Return the rank of ``target`` that a process at ``worker`` with this part can be, if any."""
     if worker not in target.placement:
         return None
     place = target.placement.index(worker)
@@ -112,9 +116,8 @@ def _place_in(target: Target, worker: Worker, part: Part) -> int | None:
 
 def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> None:
     """Take what a process that prepares says into the state."""
-    preparation = task.preparation
-    rank = preparation.ranks.get(observation.global_rank) if preparation else None
-    if preparation is None or rank is None:
+    rank = task.waiting.get(observation.global_rank)
+    if rank is None:
         if isinstance(observation, RankExited | LaunchFailed):
             task.leaving.pop((observation.generation, observation.global_rank), None)
         return
@@ -128,13 +131,17 @@ def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> 
             rank.is_broken = True
             _tell_failure(turn, task, observation.message)
         case LaunchFailed():
-            rank.is_alive = False
-            _tell_failure(turn, task, observation.reason)
+            lose_spare(turn, task, observation.global_rank, observation.reason)
         case RankExited():
-            rank.is_alive = False
-            _tell_failure(turn, task, "its process ended")
+            lose_spare(turn, task, observation.global_rank, "its process ended")
         case _:
             pass
+
+
+def lose_spare(turn: Turn, task: TaskState, number: int, reason: str) -> None:
+    """A process that waits, or prepares, is gone."""
+    task.waiting[number].is_alive = False
+    _tell_failure(turn, task, reason)
 
 
 def _tell_failure(turn: Turn, task: TaskState, reason: str) -> None:
@@ -159,7 +166,7 @@ def drop_useless_spares(turn: Turn) -> None:
         useless = {
             number: rank
             for number, rank in preparation.ranks.items()
-            if not _is_of_use(task, rank, preparation.parts[number])
+            if not _is_of_use(turn, task, rank, preparation.parts[number])
         }
         for number in useless:
             del preparation.ranks[number], preparation.parts[number]
@@ -182,6 +189,6 @@ def drop_useless_spares(turn: Turn) -> None:
                 )
 
 
-def _is_of_use(task: TaskState, rank: RankState, part: Part) -> bool:
+def _is_of_use(turn: Turn, task: TaskState, rank: RankState, part: Part) -> bool:
     is_fit = rank.is_alive and not rank.is_broken
-    return is_fit and task.can_regroup and can_serve(rank.worker, part, task.target)
+    return is_fit and task.can_regroup and can_serve(turn, task, rank.worker, part)

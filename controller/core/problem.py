@@ -7,6 +7,7 @@ on workers. Which sizes are best is decided in ``controller.core.planner.solver`
 from collections import Counter
 from collections.abc import Sequence
 
+from controller.core.arrangement import with_waiting
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.placement import Unplaceable, Worker, place
 from controller.core.planner.cost import PlanTask
@@ -117,6 +118,15 @@ def expected_transition_s(policy: Policy, task: TaskState) -> float:
     return task.experience.expected_s(kinds, policy.step_s)
 
 
+def _held(task: TaskState) -> Target | None:
+    """Return where a task is, with what waits beside it as parts of further replicas."""
+    place, preparation = task.place, task.preparation
+    if place is None or preparation is None:
+        return place
+    waiting = [(rank.worker, preparation.parts[n]) for n, rank in preparation.ranks.items()]
+    return Target(*with_waiting(place.layout, place.placement, waiting))
+
+
 def place_targets(
     tasks: Sequence[TaskState], decision: Decision, available: Available
 ) -> dict[TaskId, Target] | Unplaceable:
@@ -129,7 +139,7 @@ def place_targets(
     current = {
         task.spec.task: held
         for task in tasks
-        if task.phase is not TaskPhase.STOPPED and (held := task.target or task.place)
+        if task.phase is not TaskPhase.STOPPED and (held := task.target or _held(task))
     }
     placements = place(
         layouts,

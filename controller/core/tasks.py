@@ -256,10 +256,15 @@ class TaskState:
         return {number: rank for number, rank in self.ranks.items() if rank.is_alive}
 
     @property
+    def waiting(self) -> dict[int, RankState]:
+        """Processes that wait beside the generation to be ranks, by number."""
+        return self.preparation.ranks if self.preparation else {}
+
+    @property
     def occupied_workers(self) -> set[Worker]:
         """Workers that its processes hold, also those that are being ended."""
-        spares = self.preparation.ranks.values() if self.preparation else ()
-        living = [rank.worker for rank in (*self.ranks.values(), *spares) if rank.is_alive]
+        processes = (*self.ranks.values(), *self.waiting.values())
+        living = [rank.worker for rank in processes if rank.is_alive]
         return {*living, *self.leaving.values()}
 
     @property

@@ -35,6 +35,9 @@ class Training:
         """Begin a generation, or give one that forms the ranks that it still lacks."""
         old = self._site.runs.get(start.task)
         if old is not None and old.start.generation == start.generation:
+            self._wait(old, tuple(start.reserves))
+            if not start.global_ranks:
+                return
             self._form_after(old, self._site.draw(self._site.values.steps.restart))
             return
         run = Generation(start, self._site.profiles[start.task])

@@ -111,9 +111,11 @@ class Training:
         )
 
     def fall_behind(self) -> None:
-        """Others go on without this process: what it has of the state will be of no use to them."""
+        """Others go on without this process: nothing that it has of the state will be of use to them."""
+        self._ledger.adopt(0)
         self._ledger.has_state = False
         self._keeping.memory.forget()
+        self._keeping.checkpoints.forget_load()
 
     def leave(self) -> bool:
         """End the generation, whose connections are cut; return whether an operation never ends."""

@@ -302,6 +302,19 @@ async def test_repeated_start_does_nothing(node: AgentNode) -> None:
         assert not controller.observed(LaunchFailed)
 
 
+async def test_a_process_that_was_to_wait_and_is_gone_does_not_fail_the_start(
+    node: AgentNode,
+) -> None:
+    async with node.controller() as controller:
+        await start_and_halt(controller)
+        gone = going_on(2, 2, was=(1, 7)).model_copy(update={"prepares_for": 0})
+        done = await controller.start_ranks(going_on(2, 0, was=(1, 0)), gone, command_id="two")
+        assert done.error is None
+        await controller.first(RankJoined)
+        failed = await controller.first(LaunchFailed)
+        assert name(failed) == (2, 2)
+
+
 async def test_older_start_is_refused_and_leaves_the_joined_rank_alone(node: AgentNode) -> None:
     async with node.controller() as controller:
         await start_and_halt(controller)

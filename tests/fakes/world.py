@@ -409,7 +409,7 @@ class World:
         node.started.add((task, generation, number))
         for rank in node.ranks.values():
             if (rank.task, rank.generation, rank.global_rank) == (task, *_pair(ref)):
-                assert rank.is_parked, "a rank goes on that was not parked"
+                assert rank.is_parked or number in instruction.reserves, "it was not parked"
                 rank.generation, rank.global_rank = generation, number
                 rank.is_parked = rank.has_told = False
                 self.after(TAKE_OVER_S, partial(go_on, node, rank))
@@ -447,7 +447,8 @@ class World:
         self.observe(node, RankStarted(**_who(rank), pid=rank.pid, warm=True, start_s=0.05))
 
         def be_ready() -> None:
-            if rank.generation == generation:  # else it has been taken over meanwhile
+            # A rank that it has become meanwhile does not wait.
+            if rank.generation == generation or not self._is_in_run(rank):
                 self._park(node, rank)
 
         self.after(PREPARE_S, be_ready)
@@ -747,7 +748,7 @@ class World:
         victims, node.ranks = list(node.ranks.values()), {}
         for rank in victims:
             rank.is_alive = False
-        for rank in victims:
+        for rank in filter(self._is_in_run, victims):
             self.runs[rank.task, rank.generation].stall(self.now, self.random, [rank])
 
     def hang_rank(self, task: str, global_rank: int) -> None:

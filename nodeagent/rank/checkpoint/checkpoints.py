@@ -184,6 +184,11 @@ class Checkpoints:
         self._agree_on_run(store)
         return self._loaded.iteration if self._loaded is not None else 0
 
+    def forget_load(self) -> None:
+        """What was loaded is not what the state of this process will come from."""
+        self._loaded = self._recalled = None
+        self._expected = {}
+
     def recall(self, iteration: int, store: Exchange, *, is_from_copies: bool) -> None:
         """Say which losses are expected after ``iteration``, of state that came from other ranks.
 

@@ -1,10 +1,13 @@
 """Which replicas a task still has, and what they are without the others."""
 
 from controller.core.arrangement import (
+    NO_WORKER,
     living_replicas,
+    part_of,
     place_replicas,
     ranks_of_replica,
     whole_replicas,
+    with_waiting,
 )
 from controller.core.placement import Placement, Worker
 from nodeagent.protocol.ids import NodeId
@@ -24,6 +27,14 @@ def test_a_replica_is_whole_with_all_its_stages() -> None:
     assert ranks_of_replica(PP2, 1) == [1, 4]
     assert whole_replicas(PP2, {0, 1, 2, 3, 5}) == [0, 2]
     assert whole_replicas(Layout(tp=2, dp=2), {0, 2, 3}) == [1]
+
+
+def test_those_that_wait_are_parts_of_further_replicas() -> None:
+    one, two, three, four = (Worker(NodeId(f"n{number}"), 0) for number in range(1, 5))
+    last_stage = part_of(Layout(pp=2), 1)
+    found = with_waiting(Layout(pp=2), (one, two), [(three, last_stage), (four, last_stage)])
+    assert found == (Layout(pp=2, dp=3), (one, NO_WORKER, NO_WORKER, two, three, four))
+    assert with_waiting(Layout(pp=2), (one, two), []) == (Layout(pp=2), (one, two))
 
 
 def test_kept_replicas_close_ranks() -> None:

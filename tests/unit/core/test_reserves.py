@@ -1,20 +1,25 @@
 """Ranks of a replica that has lost one wait, with their models, for a place where their task is to be."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from controller.api.projection import Frame, project
 from controller.core.arrangement import Part
-from controller.core.events import PlanApproved
+from controller.core.events import CommandFailed, PlanApproved
+from controller.core.machine import Machine
 from controller.core.phases import PlanState
 from controller.core.placement import Worker
-from controller.core.preparation import can_serve
-from controller.core.tasks import RankState, Target
-from nodeagent.protocol.ids import NodeId
+from controller.core.policy import Policy
+from controller.core.preparation import place_in
+from controller.core.state import NodeSpec
+from controller.core.tasks import RankState, Target, TaskSpec
+from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
+from profiles.throughput import ThroughputPoint, ThroughputTable
 from tests.fakes.world import World
-from tests.unit.core.test_generations import A, machine_of, newest_start, pids, task, trained
+from tests.unit.core.test_generations import A, B, machine_of, newest_start, pids, task, trained
 
 STAGED = [Layout(pp=2, dp=dp) for dp in (1, 2)]
 
@@ -162,6 +167,114 @@ def test_an_order_that_was_lost_with_the_connection_is_given_again() -> None:
     assert (reserve.pid, reserve.can_go_on) == (mate, True)
 
 
+def test_that_goes_for_a_connection_that_is_back_while_ranks_park() -> None:
+    world = staged_world()
+    mate, where = mate_of(world, 0)
+    world.lose_node(task(world).ranks[0].worker.node)
+    world.run_until(lambda: task(world).generation == 2)
+    world.cut(where.node, 1.0)
+    world.run(world.now + 0.9)
+    world.kill_rank("gpt-a", 1)
+    world.deafen("gpt-a", 0)  # so that parking takes a while
+    world.run(world.now + 60.0)
+    [reserve] = waiting(world).values()
+    assert (reserve.pid, reserve.can_go_on) == (mate, True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_waits_through_a_fault_while_its_node_is_out_of_contact(seed: int) -> None:
+    world = staged_world(seed)
+    mate, where = lose_replica(world)
+    generation = task(world).generation
+    world.cut(where.node, 2.0)
+    world.run(world.now + 0.05)
+    world.kill_rank("gpt-a", 1)
+    world.run(world.now + 20.0)
+    assert task(world).generation == generation + 1
+    [reserve] = waiting(world).values()
+    assert (reserve.pid, reserve.can_go_on) == (mate, True)
+
+
+def test_it_waits_through_a_fault_before_it_has_said_that_it_waits() -> None:
+    world = staged_world()
+    mate, _ = mate_of(world, 0)
+    assert mate is not None
+    world.lose_node(task(world).ranks[0].worker.node)
+    world.run_until(lambda: task(world).generation == 2)
+    world.deaf.add(mate)
+    world.kill_rank("gpt-a", 1)
+    trained(world, task(world).iteration + 3)
+    [reserve] = waiting(world).values()
+    assert (reserve.pid, reserve.position) == (mate, None)
+    approve(world)  # nobody waits for it for ever
+    assert task(world).layout == Layout(pp=2, dp=2)
+    assert mate not in pids(world)
+
+
+def test_an_agent_that_can_not_keep_it_waiting_is_no_fault_of_the_generation() -> None:
+    world = staged_world()
+    before = pids(world)
+    _, where = mate_of(world, 0)
+    world.lose_node(task(world).ranks[0].worker.node)
+    world.run_until(lambda: task(world).generation == 2)
+    failed = CommandFailed(where.node, "start", A, task(world).generation, "old ranks live", False)
+    world.post(failed)
+    trained(world, task(world).iteration + 3)
+    assert len(world.machine.state.incidents) == 1
+    assert task(world).generation == 2
+    assert set(pids(world)) < set(before)
+
+
+def test_one_whose_machine_has_restarted_is_not_counted_on() -> None:
+    world = staged_world()
+    mate, where = lose_replica(world)
+    world.vanish(where.node)
+    world.run(world.now + world.machine.policy.vanished_after_s + 2.0)
+    assert not waiting(world)
+    assert len(world.machine.state.incidents) == 1
+    generation = task(world).generation
+    approve(world)
+    assert mate not in pids(world)
+    assert task(world).generation == generation + 1
+
+
+def test_a_plan_that_is_made_later_knows_where_it_waits() -> None:
+    world = staged_world(num_nodes=6)
+    world.lose_node("n2")
+    world.run_until(lambda: task(world).layout == Layout(pp=2))
+    approve(world)
+    world.restore_node("n2")
+    world.run(world.now + 3.0)
+    mate, where = lose_replica(world)
+    assert where.node == "n5"  # of the nodes that are free to be taken now, n1 and n2 come first
+    world.restore_node("n1")
+    world.run(world.now + 3.0)
+    plan = world.machine.state.pending_plan()
+    assert plan is not None
+    assert plan.revision > 1
+    approve(world)
+    assert mate in pids(world)
+
+
+def test_its_worker_may_be_given_to_another_part_of_the_model() -> None:
+    world = staged_world(num_nodes=4)
+    lost = Worker(task(world).ranks[0].worker.node, 0)
+    mate, where = lose_replica(world)
+    world.restore_node(lost.node)
+    world.run(world.now + 3.0)
+    plan = world.machine.state.pending_plan()
+    assert plan is not None
+    change = plan.changes[A]
+    assert change.target is not None
+    swapped = {lost: where, where: lost}
+    places = tuple(swapped.get(worker, worker) for worker in change.target.placement)
+    plan.changes[A] = replace(change, target=replace(change.target, placement=places))
+    approve(world)
+    assert task(world).placement == places
+    assert mate not in pids(world)
+    assert len(newest_start(world).continues) == 4  # both new processes had their models in time
+
+
 def test_a_heartbeat_that_crosses_the_order_does_not_end_it() -> None:
     world = staged_world()
     mate, where = mate_of(world, 0)
@@ -192,13 +305,10 @@ def test_it_waits_beside_a_gpu_that_is_out_of_service() -> None:
 def test_a_process_has_one_part_of_the_model_and_serves_for_no_other() -> None:
     places = tuple(Worker(NodeId(f"n{number}"), 0) for number in range(4))
     target = Target(Layout(pp=2, dp=2), places)
-    served = {
-        number: can_serve(places[number], Part(tp=1, pp=2, tp_rank=0, pp_rank=1), target)
-        for number in range(4)
-    }
-    assert served == {0: False, 1: False, 2: True, 3: True}
-    assert can_serve(places[0], Part(tp=1, pp=2, tp_rank=0, pp_rank=1), None)
-    assert not can_serve(places[2], Part(tp=2, pp=1, tp_rank=0, pp_rank=0), target)
+    last_stage = Part(tp=1, pp=2, tp_rank=0, pp_rank=1)
+    assert [place_in(target, worker, last_stage) for worker in places] == [None, None, 2, 3]
+    assert place_in(target, places[2], Part(tp=2, pp=1, tp_rank=0, pp_rank=0)) is None
+    assert place_in(target, Worker(NodeId("n9"), 0), last_stage) is None
 
 
 def test_it_waits_through_a_change_of_controllers() -> None:
@@ -209,3 +319,34 @@ def test_it_waits_through_a_change_of_controllers() -> None:
     assert {rank.pid for rank in waiting(world).values()} == {mate}
     approve(world)
     assert mate in pids(world)
+
+
+def test_it_does_not_wait_on_a_worker_that_another_task_is_to_get() -> None:
+    def spec(name: TaskId, weight: float, layouts: list[Layout]) -> TaskSpec:
+        points = [
+            ThroughputPoint(workers=n, flops_per_s=n * 1e9, layout=each)
+            for each in layouts
+            if (n := each.num_workers)
+        ]
+        sizes = ThroughputTable(points=tuple(points))
+        most, least = max(sizes.sizes), min(sizes.sizes)
+        return TaskSpec(name, weight, most, least, sizes, 1e9, None, num_micro_batches=12)
+
+    nodes = [NodeSpec(NodeId(f"n{number}"), "h", 1) for number in range(1, 6)]
+    specs = [spec(A, 1.0, STAGED), spec(B, 50.0, [Layout(dp=1)])]
+    world = World(Machine(nodes, specs, Policy(is_auto_heal=False)), num_iterations=10**6)
+    trained(world, 5)
+    world.lose_node(task(world, B).ranks[0].worker.node)
+    world.run(world.now + 20.0)
+    plan = world.machine.state.pending_plan()
+    assert plan is not None
+    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    target = task(world, B).target
+    assert target is not None
+    [given] = target.placement
+    [number] = [n for n, rank in task(world).ranks.items() if rank.worker == given]
+    _, mate = mate_of(world, number)
+    world.lose_node(mate.node)  # before gpt-a has parked to give up the other
+    trained(world, task(world, B).iteration + 6)
+    assert [rank.worker for rank in task(world, B).ranks.values()] == [given]
+    assert not waiting(world)
