@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from controller.core.arrangement import Part, part_of
 from controller.core.cures import name_cause
-from controller.core.goal import goal_of, is_same_model, is_without_hope
+from controller.core.goal import goal_of, is_same_model, is_without_hope, with_waiting_ranks
 from controller.core.instructions import DropRendezvous, StopRanks
 from controller.core.lifecycle import begin_generation, obstacle, stop
 from controller.core.parked import Parked
@@ -70,11 +70,35 @@ def continue_parked(turn: Turn) -> None:
             task.parking.parked_at = turn.at
         if not name_cause(turn, task) or task.parking is None:
             continue
-        goal = goal_of(turn, task)
+        goal = goal_of(turn, task) or _goal_from_memory(turn, task)
         if goal is not None:
             _regroup(turn, task, goal)
         elif is_without_hope(turn, task):
             stop(turn, task, is_graceful=False, intent="run", note="no whole replica is left")
+
+
+def _goal_from_memory(turn: Turn, task: TaskState) -> Target | None:
+    """Return where the task can go on with processes that wait, if there is a nearer source than the disk."""
+    goal = with_waiting_ranks(turn, task)
+    if goal is None or goal.layout.num_workers < task.spec.min_workers:
+        return None
+    decision = _decide(task, goal, _all_continuing(turn, task, goal))
+    return None if decision.resume.source == "disk" else goal
+
+
+def _all_continuing(turn: Turn, task: TaskState, goal: Target) -> dict[int, int]:
+    """Return the new global rank of each parked or waiting process that goes on at ``goal``."""
+    if task.unsupported:
+        return {}
+    return _continues(task, goal, _fit(turn, task)) | ready_spares(turn, task, goal)
+
+
+def _fit(turn: Turn, task: TaskState) -> list[int]:
+    return [
+        number
+        for number, rank in task.ranks.items()
+        if rank.can_go_on and turn.state.can_use(rank.worker)
+    ]
 
 
 def _awaits_node(turn: Turn, task: TaskState) -> bool:
@@ -111,14 +135,7 @@ def _is_in_the_way(turn: Turn, task: TaskState, target: Target) -> bool:
 
 
 def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
-    fit = {
-        number: rank
-        for number, rank in task.ranks.items()
-        if rank.can_go_on and turn.state.can_use(rank.worker)
-    }
-    continues = {}
-    if not task.unsupported:
-        continues = _continues(task, goal, fit) | ready_spares(turn, task, goal)
+    continues = _all_continuing(turn, task, goal)
     decision = _decide(task, goal, continues)
     note_resume(turn, task, decision)
     turn.tell(
@@ -130,7 +147,7 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
     if any(shard.is_copy for shard in decision.resume.shards):
         task.num_memory_uses += 1
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
-    reserves = {} if task.unsupported else _parts_left(turn, task, goal, fit, continues)
+    reserves = {} if task.unsupported else _parts_left(turn, task, goal, continues)
     _leave_out(turn, task, goal, {*continues, *reserves})
     ranks = {number: RankState(worker) for number, worker in enumerate(goal.placement)}
     processes = _processes(task)
@@ -197,7 +214,7 @@ def _take_known_vote(turn: Turn, task: TaskState, decision: Decision) -> None:
 
 
 def _parts_left(
-    turn: Turn, task: TaskState, goal: Target, fit: Collection[int], continues: Collection[int]
+    turn: Turn, task: TaskState, goal: Target, continues: Collection[int]
 ) -> dict[int, Part]:
     """Return the processes that have no part at ``goal``, and may have one where the task is to be next.
 
@@ -206,7 +223,7 @@ def _parts_left(
     """
     if task.layout is None:
         return {}
-    parts = {number: part_of(task.layout, number) for number in fit}
+    parts = {number: part_of(task.layout, number) for number in _fit(turn, task)}
     if task.preparation is not None:
         parts |= {
             number: task.preparation.parts[number]

@@ -1,7 +1,8 @@
 """Where a parked task goes on, and whether waiting for that is of any use.
 
 It goes on where it is to be (``TaskState.target``). While that is not decided, it goes on with what it has:
-as before, or with the replicas that its ranks still make. Where other tasks are still to free workers that it
+as before, or with the replicas that its ranks still make; if they make none, with processes that wait beside
+it, where memory has the state that no rank has. Where other tasks are still to free workers that it
 needs, it waits ``Policy.capacity_limit_s`` for them, and then goes on with the replicas that stay. A task
 whose model is to be divided anew first goes on as it is, so that it can save its state.
 
@@ -12,11 +13,11 @@ checkpoint. How the next generation is begun is in ``controller.core.generations
 
 from collections.abc import Collection
 
-from controller.core.arrangement import living_replicas, place_replicas
+from controller.core.arrangement import living_replicas, place_replicas, with_waiting
 from controller.core.lifecycle import obstacle
 from controller.core.phases import NodeCondition
 from controller.core.placement import Worker
-from controller.core.tasks import Target, TaskState
+from controller.core.tasks import RankState, Target, TaskState
 from controller.core.timers import CapacityOverdue
 from controller.core.turn import Turn
 from profiles.layout import Layout
@@ -67,21 +68,47 @@ def _interim(
         return None
     if task.interim and task.interim == task.place and not obstacle(turn, task, task.interim):
         return task.interim
-    fit = [
-        number
-        for number, rank in task.ranks.items()
-        if rank.can_go_on
-        and turn.state.can_use(rank.worker)
-        and (within is None or rank.worker in within)
+    fit = {
+        rank.worker
+        for rank in task.ranks.values()
+        if _is_fit(turn, rank) and (within is None or rank.worker in within)
+    }
+    interim = _made_of(Target(task.layout, task.placement), fit)
+    if interim is None:
+        return None
+    if interim.layout.num_workers < (task.spec.min_workers if fewest is None else fewest):
+        return None
+    task.interim = interim
+    return interim
+
+
+def with_waiting_ranks(turn: Turn, task: TaskState) -> Target | None:
+    """Return where a task that is left without a whole replica could go on with processes that wait."""
+    preparation = task.preparation
+    if task.target is not None or task.layout is None or preparation is None:
+        return None
+    fit = {rank.worker for rank in task.ranks.values() if _is_fit(turn, rank)}
+    waiting = [
+        (rank.worker, preparation.parts[number])
+        for number, rank in task.waiting.items()
+        if _is_fit(turn, rank)
     ]
-    replicas = living_replicas(task.layout, fit)
+    fit |= {worker for worker, _ in waiting}
+    return _made_of(Target(*with_waiting(task.layout, task.placement, waiting)), fit)
+
+
+def _is_fit(turn: Turn, rank: RankState) -> bool:
+    return rank.can_go_on and turn.state.can_use(rank.worker)
+
+
+def _made_of(place: Target, fit: Collection[Worker]) -> Target | None:
+    """Return what the replicas make that have all their ranks among ``fit``; None without any."""
+    numbers = [number for number, worker in enumerate(place.placement) if worker in fit]
+    replicas = living_replicas(place.layout, numbers)
     if not replicas:
         return None
-    layout = Layout(task.layout.tp, task.layout.pp, len(replicas))
-    if layout.num_workers < (task.spec.min_workers if fewest is None else fewest):
-        return None
-    task.interim = Target(layout, place_replicas(task.layout, task.placement, replicas))
-    return task.interim
+    layout = Layout(place.layout.tp, place.layout.pp, len(replicas))
+    return Target(layout, place_replicas(place.layout, place.placement, replicas))
 
 
 def is_without_hope(turn: Turn, task: TaskState) -> bool:

@@ -9,7 +9,7 @@ from controller.api.projection import Frame, project
 from controller.core.arrangement import Part
 from controller.core.events import CommandFailed, PlanApproved
 from controller.core.machine import Machine
-from controller.core.phases import PlanState
+from controller.core.phases import PlanState, TaskPhase
 from controller.core.placement import Worker
 from controller.core.policy import Policy
 from controller.core.preparation import place_in
@@ -142,6 +142,33 @@ def test_one_that_dies_meanwhile_is_replaced_like_the_lost_rank() -> None:
     assert mate not in pids(world)
     trained(world, task(world).iteration + 3)
     assert task(world).num_rerun_iterations == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_another_whole_replica_it_is_one_with_what_is_left_and_memory(seed: int) -> None:
+    world = staged_world(seed)
+    mate, where = lose_replica(world)
+    stage_0, stage_1 = (rank for _, rank in sorted(task(world).ranks.items()))
+    world.lose_node(stage_1.worker.node)
+    trained(world, task(world).iteration + 6)
+    assert task(world).target is None  # nobody has approved anything
+    assert pids(world) == [stage_0.pid, mate]
+    assert task(world).placement == (stage_0.worker, where)
+    assert task(world).num_rerun_iterations == 0
+    assert newest_start(world).resume.shards
+
+
+def test_without_copies_in_memory_the_operator_is_asked_first() -> None:
+    world = staged_world()
+    lose_replica(world)
+    _, stage_1 = (rank for _, rank in sorted(task(world).ranks.items()))
+    world.lose_node(stage_1.worker.node)
+    for node in world.nodes.values():
+        for rank in node.ranks.values():
+            rank.copies = ()
+    world.run(world.now + 20.0)
+    assert task(world).phase is TaskPhase.PARKING
+    assert waiting(world)
 
 
 def test_its_node_can_be_lost_as_well() -> None:
