@@ -13,6 +13,7 @@ from controller.core.copies import copy_holders
 from controller.core.instructions import PrepareRanks, StartRanks
 from controller.core.placement import Placement
 from nodeagent.protocol.ids import Generation, NodeId
+from nodeagent.protocol.regroup import Resume
 from nodeagent.protocol.training import CommandPlace, RankLaunch, TrainingSpec
 from profiles.command import Command
 
@@ -70,40 +71,46 @@ def starts(
     holders = copy_holders(
         instruction.layout, instruction.placement, is_sharded=program.shard_optimizer
     )
+    placement = instruction.placement
+    # Of one launch: validated again for each rank the holders alone would take seconds at thousands of ranks.
+    rank = RankLaunch(
+        task=instruction.task,
+        generation=instruction.generation,
+        global_rank=0,
+        worker=0,
+        layout=instruction.layout,
+        backend=backend,
+        training=program,
+        resume=instruction.resume,
+        copy_holders=holders if program.memory_interval else (),
+    )
     ranks = (
         (
-            instruction.placement[global_rank].node,
-            RankLaunch(
-                task=instruction.task,
-                generation=instruction.generation,
-                global_rank=global_rank,
-                worker=instruction.placement[global_rank].slot,
-                layout=instruction.layout,
-                backend=backend,
-                training=program,
-                continues=instruction.continues.get(global_rank),
-                resume=instruction.resume,
-                copy_holders=holders if program.memory_interval else (),
+            placement[number].node,
+            rank.model_copy(
+                update={
+                    "global_rank": number,
+                    "worker": placement[number].slot,
+                    "continues": instruction.continues.get(number),
+                }
             ),
         )
-        for global_rank in instruction.global_ranks
+        for number in instruction.global_ranks
     )
+    reserve = rank.model_copy(update={"resume": Resume(), "copy_holders": ()})
     reserves = (
         (
-            reserve.worker.node,
-            RankLaunch(
-                task=instruction.task,
-                generation=instruction.generation,
-                global_rank=number,
-                worker=reserve.worker.slot,
-                layout=instruction.layout,
-                backend=backend,
-                training=program,
-                continues=reserve.continues,
-                prepares_for=reserve.stands_for,
+            each.worker.node,
+            reserve.model_copy(
+                update={
+                    "global_rank": number,
+                    "worker": each.worker.slot,
+                    "continues": each.continues,
+                    "prepares_for": each.stands_for,
+                }
             ),
         )
-        for number, reserve in instruction.reserves.items()
+        for number, each in instruction.reserves.items()
     )
     return _by_node(itertools.chain(ranks, reserves))
 

@@ -162,24 +162,25 @@ class Commands:
     async def _start(self, command: StartRanks) -> None:
         marks = self._outbox.outbox
         run_id = marks.run_id
-        self._check(command)
-        for launch in command.launches:
+        launches = command.whole_launches()
+        self._check(launches)
+        for launch in launches:
             self._outbox.advance(MarkScope.FENCE, launch.task, launch.generation)
-        plan = plan_start(command.launches, self._processes.living(), marks)
+        plan = plan_start(launches, self._processes.living(), marks)
         self._processes.kill(plan.to_kill)
         errors = self._continue_all(plan.to_continue)
         async with AsyncExitStack() as stack:
-            for task in sorted({launch.task for launch in command.launches}):
+            for task in sorted({launch.task for launch in launches}):
                 lock = self._start_locks.setdefault(task, asyncio.Lock())
                 await stack.enter_async_context(lock)
             # Anew: an older start may have brought ranks meanwhile, a repeated one all of them.
-            plan = plan_start(command.launches, self._processes.living(), marks)
-            errors |= await self._start_new(command, plan, run_id)
+            plan = plan_start(launches, self._processes.living(), marks)
+            errors |= await self._start_new(launches, plan, run_id)
         if errors:
             raise CommandError("; ".join(errors[global_rank] for global_rank in sorted(errors)))
 
-    def _check(self, command: StartRanks) -> None:
-        reason = refusal(command.launches, self._outbox.outbox)
+    def _check(self, launches: Sequence[RankLaunch]) -> None:
+        reason = refusal(launches, self._outbox.outbox)
         if reason is not None:
             raise CommandError(reason)
 
@@ -202,13 +203,13 @@ class Commands:
         return errors
 
     async def _start_new(
-        self, command: StartRanks, plan: StartPlan, run_id: str | None
+        self, launches: Sequence[RankLaunch], plan: StartPlan, run_id: str | None
     ) -> dict[int, str]:
         """Start the new ranks once the left-out ones are gone; return what went wrong, by rank."""
         remaining = await self._processes.end(plan.to_kill, OLD_RANKS_LIMIT_S)
         if remaining:
             raise CommandError(f"old ranks do not end: {', '.join(r.name for r in remaining)}")
-        self._check(command)
+        self._check(launches)
         return await self._start_all(plan.to_launch, run_id)
 
     async def _start_all(

@@ -61,7 +61,7 @@ class Session:
         """Order the agent to start ranks; one that does not run ends the session."""
         async with asyncio.timeout(_START_LIMIT_S):
             await self._welcomed.wait()
-        self._send(StartRanks(command_id="start", launches=list(launches)))
+        self._send(StartRanks.of("start", launches))
 
     def expect_end(self) -> None:
         """From now on ranks may end."""

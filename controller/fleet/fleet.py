@@ -118,7 +118,7 @@ class SshFleet:
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
         """Start these ranks, all of one task and generation, on ``node``, or let parked ones go on."""
         first = launches[0]
-        command = messages.StartRanks(command_id=next(self._command_ids), launches=launches)
+        command = messages.StartRanks.of(next(self._command_ids), launches)
         self._links[node].send_command(command, RankSubject("start", first.task, first.generation))
 
     def halt_ranks(self, instruction: HaltRanks) -> None:

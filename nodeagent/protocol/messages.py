@@ -8,17 +8,19 @@ repeated. Commands are idempotent: a command that arrives twice is carried out o
 The first message of each side states its version; see ``PROTOCOL_VERSION``.
 """
 
-from typing import Annotated, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.regroup import Resume
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.training import RankLaunch
 
-PROTOCOL_VERSION: Final = 4
+PROTOCOL_VERSION: Final = 5
 """Increased when an older peer could misread a message. Unequal versions refuse each other."""
 
 
@@ -76,11 +78,37 @@ class StartRanks(_Message):
 
     Kills what the node still holds of an older generation of the task and what no launch
     continues. A launch whose parked process is gone ends in ``LaunchFailed``.
+
+    How the generation takes up training, and who holds whose copies, is the same for all its ranks and grows
+    with their number: it is told once. ``whole_launches`` has it in each launch again.
     """
 
     kind: Literal["start_ranks"] = "start_ranks"
     command_id: str
     launches: list[RankLaunch]
+    resume: Resume = Resume()
+    copy_holders: tuple[int | None, ...] = ()
+
+    @classmethod
+    def of(cls, command_id: str, launches: Sequence[RankLaunch]) -> Self:
+        """Return the message that starts these ranks, all of one generation."""
+        ranks = [launch for launch in launches if launch.prepares_for is None]
+        first = ranks[0] if ranks else launches[0]
+        none = {"resume": Resume(), "copy_holders": ()}
+        return cls(
+            command_id=command_id,
+            launches=[launch.model_copy(update=none) for launch in launches],
+            resume=first.resume,
+            copy_holders=first.copy_holders,
+        )
+
+    def whole_launches(self) -> list[RankLaunch]:
+        """Return the launches, those of ranks with what they have in common."""
+        common = {"resume": self.resume, "copy_holders": self.copy_holders}
+        return [
+            launch if launch.prepares_for is not None else launch.model_copy(update=common)
+            for launch in self.launches
+        ]
 
 
 class StopRanks(_Message):

@@ -232,7 +232,7 @@ async def test_unknown_host_of_a_probe_is_an_error(node: AgentNode) -> None:
 async def test_stop_of_a_start_that_waits_for_old_ranks_wins(node: AgentNode) -> None:
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script(), generation=1))
-        second = StartRanks(command_id="two", launches=[launch(Script(), generation=2)])
+        second = StartRanks.of("two", [launch(Script(), generation=2)])
         controller.send(second)
         done = await controller.do(stop("stop", 2, is_graceful=False))
         assert done.error is None

@@ -203,7 +203,7 @@ async def regroup_under_a_killed_agent(
 ) -> None:
     """Kill the agent as soon as the process has its new name, whether or not it has heard of it."""
     rank = going_on(generation, 0, was=(generation - 1, 0), script=Script(period_s=0.002))
-    start = StartRanks(command_id=f"start {generation}", launches=[rank])
+    start = StartRanks.of(f"start {generation}", [rank])
     record = node.state_dir / "ranks" / "gpt-a.1.0.json"
     async with node.controller(last_seq=told[-1].seq) as controller:
         await controller.do(halt(generation - 1))
@@ -369,13 +369,13 @@ async def test_join_waits_for_no_fork(node: AgentNode) -> None:
         os.kill(template, signal.SIGSTOP)
         new = launch(Script(), generation=2, global_rank=1, worker=1)
         ranks = [going_on(2, 0, was=(1, 0)), new]
-        controller.send(StartRanks(command_id="two", launches=ranks))
+        controller.send(StartRanks.of("two", ranks))
         assert name(await controller.first(RankJoined)) == (2, 0)
         assert len(controller.observed(RankStarted)) == 1
         # Nor does the next generation's, while that fork is still waited for.
         await controller.do(halt(2, command_id="halt two"))
         await until(lambda: len(controller.observed(RankHalted)) == 2, "it is parked again")
-        third = StartRanks(command_id="three", launches=[going_on(3, 0, was=(2, 0))])
+        third = StartRanks.of("three", [going_on(3, 0, was=(2, 0))])
         controller.send(third)
         await until(lambda: len(controller.observed(RankJoined)) == 2, "it joined again")
         os.kill(template, signal.SIGCONT)

@@ -130,7 +130,7 @@ class FakeController:
         return results()[-1]
 
     async def start_ranks(self, *launches: RankLaunch, command_id: str = "start") -> CommandDone:
-        return await self.do(StartRanks(command_id=command_id, launches=list(launches)))
+        return await self.do(StartRanks.of(command_id, launches))
 
     async def heartbeat(self, condition: Callable[[Heartbeat], bool]) -> Heartbeat:
         def matching() -> list[Heartbeat]:

@@ -3,6 +3,8 @@
 from controller.core.instructions import Reserve, StartRanks
 from controller.core.placement import Worker
 from controller.launches import CommandTask, measured_program, starts
+from nodeagent.protocol import messages
+from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import RankRef, Resume
 from nodeagent.protocol.training import TrainingSpec
@@ -51,6 +53,27 @@ def test_processes_that_wait_are_told_which_rank_they_stand_for_and_not_how_to_r
     assert (waiting.global_rank, waiting.worker, waiting.continues) == (2, 3, was)
     assert (waiting.prepares_for, waiting.generation, waiting.layout) == (1, 4, Layout(pp=2))
     assert waiting.resume == Resume()
+
+
+def test_what_is_the_same_for_all_ranks_of_a_node_is_sent_once() -> None:
+    shape = ModelShape(num_layers=2, hidden_size=8, num_attention_heads=2, seq_length=8)
+    program = TrainingSpec(model=shape, checkpoint_dir="/checkpoints/a", shard_optimizer=True)
+    layout = Layout(dp=256)
+    placement = tuple(Worker(NodeId(f"n{rank // 8}"), rank % 8) for rank in range(256))
+    resume = Resume(source="peer", committed=7, state_from=tuple(range(1, 256)))
+    was = {rank: RankRef(generation=Generation(3), global_rank=rank) for rank in range(1, 256)}
+    reserves = {256: Reserve(placement[0], was[1], stands_for=1)}
+    instruction = StartRanks(
+        1, TaskId("t"), Generation(4), layout, placement, tuple(range(256)), was, resume, reserves
+    )
+    launches = starts(instruction, program, "gloo", {})[NodeId("n0")]
+    assert [launch.global_rank for launch in launches] == [*range(8), 256]
+    line = encode(messages.StartRanks.of("c", launches))
+    assert line.count(str(list(resume.state_from)).replace(" ", "").encode()) == 1
+    read = messages.StartRanks.model_validate_json(line)
+    assert read.whole_launches() == launches
+    assert launches[3].resume == resume
+    assert None not in launches[3].copy_holders
 
 
 def test_a_task_that_is_measured_runs_at_full_speed_and_keeps_nothing() -> None:
