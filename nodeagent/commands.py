@@ -194,7 +194,7 @@ class Commands:
             try:
                 rank = self._starter.take_over(launch)
             except (StartError, OSError) as error:
-                if launch.prepares_for is None:
+                if launch.prepares_for is None or isinstance(error, OSError):
                     errors[launch.global_rank] = str(error)
                 else:
                     _LOG.warning("%s does not wait: %s", key_of(launch).stem, error)

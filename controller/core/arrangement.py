@@ -78,9 +78,12 @@ def place_replicas(layout: Layout, placement: Placement, replicas: Sequence[Repl
 
 
 def with_waiting(
-    layout: Layout, placement: Placement, waiting: Iterable[tuple[Worker, Part]]
+    layout: Layout,
+    placement: Placement,
+    waiting: Iterable[tuple[Worker, Part]],
+    limit: int | None = None,
 ) -> tuple[Layout, Placement]:
-    """Return what a task holds if those that wait are counted as parts of further replicas.
+    """Return what a task holds if those that wait are counted as parts of up to ``limit`` further replicas.
 
     Seats of these that nobody has are ``NO_WORKER``.
     """
@@ -88,12 +91,14 @@ def with_waiting(
     for worker, part in waiting:
         workers.setdefault(part, []).append(worker)
     num_more = max(map(len, workers.values()), default=0)
+    if limit is not None:
+        num_more = min(num_more, limit)
     wide = Layout(layout.tp, layout.pp, layout.dp + num_more)
     seats: dict[Part, list[Worker]] = {part_of(wide, n): [] for n in range(wide.num_workers)}
     for rank, worker in enumerate(placement):
         seats[part_of(layout, rank)].append(worker)
     for part, each in seats.items():
-        each.extend(workers.get(part, []))
+        each.extend(workers.get(part, [])[:num_more])
         each.extend([NO_WORKER] * (wide.dp - len(each)))
     return wide, tuple(
         seats[part_of(wide, rank)][wide.dp_rank(rank)] for rank in range(wide.num_workers)

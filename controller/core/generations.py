@@ -70,20 +70,23 @@ def continue_parked(turn: Turn) -> None:
             task.parking.parked_at = turn.at
         if not name_cause(turn, task) or task.parking is None:
             continue
-        goal = goal_of(turn, task) or _goal_from_memory(turn, task)
+        goal = goal_of(turn, task) or _goal_with_waiting(turn, task)
         if goal is not None:
             _regroup(turn, task, goal)
         elif is_without_hope(turn, task):
             stop(turn, task, is_graceful=False, intent="run", note="no whole replica is left")
 
 
-def _goal_from_memory(turn: Turn, task: TaskState) -> Target | None:
+def _goal_with_waiting(turn: Turn, task: TaskState) -> Target | None:
     """Return where the task can go on with processes that wait, if there is a nearer source than the disk."""
     goal = with_waiting_ranks(turn, task)
-    if goal is None or goal.layout.num_workers < task.spec.min_workers:
+    if goal is None:
         return None
     decision = _decide(task, goal, _all_continuing(turn, task, goal))
-    return None if decision.resume.source == "disk" else goal
+    if decision.resume.source == "disk":
+        return None
+    task.interim = goal
+    return goal
 
 
 def _all_continuing(turn: Turn, task: TaskState, goal: Target) -> dict[int, int]:
@@ -94,11 +97,7 @@ def _all_continuing(turn: Turn, task: TaskState, goal: Target) -> dict[int, int]
 
 
 def _fit(turn: Turn, task: TaskState) -> list[int]:
-    return [
-        number
-        for number, rank in task.ranks.items()
-        if rank.can_go_on and turn.state.can_use(rank.worker)
-    ]
+    return [number for number, rank in task.ranks.items() if turn.state.is_fit(rank)]
 
 
 def _awaits_node(turn: Turn, task: TaskState) -> bool:
@@ -228,7 +227,7 @@ def _parts_left(
         parts |= {
             number: task.preparation.parts[number]
             for number, rank in task.waiting.items()
-            if rank.is_alive and not rank.is_broken
+            if rank.is_alive and not rank.is_broken and (rank.is_seen or rank.continues)
         }
     processes = _processes(task)
     workers = {number: processes[number].worker for number in parts}

@@ -1,8 +1,8 @@
 """Where a parked task goes on, and whether waiting for that is of any use.
 
 It goes on where it is to be (``TaskState.target``). While that is not decided, it goes on with what it has:
-as before, or with the replicas that its ranks still make; if they make none, with processes that wait beside
-it, where memory has the state that no rank has. Where other tasks are still to free workers that it
+as before, or with the replicas that its ranks still make; if they make none, or too few, with processes
+that wait beside it, where ranks and memory have the state. Where other tasks are still to free workers that it
 needs, it waits ``Policy.capacity_limit_s`` for them, and then goes on with the replicas that stay. A task
 whose model is to be divided anew first goes on as it is, so that it can save its state.
 
@@ -17,7 +17,7 @@ from controller.core.arrangement import living_replicas, place_replicas, with_wa
 from controller.core.lifecycle import obstacle
 from controller.core.phases import NodeCondition
 from controller.core.placement import Worker
-from controller.core.tasks import RankState, Target, TaskState
+from controller.core.tasks import Target, TaskState
 from controller.core.timers import CapacityOverdue
 from controller.core.turn import Turn
 from profiles.layout import Layout
@@ -71,7 +71,7 @@ def _interim(
     fit = {
         rank.worker
         for rank in task.ranks.values()
-        if _is_fit(turn, rank) and (within is None or rank.worker in within)
+        if turn.state.is_fit(rank) and (within is None or rank.worker in within)
     }
     interim = _made_of(Target(task.layout, task.placement), fit)
     if interim is None:
@@ -83,22 +83,19 @@ def _interim(
 
 
 def with_waiting_ranks(turn: Turn, task: TaskState) -> Target | None:
-    """Return where a task that is left without a whole replica could go on with processes that wait."""
+    """Return where a task could go on with what is left and with processes that wait, if that is enough."""
     preparation = task.preparation
     if task.target is not None or task.layout is None or preparation is None:
         return None
-    fit = {rank.worker for rank in task.ranks.values() if _is_fit(turn, rank)}
+    fit = {rank.worker for rank in task.ranks.values() if turn.state.is_fit(rank)}
     waiting = [
         (rank.worker, preparation.parts[number])
         for number, rank in task.waiting.items()
-        if _is_fit(turn, rank)
+        if turn.state.is_fit(rank)
     ]
     fit |= {worker for worker, _ in waiting}
-    return _made_of(Target(*with_waiting(task.layout, task.placement, waiting)), fit)
-
-
-def _is_fit(turn: Turn, rank: RankState) -> bool:
-    return rank.can_go_on and turn.state.can_use(rank.worker)
+    found = _made_of(Target(*with_waiting(task.layout, task.placement, waiting)), fit)
+    return found if found and found.layout.num_workers >= task.spec.min_workers else None
 
 
 def _made_of(place: Target, fit: Collection[Worker]) -> Target | None:

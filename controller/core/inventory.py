@@ -48,7 +48,7 @@ def compare_inventory(
         if task.phase is TaskPhase.STOPPING:
             _pursue_stop(turn, task, node, missing, is_attach=is_attach)
         elif is_attach and task.can_regroup:
-            _start_missing(turn, task, missing if task.phase is TaskPhase.STARTING else [], node)
+            _start_missing(turn, task, missing if task.is_active else [], node)
             halt_again(turn, task, node)
 
 

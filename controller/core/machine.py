@@ -56,7 +56,7 @@ from controller.core.placement import Unplaceable, place
 from controller.core.planner.lookup import LookupTable, Outlook
 from controller.core.planning import advance_plan, make_requested_plans, reconsider
 from controller.core.policy import Policy
-from controller.core.preparation import drop_useless_spares, end_preparation
+from controller.core.preparation import drop_useless_spares, end_preparation, lose_unheard
 from controller.core.resolution import close_cured_incidents
 from controller.core.state import ClusterState, NodeSpec, NodeState
 from controller.core.succession import take_over
@@ -222,12 +222,12 @@ def _note_failure(turn: Turn, event: CommandFailed) -> None:
         note_run_failure(turn, event.task, event.generation, event.node, event.error)
     if event.is_outcome_unknown or task is None or event.generation != task.generation:
         return
+    if event.command != "start":
+        return
+    lose_unheard(turn, task, event.node, event.error)
     # On a node where processes only wait nothing is missing for training.
-    if (
-        event.command == "start"
-        and task.phase is TaskPhase.STARTING
-        and any(worker.node == event.node for worker in task.placement)
-    ):
+    has_ranks = any(worker.node == event.node for worker in task.placement)
+    if has_ranks and task.phase is TaskPhase.STARTING:
         take_evidence(turn, task, _evidence(turn, task, "launch", event.error))
 
 

@@ -100,7 +100,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
 
 
 def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
-    """A rank that its node has not listed for a while is gone, though no exit was reported.
+    """A process that its node has not listed for a while is gone, though no exit was reported.
 
     Agents report exits; this is for what they can't, for instance a machine that restarted.
     """

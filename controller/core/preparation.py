@@ -20,6 +20,7 @@ from controller.core.placement import Worker
 from controller.core.tasks import Preparation, RankState, Target, TaskState
 from controller.core.timers import PrepareOverdue
 from controller.core.turn import Turn
+from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.observations import (
     LaunchFailed,
     RankExited,
@@ -45,6 +46,8 @@ def is_prepared(turn: Turn, task: TaskState, target: Target, staying: Collection
         for place, worker in enumerate(target.placement)
         if place not in staying and worker not in occupied
     ]
+    if any(target.placement[place] in task.leaving.values() for place in missing):
+        return False  # its memory may not have room for both
     preparation = task.preparation
     if missing and (preparation is None or preparation.target != target):
         _begin(turn, task, target, missing)
@@ -89,8 +92,7 @@ def ready_spares(turn: Turn, task: TaskState, target: Target) -> dict[int, int]:
     return {
         number: place
         for number, rank in preparation.ranks.items()
-        if rank.can_go_on
-        and turn.state.can_use(rank.worker)
+        if turn.state.is_fit(rank)
         and (place := place_in(target, rank.worker, preparation.parts[number])) is not None
     }
 
@@ -102,8 +104,12 @@ def can_serve(turn: Turn, task: TaskState, worker: Worker, part: Part) -> bool:
     """
     if task.target is not None:
         return place_in(task.target, worker, part) is not None
-    others = (other.target for other in turn.state.tasks.values() if other.target)
-    return not any(worker in target.placement for target in others)
+    moving = (
+        other.target
+        for other in turn.state.tasks.values()
+        if other.target and other.target.placement is not other.placement
+    )
+    return not any(worker in target.placement for target in moving)
 
 
 def place_in(target: Target, worker: Worker, part: Part) -> int | None:
@@ -142,6 +148,13 @@ def lose_spare(turn: Turn, task: TaskState, number: int, reason: str) -> None:
     """A process that waits, or prepares, is gone."""
     task.waiting[number].is_alive = False
     _tell_failure(turn, task, reason)
+
+
+def lose_unheard(turn: Turn, task: TaskState, node: NodeId, reason: str) -> None:
+    """A node refuses a start: what was to wait there, and has not said that it does, is not counted on."""
+    for number, rank in task.waiting.items():
+        if rank.worker.node == node and rank.continues and rank.is_alive and not rank.is_seen:
+            lose_spare(turn, task, number, reason)
 
 
 def _tell_failure(turn: Turn, task: TaskState, reason: str) -> None:

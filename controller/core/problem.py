@@ -118,13 +118,18 @@ def expected_transition_s(policy: Policy, task: TaskState) -> float:
     return task.experience.expected_s(kinds, policy.step_s)
 
 
-def _held(task: TaskState) -> Target | None:
-    """Return where a task is, with what waits beside it as parts of further replicas."""
+def _held(task: TaskState, layout: Layout | None) -> Target | None:
+    """Return where a task is, with what waits beside it as parts of the replicas that it gets more.
+
+    Of no others: what waits has no state, and must not take the place of a rank that has.
+    """
     place, preparation = task.place, task.preparation
-    if place is None or preparation is None:
+    if place is None or preparation is None or layout is None:
         return place
     waiting = [(rank.worker, preparation.parts[n]) for n, rank in preparation.ranks.items()]
-    return Target(*with_waiting(place.layout, place.placement, waiting))
+    is_same_model = (layout.tp, layout.pp) == (place.layout.tp, place.layout.pp)
+    num_more = max(0, layout.dp - place.layout.dp) if is_same_model else 0
+    return Target(*with_waiting(place.layout, place.placement, waiting, num_more))
 
 
 def place_targets(
@@ -139,7 +144,8 @@ def place_targets(
     current = {
         task.spec.task: held
         for task in tasks
-        if task.phase is not TaskPhase.STOPPED and (held := task.target or _held(task))
+        if task.phase is not TaskPhase.STOPPED
+        and (held := task.target or _held(task, layouts.get(task.spec.task)))
     }
     placements = place(
         layouts,

@@ -21,7 +21,7 @@ from controller.core.phases import (
 )
 from controller.core.placement import Placement, Worker
 from controller.core.planner.cost import Problem
-from controller.core.tasks import Progress, Target, TaskState
+from controller.core.tasks import Progress, RankState, Target, TaskState
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import StateSource
@@ -246,6 +246,10 @@ class ClusterState:
         """Whether a rank may run on ``worker``."""
         node = self.nodes[worker.node]
         return node.is_in_service and worker.slot not in node.isolated_gpus
+
+    def is_fit(self, rank: RankState) -> bool:
+        """Whether a parked process can be a rank of another generation, where it is."""
+        return rank.can_go_on and self.can_use(rank.worker)
 
     def open_incidents(self) -> list[Incident]:
         """Return those that are not cured yet, oldest first; asked after every event."""

@@ -257,7 +257,7 @@ class TaskState:
 
     @property
     def waiting(self) -> dict[int, RankState]:
-        """Processes that wait beside the generation to be ranks, by number."""
+        """Processes that wait beside the generation to be ranks, or prepare for that, by number."""
         return self.preparation.ranks if self.preparation else {}
 
     @property

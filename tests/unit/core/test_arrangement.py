@@ -34,6 +34,8 @@ def test_those_that_wait_are_parts_of_further_replicas() -> None:
     last_stage = part_of(Layout(pp=2), 1)
     found = with_waiting(Layout(pp=2), (one, two), [(three, last_stage), (four, last_stage)])
     assert found == (Layout(pp=2, dp=3), (one, NO_WORKER, NO_WORKER, two, three, four))
+    few = with_waiting(Layout(pp=2), (one, two), [(three, last_stage), (four, last_stage)], 1)
+    assert few == (Layout(pp=2, dp=2), (one, NO_WORKER, two, three))
     assert with_waiting(Layout(pp=2), (one, two), []) == (Layout(pp=2), (one, two))
 
 

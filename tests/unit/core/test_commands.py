@@ -406,3 +406,12 @@ def test_a_command_that_ends_for_a_connection_blames_no_node(cluster: Cluster) -
         "connection_refused_or_reset", "SEV3", "restart",
     )  # fmt: skip
     assert not any(node.record for node in cluster.machine.state.nodes.values())
+
+
+def test_a_start_that_was_lost_is_repeated_also_once_another_rank_has_begun_to_train() -> None:
+    cluster = Cluster()
+    cluster.post(ContactLost(NODES[0], cluster.now, "the session ended"))
+    cluster.commit(1)  # of rank 1; it has waited for nobody
+    assert cluster.phase == "running"
+    found = cluster.post(NodeAttached(NODES[0], AgentId("n1-a"), 7, ()))
+    assert [one.global_ranks for one in found if isinstance(one, StartRanks)] == [(0,)]

@@ -15,7 +15,7 @@ from controller.core.policy import Policy
 from controller.core.preparation import place_in
 from controller.core.state import NodeSpec
 from controller.core.tasks import RankState, Target, TaskSpec
-from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
 from tests.fakes.world import World
@@ -156,6 +156,51 @@ def test_without_another_whole_replica_it_is_one_with_what_is_left_and_memory(se
     assert task(world).placement == (stage_0.worker, where)
     assert task(world).num_rerun_iterations == 0
     assert newest_start(world).resume.shards
+    # From now on it is the task's place like any other.
+    generation = task(world).generation
+    world.kill_rank("gpt-a", 1)
+    trained(world, task(world).iteration + 6)
+    assert task(world).generation == generation + 1
+    assert task(world).placement == (stage_0.worker, where)
+    assert task(world).num_rerun_iterations == 0
+
+
+def test_what_is_left_is_more_with_it_where_it_would_be_too_little() -> None:
+    layouts = [Layout(pp=2, dp=dp) for dp in (2, 3)]
+    world = World(machine_of(layouts, num_nodes=6, workers=6), num_iterations=10**6)
+    trained(world, 5)
+    before = pids(world)
+    nodes = [rank.worker.node for _, rank in sorted(task(world).ranks.items())]
+    world.lose_node(nodes[0])  # stage 0 of the first replica
+    world.run(world.now + 15.0)
+    assert task(world).layout == Layout(pp=2, dp=2)
+    world.lose_node(nodes[4])  # stage 1 of the second
+    trained(world, task(world).iteration + 6)
+    assert task(world).layout == Layout(pp=2, dp=2)
+    assert set(pids(world)) == {before[1], before[2], before[3], before[5]}
+    assert newest_start(world).resume.source == "peer"
+    assert task(world).num_rerun_iterations == 0
+    world.lose_node(nodes[1])  # with stages 0 of but one rank it would be two workers
+    world.run(world.now + 20.0)
+    assert task(world).phase is TaskPhase.PARKING
+
+
+def test_a_plan_does_not_have_it_take_the_place_of_ranks_that_have_the_state() -> None:
+    layouts = [Layout(pp=2, dp=dp) for dp in (1, 3)]
+    world = World(machine_of(layouts, num_nodes=6, workers=6), num_iterations=10**6)
+    trained(world, 5)
+    nodes = [rank.worker.node for _, rank in sorted(task(world).ranks.items())]
+    world.lose_node(nodes[0])
+    world.run(world.now + 15.0)
+    world.lose_node(nodes[4])
+    world.run(world.now + 15.0)
+    assert task(world).layout == Layout(pp=2)
+    assert len(waiting(world)) == 2
+    before = pids(world)
+    world.restore_node(nodes[0])
+    world.run(world.now + 3.0)
+    approve(world)
+    assert pids(world) == before
 
 
 def test_without_copies_in_memory_the_operator_is_asked_first() -> None:
@@ -244,12 +289,16 @@ def test_an_agent_that_can_not_keep_it_waiting_is_no_fault_of_the_generation() -
     _, where = mate_of(world, 0)
     world.lose_node(task(world).ranks[0].worker.node)
     world.run_until(lambda: task(world).generation == 2)
-    failed = CommandFailed(where.node, "start", A, task(world).generation, "old ranks live", False)
+    node = world.nodes[where.node]
+    node.fence[A] = Generation(3)  # the start is refused
+    failed = CommandFailed(where.node, "start", A, Generation(2), "no space", False)
     world.post(failed)
     trained(world, task(world).iteration + 3)
     assert len(world.machine.state.incidents) == 1
     assert task(world).generation == 2
     assert set(pids(world)) < set(before)
+    assert not waiting(world)
+    assert not node.ranks
 
 
 def test_one_whose_machine_has_restarted_is_not_counted_on() -> None:
