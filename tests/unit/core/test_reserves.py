@@ -180,9 +180,23 @@ def test_what_is_left_is_more_with_it_where_it_would_be_too_little() -> None:
     assert set(pids(world)) == {before[1], before[2], before[3], before[5]}
     assert newest_start(world).resume.source == "peer"
     assert task(world).num_rerun_iterations == 0
-    world.lose_node(nodes[1])  # with stages 0 of but one rank it would be two workers
+
+
+def test_with_it_too_a_task_does_not_go_on_below_its_smallest_size() -> None:
+    layouts = [Layout(pp=2, dp=dp) for dp in (2, 3)]
+    world = World(machine_of(layouts, num_nodes=6, workers=6), num_iterations=10**6)
+    trained(world, 5)
+    nodes = [rank.worker.node for _, rank in sorted(task(world).ranks.items())]
+    world.lose_node(nodes[0])
+    world.run(world.now + 15.0)
+    for number in (
+        1,
+        4,
+    ):  # a rank of stage 0 is left, and of stage 1 one that trained and the one that waits
+        world.lose_node(nodes[number])
     world.run(world.now + 20.0)
     assert task(world).phase is TaskPhase.PARKING
+    assert waiting(world)
 
 
 def test_a_plan_does_not_have_it_take_the_place_of_ranks_that_have_the_state() -> None:
