@@ -12,6 +12,9 @@ decided as in the product, for two nodes. Figures, seconds unless said otherwise
   ``mean_ratio``: of the means of all;
 - ``copied``: share of the due checkpoints that were made: one that is still on its way lets the next one out.
 
+Before a block ends its last copies are complete, as before any pause. So they count, and the last ones
+of a block without any training beside them: blocks are longer here.
+
 These are measurements of one machine at one time, not limits.
 """
 
@@ -48,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     add_arguments(parser)
     add_model_arguments(parser)
-    parser.set_defaults(tokens=[4096])
+    parser.set_defaults(tokens=[4096], block=6.0, pairs=10)
     parser.add_argument(
         "--cases",
         nargs="+",

@@ -5,15 +5,17 @@ end of its iteration. A parked task whose ranks have all said where they stand, 
 name, goes on at once; ``controller.core.goal`` says where. How the iteration is finished is decided in
 ``controller.core.regroup``.
 
-A task whose next layout has another tp or pp, or that would leave no rank of some stage behind,
+A task whose next layout has another tp or pp, or that would leave some part of the state with nobody,
 stops with a checkpoint instead and starts from it (``controller.core.lifecycle``). So does one that
 can't recover in process; after a fault all its processes are started anew, from disk.
 """
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from controller.core.arrangement import Part, part_of
+from controller.core.copies import copy_holders
 from controller.core.cures import name_cause
 from controller.core.goal import goal_of, is_same_model, is_without_hope, with_waiting_ranks
 from controller.core.instructions import DropRendezvous, StopRanks
@@ -21,6 +23,7 @@ from controller.core.lifecycle import begin_generation, obstacle, stop
 from controller.core.parked import Parked
 from controller.core.parking import awaits_ranks, halt, has_doubtful_node
 from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.placement import Placement
 from controller.core.preparation import can_serve, is_prepared, ready_spares
 from controller.core.progress import take_vote
 from controller.core.regroup import Decision, Source, decide, known_votes
@@ -28,6 +31,7 @@ from controller.core.resolution import note_resume
 from controller.core.tasks import Preparation, RankState, Target, TaskState
 from controller.core.turn import Turn
 from nodeagent.protocol.regroup import RankRef
+from profiles.layout import Layout
 
 _MAX_REUSES = 2
 """Recoveries in a row that may use partial results; after that an iteration begins afresh."""
@@ -48,7 +52,7 @@ def park_what_moves(turn: Turn) -> None:
             continue
         if any(turn.state.nodes[n].condition is not NodeCondition.HEALTHY for n in task.nodes):
             continue
-        if not keeps_every_stage(task, target):
+        if not keeps_state(task, target):
             note = f"stops to go on with {target.layout}"
             stop(turn, task, is_graceful=True, intent="run", note=note)
         elif not obstacle(turn, task, target):
@@ -108,18 +112,35 @@ def _awaits_node(turn: Turn, task: TaskState) -> bool:
     )
 
 
-def keeps_every_stage(task: TaskState, target: Target) -> bool:
-    """Whether living ranks that stay hold the state of every (tp, pp), and all of it if sharded."""
+def keeps_state(task: TaskState, target: Target) -> bool:
+    """Whether living ranks that stay have all of the state when the task parks for ``target``.
+
+    Each (tp, pp), and each shard of a sharded one, in a rank's own state or in the copy that it holds of
+    another's: ranks that park by plan complete their copies first.
+    """
     layout = task.layout
     if layout is None or task.unsupported or not is_same_model(layout, target.layout):
         return False
     continues = _continues(task, target, task.living_ranks)
-    if task.spec.is_sharded:
-        return len(continues) == layout.num_workers
-    staying = {
-        (target.layout.tp_rank(new), target.layout.pp_rank(new)) for new in continues.values()
-    }
-    return len(staying) == layout.tp * layout.pp
+    is_sharded = task.spec.is_sharded
+    shards = [
+        (layout.tp_rank(number), layout.pp_rank(number), layout.dp_rank(number) * is_sharded)
+        for number in range(layout.num_workers)
+    ]
+    lost = set(shards) - {shards[number] for number in continues}
+    if not lost or not task.spec.makes_copies:
+        return not lost
+    holders = _copy_holders(layout, task.placement, is_sharded=is_sharded)
+    # The first rank that has a shard is the one whose copies are made.
+    return all(holders[shards.index(shard)] in continues for shard in lost)
+
+
+@functools.lru_cache(maxsize=64)
+def _copy_holders(
+    layout: Layout, placement: Placement, *, is_sharded: bool
+) -> tuple[int | None, ...]:
+    """The same after every event until the task parks; at thousands of ranks it takes a while."""
+    return copy_holders(layout, placement, is_sharded=is_sharded)
 
 
 def _is_in_the_way(turn: Turn, task: TaskState, target: Target) -> bool:

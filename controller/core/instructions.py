@@ -63,7 +63,8 @@ class StartRanks:
 class HaltRanks:
     """Park the task's ranks of ``generation`` on these nodes.
 
-    ``broken`` are the global ranks that are lost or can't go on. With ``at_boundary`` the running
+    ``broken`` are the global ranks that answer nobody in this generation any more: they are lost, can't go on, or
+    have parked and left others of their replica waiting. With ``at_boundary`` the running
     iteration is finished first.
     """
 

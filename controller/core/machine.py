@@ -50,7 +50,7 @@ from controller.core.nodes import (
 from controller.core.observations import observe
 from controller.core.operators import take_request
 from controller.core.outlook import outlook
-from controller.core.parking import halt, note_heard
+from controller.core.parking import halt, note_heard, wake_mates
 from controller.core.phases import InvariantViolationError, TaskPhase
 from controller.core.placement import Unplaceable, place
 from controller.core.planner.lookup import LookupTable, Outlook
@@ -69,6 +69,7 @@ from controller.core.timers import (
     IterationOverdue,
     JudgeNode,
     LookDue,
+    MatesOverdue,
     MeasurementOverdue,
     PrepareOverdue,
     SettleIncident,
@@ -263,6 +264,8 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
                 stop(turn, task, is_graceful=False, intent=task.intent, note=note)
         case HaltOverdue():
             _hasten(turn, task)
+        case MatesOverdue():
+            wake_mates(turn, task)
         case PrepareOverdue():
             end_preparation(task)
         case IterationOverdue() | InspectionOverdue():

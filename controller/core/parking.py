@@ -4,17 +4,26 @@ A halt goes to every node of the task, also to one whose ranks are all gone: tha
 halt out shows that it lives, so a rank that died there died alone. The halt is repeated whenever
 more ranks are found broken, and when a node attaches; agents take it any number of times.
 
+A replica without a broken rank is left to finish what it computes. One of its ranks may park before the
+others and leave them waiting for it. With gloo it wakes them by ending its connections; NCCL has no such way.
+So after a while they are told that nobody answers them any more.
+
 What is decided from the positions is not decided here (``controller.core.generations``).
 """
+
+from typing import Final
 
 from controller.core.instructions import HaltRanks
 from controller.core.phases import NodeCondition, TaskPhase
 from controller.core.policy import Policy
 from controller.core.tasks import Parking, RankState, TaskState
-from controller.core.timers import HaltOverdue
+from controller.core.timers import HaltOverdue, MatesOverdue
 from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.regroup import Position
+
+_MATES_LIMIT: Final = 0.5
+"""Part of the time that ranks have to park, after which those that share a replica with a parked one are woken."""
 
 
 def halt(turn: Turn, task: TaskState, *, at_boundary: bool = False, note: str = "") -> None:
@@ -24,8 +33,7 @@ def halt(turn: Turn, task: TaskState, *, at_boundary: bool = False, note: str = 
     if parking is None:
         task.become(TaskPhase.PARKING, note)
         task.parking = Parking(turn.at, at_boundary, broken)
-        limit_s = (boundary_limit_s if at_boundary else halt_limit_s)(turn.policy, task)
-        turn.set_timer(HaltOverdue(task.spec.task, task.generation), limit_s)
+        _set_limits(turn, task)
     else:
         is_hastened = parking.at_boundary and not at_boundary
         if parking.broken == broken and not is_hastened:
@@ -33,9 +41,34 @@ def halt(turn: Turn, task: TaskState, *, at_boundary: bool = False, note: str = 
         parking.broken = broken
         if is_hastened:
             parking.at_boundary = False
-            limit_s = halt_limit_s(turn.policy, task)
-            turn.set_timer(HaltOverdue(task.spec.task, task.generation), limit_s)
+            _set_limits(turn, task)
     _send_halt(turn, task, _reachable_nodes(turn, task))
+
+
+def _set_limits(turn: Turn, task: TaskState) -> None:
+    assert task.parking is not None
+    name, generation = task.spec.task, task.generation
+    if task.parking.at_boundary:
+        turn.set_timer(HaltOverdue(name, generation), boundary_limit_s(turn.policy, task))
+        return
+    limit_s = halt_limit_s(turn.policy, task)
+    turn.set_timer(HaltOverdue(name, generation), limit_s)
+    turn.set_timer(MatesOverdue(name, generation), _MATES_LIMIT * limit_s)
+
+
+def wake_mates(turn: Turn, task: TaskState) -> None:
+    """Wake ranks that have not parked from waiting for ranks of their replica that have."""
+    if task.parking is None or task.layout is None:
+        return
+    waiting = {task.layout.dp_rank(number) for number in awaited_ranks(turn, task)}
+    left_them = {
+        number
+        for number, rank in task.ranks.items()
+        if rank.position is not None and task.layout.dp_rank(number) in waiting
+    }
+    if left_them:
+        task.parking.broken = tuple(sorted({*task.parking.broken, *left_them}))
+        _send_halt(turn, task, _reachable_nodes(turn, task))
 
 
 def halt_again(turn: Turn, task: TaskState, node: NodeId) -> None:

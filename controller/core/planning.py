@@ -10,7 +10,7 @@ own (``controller.core.generations``), so a fault in the middle is handled like 
 from collections.abc import Collection
 
 from controller.core.division import Targets, divide
-from controller.core.generations import keeps_every_stage
+from controller.core.generations import keeps_state
 from controller.core.lifecycle import stop
 from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from controller.core.planner.solver import Decision
@@ -242,7 +242,7 @@ def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
         return [*stop_step, f"{name}: {verb} stopped"]
     where = f"on {', '.join(sorted({worker.node for worker in target.placement}))}"
     layout = target.layout
-    if not task.can_regroup or not keeps_every_stage(task, target):
+    if not task.can_regroup or not keeps_state(task, target):
         return [*stop_step, f"{name}: start {where} with {layout}, from the newest checkpoint"]
     park = "finish the iteration and park" if is_running else "park what is left"
     return [f"{name}: {park}", f"{name}: go on {where} with {layout}, state from its peers"]

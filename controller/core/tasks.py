@@ -37,6 +37,7 @@ class TaskSpec:
         num_iterations: Iterations after which the task is finished; None trains on.
         num_micro_batches: Micro-batches of the global batch.
         is_sharded: Whether the optimizer state is sharded over the replicas.
+        makes_copies: Whether its ranks make in-memory checkpoints.
         is_command: Whether it is a program that knows nothing of us: it tells its iterations by its
             log at most, and starts anew after every fault.
         start_limit_s: A start must lead to an iteration within this; None leaves it to the policy.
@@ -56,6 +57,7 @@ class TaskSpec:
     num_iterations: int | None
     num_micro_batches: int
     is_sharded: bool = False
+    makes_copies: bool = True
     is_command: bool = False
     start_limit_s: float | None = None
     stop_limit_s: float | None = None
@@ -140,7 +142,7 @@ class Parking:
     since: float
     at_boundary: bool
     broken: tuple[int, ...]
-    """Ranks that are lost or can't go on, as the nodes were last told."""
+    """Ranks that answer nobody any more, as the nodes were last told."""
     heard: set[NodeId] = field(default_factory=set)
     """Nodes that have said something since the newest loss of a rank there: they live."""
     is_settled: bool = False

@@ -63,6 +63,15 @@ class HaltOverdue:
 
 
 @dataclass(frozen=True, slots=True)
+class MatesOverdue:
+    """Ranks whose replica has parked ranks should have parked too, unless they wait for these."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["mates_overdue"] = "mates_overdue"
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityOverdue:
     """A parked task has waited long enough for workers that others are to free."""
 
@@ -120,6 +129,7 @@ TaskTimer = (
     StartOverdue
     | StopOverdue
     | HaltOverdue
+    | MatesOverdue
     | IterationOverdue
     | LookDue
     | InspectionOverdue

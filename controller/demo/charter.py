@@ -45,6 +45,7 @@ def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         num_iterations=num_iterations if command is None else None,
         num_micro_batches=profile.num_micro_batches,
         is_sharded=profile.shard_optimizer,
+        makes_copies=profile.memory_interval > 0,
         is_command=command is not None,
         start_limit_s=command.start_limit_s if command else None,
         stop_limit_s=command.stop_limit_s if command else None,

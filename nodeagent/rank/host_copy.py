@@ -1,44 +1,58 @@
 """Copying tensors to host memory while training goes on.
 
-On a GPU the copies go into pinned memory on a stream of their own; the stream of the training waits
-for them on the device, and the host goes on at once. That path has not been run yet.
+On a GPU the copies go into pinned memory, on one stream of their own in the process. Training goes on
+beside them: the next forward and backward passes only read what is copied. What changes it has to come
+after ``wait_on_device``, which makes the device wait and the host go on. That path has not been run yet.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
 
-class HostCopier:
-    """Copies of one process, one after another."""
+@dataclass(slots=True)
+class _Copies:
+    """What this process copies from its GPU."""
 
-    def __init__(self) -> None:
-        self._stream: torch.cuda.Stream | None = None
+    stream: torch.cuda.Stream | None = None
+    newest: torch.cuda.Event | None = None
+    """Reached when the copies that were begun last, and so all before, are complete."""
 
-    def copy(
-        self, sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
-    ) -> Callable[[], None]:
-        """Copy each source to its target in host memory.
 
-        Returns:
-            A function that blocks until the targets are filled. On a CPU they are already.
-        """
-        is_on_gpu = any(source.is_cuda for source in sources)
-        if not is_on_gpu:
-            _copy_all(sources, targets)
-            return _do_nothing
-        training = torch.cuda.current_stream()
-        if self._stream is None:
-            self._stream = _stream()
-        self._stream.wait_stream(training)
-        with torch.cuda.stream(self._stream):
-            _copy_all(sources, targets)
-        # The next update of the parameters must not overtake the copies.
-        training.wait_stream(self._stream)
-        copied = _event()
-        copied.record(self._stream)
-        wait: Callable[[], None] = copied.synchronize
-        return wait
+_copies = _Copies()
+
+
+def copy_to_host(
+    sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
+) -> Callable[[], None]:
+    """Copy each source to its target in host memory. Called by the training thread only.
+
+    Returns:
+        A function that blocks until the targets are filled, from any thread. On a CPU they are already.
+    """
+    if not any(source.is_cuda for source in sources):
+        _copy_all(sources, targets)
+        return _do_nothing
+    if _copies.stream is None:
+        _copies.stream = _stream()
+    _copies.stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(_copies.stream):
+        _copy_all(sources, targets)
+    for source in sources:
+        # One that nobody keeps must not be used again for something else before it is read.
+        source.record_stream(_copies.stream)
+    copied = _copies.newest = _event()
+    copied.record(_copies.stream)
+    wait: Callable[[], None] = copied.synchronize
+    return wait
+
+
+def wait_on_device() -> None:
+    """Have what the training's stream is given from now on begin after all copies. The host does not wait."""
+    if _copies.newest is not None:
+        torch.cuda.current_stream().wait_event(_copies.newest)
+        _copies.newest = None
 
 
 def _copy_all(sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> None:

@@ -21,6 +21,7 @@ from torch.distributed import ProcessGroup
 from nodeagent.protocol.regroup import VoteResult, even_shares
 from nodeagent.rank.accumulate import Accumulation
 from nodeagent.rank.gradients import finalise_in_replica, squared_grad_norm
+from nodeagent.rank.host_copy import wait_on_device
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
 from nodeagent.rank.parallel import Place, data_parallel_group
@@ -200,6 +201,7 @@ class Iterations:
         for chunk in loop.chunks:
             chunk.scale_gradients(scale)
         loop.before_step(vote.iteration)
+        wait_on_device()
         # Not step(): it sums the gradient norm over other ranks once more. Where the result of the
         # vote arrives after a fault, some ranks step and others get a copy of the state.
         loop.optimizer.prepare_grads()

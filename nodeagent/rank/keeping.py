@@ -24,12 +24,17 @@ _FINISHED_KEY: Final = "finished"
 """Set in the store by global rank 0, once the final checkpoint is complete or given up."""
 
 _LOOK_UP_S: Final = 0.05
+_COPY_LOOK_UP_S: Final = 0.005
+
+_COPIES_LIMIT_S: Final = 10.0
+"""After that the ranks park all the same, and older copies serve."""
 
 
 class _Generation(NamedTuple):
     """The generation that the rank is part of."""
 
     launch: RankLaunch
+    place: Place
     groups: Groups
     store: AgentStore
     checkpoints: Checkpoints
@@ -63,7 +68,7 @@ class Keeping:
         else:
             checkpoints = self._generation.checkpoints
             checkpoints.rejoin(launch, place)
-        self._generation = _Generation(launch, groups, store, checkpoints)
+        self._generation = _Generation(launch, place, groups, store, checkpoints)
         self.final_iteration = None
 
     def leave(self) -> None:
@@ -81,8 +86,28 @@ class Keeping:
     def copy(self, iteration: int) -> None:
         """Begin an in-memory checkpoint, if one is due."""
         interval = self._entered.launch.settings.memory_interval
-        if not interval or iteration % interval:
+        if interval and not iteration % interval:
+            self._take_copies(iteration)
+
+    def complete_copies(self, iteration: int) -> None:
+        """Before the ranks park after ``iteration``: have its in-memory checkpoints complete.
+
+        Others may go on without ranks that have what nobody else has. All ranks call it. Where copies do
+        not arrive in time it returns all the same.
+
+        Raises:
+            RuntimeError: A peer was lost meanwhile.
+        """
+        if not self.memory.is_wanted:
             return
+        self._wait_for_copies()
+        if self.memory.has_taken(iteration):
+            return
+        if not any(self._entered.place.sum_over_all([float(self.memory.is_busy)])):
+            self._take_copies(iteration)
+            self._wait_for_copies()
+
+    def _take_copies(self, iteration: int) -> None:
         if self.memory.needs_group:
             # Not while the generation forms: nobody waits for the first copy.
             holders = self._entered.launch.copy_holders
@@ -150,6 +175,13 @@ class Keeping:
                     num_bytes=saved.num_bytes,
                 )
             )
+
+    def _wait_for_copies(self) -> None:
+        until = self._around.monotonic_s() + _COPIES_LIMIT_S
+        halted = self._around.halted
+        while self.memory.may_arrive and self._around.monotonic_s() < until:
+            if halted.wait(_COPY_LOOK_UP_S):
+                return
 
     def _wait_for_checkpoint(self) -> None:
         """Wait until nothing is being written; for how long is the controller's to say.

@@ -23,7 +23,7 @@ from torch.distributed import ProcessGroup
 
 from nodeagent.protocol.regroup import HeldCopy
 from nodeagent.protocol.training import RankLaunch
-from nodeagent.rank.host_copy import HostCopier
+from nodeagent.rank.host_copy import copy_to_host
 from nodeagent.rank.packed import checksum
 from nodeagent.rank.parallel import Place
 from nodeagent.rank.state import TrainingState
@@ -75,7 +75,6 @@ class MemoryCheckpoints:
 
     def __init__(self, state: TrainingState) -> None:
         self._state = state
-        self._copier = HostCopier()
         self._places: dict[ShardKey, list[_Copy]] = {}
         self._lock = threading.Lock()
         self._rank = 0
@@ -151,6 +150,15 @@ class MemoryCheckpoints:
         with self._lock:
             return self._connections is not None and self._connections.num_open > 0
 
+    @property
+    def may_arrive(self) -> bool:
+        """Whether copies are on their way and nothing is known to have broken."""
+        return self.is_busy and self._thread is not None and self._thread.is_alive()
+
+    def has_taken(self, iteration: int) -> bool:
+        """Whether the newest copies of this generation are of ``iteration``; alike on all ranks."""
+        return self._num_taken > 0 and self._newest_iteration == iteration
+
     def take(self, iteration: int) -> None:
         """Begin the copies of the state after ``iteration``. All ranks call it; none is busy."""
         if self._num_taken:
@@ -173,7 +181,7 @@ class MemoryCheckpoints:
             return _Transfer(iteration, None, lambda: None)
         targets = self._state.packed_over(own.data, *self._state.partition).tensors
         sources = [source.reshape(-1) for source in self._state.sources()]
-        return _Transfer(iteration, own, self._copier.copy(sources, targets))
+        return _Transfer(iteration, own, copy_to_host(sources, targets))
 
     def _begin(self, transfer: _Transfer) -> None:
         assert self._connections is not None, "connect() comes first"

@@ -18,6 +18,7 @@ from nodeagent.protocol.regroup import Position, StateSource, VoteResult
 from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.drills import Drills
+from nodeagent.rank.host_copy import wait_on_device
 from nodeagent.rank.iteration import Interruptions, Iterations, NonFiniteLossError
 from nodeagent.rank.keeping import Keeping
 from nodeagent.rank.ledger import Ledger
@@ -131,6 +132,7 @@ class Training:
             RuntimeError: A peer was lost meanwhile.
         """
         self._launch = launch
+        wait_on_device()
         self._drills.forget()
         by_role = groups_by_role()
         rebind(self._loop.chunks, self._loop.optimizer, self._group_by_role, by_role)
@@ -160,7 +162,7 @@ class Training:
         """Train until the task is finished or all ranks agreed to stop; both save a checkpoint.
 
         Raises:
-            PausedError: All ranks agreed to pause; nothing of the next iteration is begun.
+            PausedError: All ranks agreed to pause, and have what others may need; nothing of the next iteration is begun.
             HaltedError: The generation was halted.
             Exception: Whatever else interrupted the iteration.
         """
@@ -177,6 +179,7 @@ class Training:
                 self._keeping.finish()
                 return "stopped"
             if vote.is_pause_wanted and not is_last:
+                self._keeping.complete_copies(vote.iteration)
                 raise PausedError
         if self._keeping.final_iteration != self.committed:
             # A fault came between the last iteration and its checkpoint.

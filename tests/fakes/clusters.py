@@ -26,6 +26,8 @@ def demo_machine(
     num_nodes: int = 4,
     policy: Policy | None = None,
     num_iterations: int | None = None,
+    is_sharded: bool = False,
+    makes_copies: bool = True,
 ) -> Machine:
     """Return a machine over the demo's tasks and nodes ``n1``.. of two workers."""
     return Machine(
@@ -40,6 +42,8 @@ def demo_machine(
                 flops_per_iteration=1e9,
                 num_iterations=num_iterations,
                 num_micro_batches=profile.num_micro_batches,
+                is_sharded=is_sharded,
+                makes_copies=makes_copies,
             )
             for profile in default_task_profiles()
         ],

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypedDict
 
+from controller.core.copies import copy_holders
 from controller.core.events import (
     ContactLost,
     ControllerStarted,
@@ -299,12 +300,12 @@ class World:
         self.after(HEARTBEAT_S, lambda: self._beat(node))
 
     def observe(self, node: FakeNode, observation: RankObservation | NodeFinding) -> None:
-        """Report an observation; a node out of sight keeps it until it is back."""
+        """Report an observation; a node that is not attached keeps it until it is."""
         if not node.is_up:
             return
         node.seq += 1
         body = Observed(node.name, node.seq, self.now, observation)
-        if node.is_visible:
+        if node.has_session:
             if isinstance(observation, RankHalted | RankRaised):
                 _rank_of(node, observation).has_told = True
             self.post(body)
@@ -329,9 +330,17 @@ class World:
         elif key not in self.runs:
             self._check_survivors(instruction)
         spec = self.machine.state.tasks[instruction.measures or instruction.task].spec
-        self.runs.setdefault(
-            key, Run(*key, instruction.layout, instruction.resume, spec.num_micro_batches)
+        layout, placement = instruction.layout, instruction.placement
+        holders = copy_holders(layout, placement, is_sharded=spec.is_sharded)
+        run = Run(
+            *key,
+            layout,
+            instruction.resume,
+            spec.num_micro_batches,
+            holders=holders if spec.makes_copies else (),
+            is_sharded=spec.is_sharded,
         )
+        self.runs.setdefault(key, run)
         by_node: dict[NodeId, list[int]] = {}
         for number in instruction.global_ranks:
             by_node.setdefault(instruction.placement[number].node, []).append(number)

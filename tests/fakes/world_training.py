@@ -62,6 +62,8 @@ class FakeRank:
     reduced: set[str] = field(default_factory=set)
     vote: VoteResult | None = None
     copies: tuple[HeldCopy, ...] = ()
+    shard: tuple[int, int] | None = None
+    """Which of how many, where the state is sharded."""
     is_alive: bool = True
     is_parked: bool = False
     """It waits for the controller, whether it was halted or has raised an exception."""
@@ -84,6 +86,7 @@ class FakeRank:
             num_buckets=len(_BUCKETS) if self.has_state else 0,
             vote=self.vote,
             copies=self.copies,
+            shard=self.shard if self.has_state else None,
         )
 
     def step(self, iteration: int) -> None:
@@ -115,6 +118,9 @@ class Run:
     resume: Resume
     num_micro_batches: int
     ranks: dict[int, FakeRank] = field(default_factory=dict)
+    holders: tuple[int | None, ...] = ()
+    """By rank, who holds the copies of its state."""
+    is_sharded: bool = False
     is_formed: bool = False
     is_stalled: bool = False
     wants_pause: bool = False
@@ -138,6 +144,7 @@ class Run:
         sources = self._restore(checkpoint)
         self.is_formed = True
         for number, rank in self.ranks.items():
+            rank.shard = self._shard(number) if self.is_sharded else None
             if not self.resume.shares or number not in self.resume.kept:
                 rank.counted.clear()
                 rank.is_torn = False
@@ -151,6 +158,8 @@ class Run:
 
     def _restore(self, checkpoint: int) -> dict[int, StateSource]:
         resume = self.resume
+        if self.is_sharded and resume.source != "disk":
+            self._check_shards()
         if resume.source == "peer":
             return self._copy_from_peers()
         if resume.source == "memory":
@@ -164,6 +173,27 @@ class Run:
             rank.adopt(level)
         source: StateSource = "memory" if resume.source == "memory" else "disk"
         return dict.fromkeys(self.ranks, source if level else "seed")
+
+    def _check_shards(self) -> None:
+        """Every shard is handed out by a rank that has it, of the iteration that all go on from."""
+        resume = self.resume
+        level = resume.vote.iteration if resume.vote else resume.committed
+        handed = {(one.tp_rank, one.pp_rank, one.dp_rank) for one in resume.shards}
+        assert len(handed) == self.layout.tp * self.layout.pp * resume.num_shards
+        for one in resume.shards:
+            holder = self.ranks[one.holder]
+            key = (one.tp_rank, one.pp_rank, one.dp_rank, resume.num_shards)
+            if one.is_copy:
+                assert (*key, level) in {
+                    (c.tp_rank, c.pp_rank, c.dp_rank, c.num_shards, c.iteration)
+                    for c in holder.copies
+                }, "it has no such copy"
+            else:
+                assert one.holder in resume.state_from
+                assert holder.shard == key[2:], "its shard is another"
+
+    def _shard(self, number: int) -> tuple[int, int]:
+        return self.layout.dp_rank(number), self.layout.dp
 
     def _copy_from_peers(self) -> dict[int, StateSource]:
         resume, sources = self.resume, dict[int, StateSource]()
@@ -224,14 +254,22 @@ class Run:
         return iteration
 
     def _copies_at(self, number: int, iteration: int) -> tuple[HeldCopy, ...]:
-        """Return what a rank's node holds: its own shard and its neighbour's, two iterations deep."""
-        cells = {self._cell(number), self._cell((number + 1) % self.layout.num_workers)}
+        """Return what a rank holds: its own state and that of its wards, two iterations deep."""
+        owners = [
+            owner
+            for owner, holder in enumerate(self.holders)
+            if holder is not None and number in {owner, holder}
+        ]
+        keys = {(*self._cell(owner), *self._shard_to_copy(owner)) for owner in owners}
         return tuple(
-            HeldCopy(tp_rank=tp_rank, pp_rank=pp_rank, dp_rank=0, iteration=newest)
+            HeldCopy(tp_rank=tp, pp_rank=pp, dp_rank=dp, num_shards=num, iteration=newest)
             for newest in (iteration, iteration - 1)
-            for tp_rank, pp_rank in sorted(cells)
+            for tp, pp, dp, num in sorted(keys)
             if newest > 0
         )
+
+    def _shard_to_copy(self, number: int) -> tuple[int, int]:
+        return self._shard(number) if self.is_sharded else (0, 1)
 
     def stall(self, now: float, dice: random.Random, broken: Iterable[FakeRank]) -> None:
         """Freeze every rank where it is; the iteration is not finished in this generation."""

@@ -211,6 +211,39 @@ def test_a_sharded_state_is_divided_anew_over_fewer_replicas(
     assert {**before, **losses} == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("layout", "leaving", "interval"),
+    [(Layout(dp=3), {1}, 1), (Layout(dp=3), {2}, 5), (Layout(tp=2, dp=2), {0, 1}, 5)],
+    ids=str,
+)
+def test_a_sharded_state_goes_on_without_ranks_that_leave_at_a_boundary(
+    host: RankHost, long: TrainingSpec, layout: Layout, leaving: set[int], interval: int
+) -> None:
+    spec = long.model_copy(update={"shard_optimizer": True, "memory_interval": interval})
+    name = f"leaving-{layout.tp}-{interval}"
+    expected = reference(host, spec, layout, f"{name}-whole")
+    ranks = with_copies(launches(spec, layout, task=name))
+    host.start(ranks)
+    record = host.record(ranks[0])
+    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 2)
+    host.pause(ranks)
+    positions = {launch.global_rank: host.wait_for_position(launch) for launch in ranks}
+    before = record.loss_by_iteration
+    newest = max(before)
+
+    new = Layout(tp=layout.tp, dp=layout.dp - 1)
+    staying = sorted(set(positions) - leaving)
+    continues = {old: place for place, old in enumerate(staying)}
+    parked = Parked(layout, spec.num_micro_batches, positions, is_sharded=True)
+    decision = decide(parked, new, continues)
+    assert (decision.resume.source, decision.resume.committed) == ("peer", newest)
+    copied = {shard.dp_rank for shard in decision.resume.shards if shard.is_copy}
+    assert copied == {layout.dp_rank(rank) for rank in leaving}
+    losses = go_on(host, ranks, continues, new, decision)
+    assert min(losses) == newest + 1
+    assert {**before, **losses} == pytest.approx(expected, rel=1e-5)
+
+
 def test_sharding_changes_no_loss(host: RankHost, long: TrainingSpec) -> None:
     layout = Layout(dp=3)
     plain = reference(host, long, layout, "unsharded")

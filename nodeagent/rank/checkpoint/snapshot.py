@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from nodeagent.rank.checkpoint.whole import Block
-from nodeagent.rank.host_copy import HostCopier
+from nodeagent.rank.host_copy import copy_to_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,12 @@ class HostMemory:
 
     def __init__(self) -> None:
         self._tensors: dict[tuple[str, torch.Size], torch.Tensor] = {}
-        self._copier = HostCopier()
 
     def take(self, blocks: Iterable[Block]) -> Snapshot:
         """Copy the blocks that are saved here."""
         own = [block for block in blocks if block.is_saved_here]
         memory = [self._memory_for(block) for block in own]
-        wait = self._copier.copy([block.tensor for block in own], memory)
+        wait = copy_to_host([block.tensor for block in own], memory)
         copies = [replace(block, tensor=copy) for block, copy in zip(own, memory, strict=True)]
         return Snapshot(tuple(copies), wait)
 

@@ -5,6 +5,7 @@ import pytest
 from controller.core.events import PlanApproved
 from controller.core.instructions import StartRanks
 from controller.core.machine import Machine
+from controller.core.parking import halt_limit_s
 from controller.core.phases import IncidentState, PlanState, TaskPhase
 from controller.core.policy import Policy
 from controller.core.state import Incident, NodeSpec
@@ -59,6 +60,11 @@ def pids(world: World, name: TaskId = A) -> list[int | None]:
 
 def newest_start(world: World, name: TaskId = A) -> StartRanks:
     return next(start for _, start in reversed(world.starts) if start.task == name)
+
+
+def unanswering(world: World) -> tuple[int, ...]:
+    """Return the ranks of gpt-b that answer nobody any more, as node n3 was last told."""
+    return world.nodes[NodeId("n3")].halts[B].broken
 
 
 def only_incident(world: World) -> Incident:
@@ -175,6 +181,29 @@ def test_a_rank_that_does_not_park_hangs_and_is_replaced() -> None:
         True, False, True, False,
     ]  # fmt: skip
     assert any("hangs" in item.summary for item in only_incident(world).evidence)
+
+
+def test_ranks_that_wait_for_one_of_their_replica_that_has_parked_are_woken() -> None:
+    world = demo_world()
+    world.deafen("gpt-b", 1)
+    world.kill_rank("gpt-b", 2)
+    world.run_until(lambda: task(world, B).phase is TaskPhase.PARKING)
+    limit_s = halt_limit_s(world.machine.policy, task(world, B))
+    world.run(world.now + 0.1 * limit_s)
+    assert unanswering(world) == (2,)
+    world.run(world.now + 0.8 * limit_s)
+    # Of the replica with the lost rank nobody is waited for.
+    assert unanswering(world) == (0, 2)
+
+
+def test_a_replica_of_which_no_rank_has_parked_is_left_to_finish_what_it_computes() -> None:
+    world = demo_world()
+    for number in (0, 1):
+        world.deafen("gpt-b", number)
+    world.kill_rank("gpt-b", 2)
+    world.run_until(lambda: task(world, B).phase is TaskPhase.PARKING)
+    world.run(world.now + 0.9 * halt_limit_s(world.machine.policy, task(world, B)))
+    assert unanswering(world) == (2,)
 
 
 def test_a_heartbeat_that_crosses_the_start_ends_nobody_who_goes_on() -> None:

@@ -1,0 +1,115 @@
+"""Ranks leave by plan: the task goes on in its processes wherever all of its state stays, in a rank or as a copy."""
+
+from dataclasses import replace
+
+import pytest
+
+from controller.core.generations import keeps_state
+from controller.core.phases import PlanState
+from controller.core.placement import Worker
+from controller.core.tasks import Target
+from nodeagent.protocol.ids import NodeId
+from profiles.layout import Layout
+from tests.fakes.clusters import demo_machine
+from tests.fakes.world import World
+from tests.unit.core.test_generations import SEEDS, B, machine_of, newest_start, pids, task, trained
+
+
+def sharded_world(seed: int = 0, *, makes_copies: bool = True) -> World:
+    machine = demo_machine(is_sharded=True, makes_copies=makes_copies)
+    world = World(machine, seed=seed, num_iterations=10**6)
+    trained(world, 7)
+    world.run(world.now + seed / len(SEEDS))
+    return world
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_task_that_shrinks_by_plan_keeps_its_processes_and_every_iteration(seed: int) -> None:
+    world = sharded_world(seed)
+    before = pids(world, B)
+    world.lose_node("n2")
+    trained(world, 14)
+    assert task(world, B).layout == Layout(tp=2)
+    assert set(pids(world, B)) < set(before)
+    assert task(world, B).generation == 2
+    assert task(world, B).num_rerun_iterations == 0
+    resume = newest_start(world, B).resume
+    assert resume.source == "peer"
+    assert {shard.is_copy for shard in resume.shards} == {True, False}
+
+
+def test_without_copies_it_goes_through_a_checkpoint() -> None:
+    world = sharded_world(makes_copies=False)
+    before = pids(world, B)
+    world.lose_node("n2")
+    trained(world, 14)
+    assert task(world, B).layout == Layout(tp=2)
+    assert not set(pids(world, B)) & set(before)
+    assert task(world, B).num_rerun_iterations == 0
+    assert newest_start(world, B).resume.source == "disk"
+
+
+@pytest.mark.parametrize(
+    ("makes_copies", "says"),
+    [(True, "state from its peers"), (False, "from the newest checkpoint")],
+)
+def test_the_plan_says_where_the_state_comes_from(*, makes_copies: bool, says: str) -> None:
+    world = sharded_world(makes_copies=makes_copies)
+    world.lose_node("n2")
+    world.run_until(lambda: bool(world.machine.state.plans))
+    [plan] = world.machine.state.plans
+    assert any(step.startswith("gpt-b: ") and says in step for step in plan.steps), plan.steps
+
+
+def test_it_grows_again_with_the_shards_of_its_peers() -> None:
+    world = sharded_world()
+    world.lose_node("n2")
+    trained(world, 14)
+    before = pids(world, B)
+    world.restore_node("n2")
+    world.run_until(lambda: len(task(world, B).ranks) == 4)
+    trained(world, 20)
+    assert set(before) < set(pids(world, B))
+    assert task(world, B).num_rerun_iterations == 0
+    assert [plan.state for plan in world.machine.state.plans] == [PlanState.APPLIED] * 2
+
+
+@pytest.mark.parametrize(
+    ("layout", "is_sharded", "leaving", "stays", "stays_without_copies"),
+    [
+        (Layout(dp=4), False, {0, 1, 2}, True, True),
+        # Shards, the copies of each with the next rank.
+        (Layout(dp=4), True, set(), True, True),
+        (Layout(dp=4), True, {0}, True, False),
+        (Layout(dp=4), True, {3}, True, False),
+        (Layout(dp=4), True, {1, 3}, True, False),
+        (Layout(dp=4), True, {2, 3}, False, False),
+        # Stages without a replica, the copies of each with the next one.
+        (Layout(pp=4), False, {1}, True, False),
+        (Layout(pp=4), False, {0, 2}, True, False),
+        (Layout(pp=4), False, {0, 1}, False, False),
+        (Layout(pp=4), False, {0, 1, 2, 3}, False, False),
+        # One of two replicas of each stage.
+        (Layout(pp=2, dp=2), False, {0, 3}, True, True),
+    ],
+    ids=str,
+)
+def test_all_state_stays_where_each_part_or_its_copy_does(
+    layout: Layout,
+    leaving: set[int],
+    *,
+    is_sharded: bool,
+    stays: bool,
+    stays_without_copies: bool,
+) -> None:
+    """Four ranks on a node each; those that leave go to other nodes."""
+    world = World(machine_of([layout], num_nodes=8, workers=4), num_iterations=10**6)
+    trained(world, 3)
+    running = task(world)
+    placement = tuple(
+        Worker(NodeId(f"n{number + 5}"), 0) if number in leaving else worker
+        for number, worker in enumerate(running.placement)
+    )
+    for makes_copies, expected in ((True, stays), (False, stays_without_copies)):
+        running.spec = replace(running.spec, is_sharded=is_sharded, makes_copies=makes_copies)
+        assert keeps_state(running, Target(layout, placement)) is expected
