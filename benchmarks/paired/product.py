@@ -75,14 +75,21 @@ class _BlockControl:
         return self._link.take_fault()
 
     def report(self, observation: AnyObservation) -> None:
-        if isinstance(observation, IterationCommitted) and observation.loss is not None:
-            self.losses.append(observation.loss)
         self._link.report(observation)
 
-    def pulse(self, iteration: int, duration_s: float, busy_s: float) -> None:
+    def pulse(
+        self,
+        iteration: int,
+        duration_s: float,
+        busy_s: float,
+        *,
+        report: AnyObservation | None = None,
+    ) -> None:
         self.stamps.append(time.perf_counter())
+        if isinstance(report, IterationCommitted) and report.loss is not None:
+            self.losses.append(report.loss)
         self._note_pulse()
-        self._link.pulse(iteration, duration_s, busy_s)
+        self._link.pulse(iteration, duration_s, busy_s, report=report)
 
 
 def launch_of(spec: TrainingSpec, place: Place, task: str = "gpt") -> RankLaunch:

@@ -142,16 +142,29 @@ class ControlLink:
     def report(self, observation: AnyObservation) -> None:
         """Queue a report. It is kept, across any number of agents, until one has stored it."""
         with self._changed:
-            self._last_seq += 1
-            self._unstored.append(
-                RankReport(seq=self._last_seq, wall_s=self._wall_s(), observation=observation)
-            )
+            self._queue(observation)
         self._wake()
 
-    def pulse(self, iteration: int, duration_s: float, busy_s: float = 0.0) -> None:
-        """Tell the newest iteration; replaces a pulse that is not sent yet."""
+    def _queue(self, observation: AnyObservation) -> None:
+        self._last_seq += 1
+        self._unstored.append(
+            RankReport(seq=self._last_seq, wall_s=self._wall_s(), observation=observation)
+        )
+
+    def pulse(
+        self,
+        iteration: int,
+        duration_s: float,
+        busy_s: float = 0.0,
+        *,
+        report: AnyObservation | None = None,
+    ) -> None:
+        """Tell the newest iteration; replaces a pulse that is not sent yet. ``report`` goes along."""
         with self._changed:
             self._pulse = RankPulse(iteration=iteration, duration_s=duration_s, busy_s=busy_s)
+            if report is not None:
+                self._queue(report)
+        # Once for both: the thread that is woken takes time of the one that trains.
         self._wake()
 
     def wait_until_stored(self, timeout_s: float) -> bool:

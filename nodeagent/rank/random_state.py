@@ -66,28 +66,38 @@ class CpuGenerators:
 
     def __init__(self) -> None:
         self._states: dict[str, torch.Tensor] = {}
+        self._seeds: dict[str, int] = {}
+        """Of states that nobody has drawn from yet: ``reseed`` begins more than most models use."""
         self._current = _DEFAULT
 
     def is_initialized(self) -> bool:
         """Return whether there is any state to fork."""
-        return bool(self._states)
+        return bool(self._states or self._seeds)
 
     def reset(self) -> None:
         """Forget all states."""
-        self._states = {}
+        self._states, self._seeds = {}, {}
         self._current = _DEFAULT
 
     def add(self, name: str, seed: int) -> None:
         """Begin a new state; the default generator keeps its own."""
-        self._states[name] = torch.Generator().manual_seed(seed).get_state()
+        self._states.pop(name, None)
+        self._seeds[name] = seed
+
+    def _begin(self, name: str) -> None:
+        seed = self._seeds.pop(name, None)
+        if seed is not None:
+            self._states[name] = torch.Generator().manual_seed(seed).get_state()
 
     def get_states(self) -> dict[str, torch.Tensor]:
         """Return the states by name. They are never changed in place."""
+        for name in list(self._seeds):
+            self._begin(name)
         return dict(self._states)
 
     def set_states(self, states: dict[str, torch.Tensor]) -> None:
         """Replace all states by those of a ``get_states``."""
-        self._states = dict(states)
+        self._states, self._seeds = dict(states), {}
 
     @contextlib.contextmanager
     def fork(self, name: str = _MODEL_PARALLEL) -> Iterator[None]:
@@ -99,6 +109,7 @@ class CpuGenerators:
         Raises:
             KeyError: There is no such state; ``reseed`` was never called.
         """
+        self._begin(name)
         before, outer = torch.get_rng_state(), self._current
         if outer != _DEFAULT:
             self._states[outer] = before

@@ -18,7 +18,6 @@ with the vote.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -55,7 +54,8 @@ class Bucket:
     _is_regular: bool = False
     """Whether each micro-batch, the last time, passed every parameter once."""
     _num_micro_batches: int = 0
-    _seen: Counter[torch.nn.Parameter] = field(default_factory=Counter)
+    _num_passes: dict[int, int] = field(default_factory=dict)
+    """By the identity of the parameter."""
     _num_passed: int = 0
     """Parameters that were passed as often as there are micro-batches."""
 
@@ -67,17 +67,21 @@ class Bucket:
     def expect(self, num_micro_batches: int) -> None:
         """The passes of so many micro-batches begin."""
         self.is_started = False
-        self._seen.clear()
+        self._num_passes.clear()
         self._num_micro_batches, self._num_passed = num_micro_batches, 0
 
-    def note(self, parameter: torch.nn.Parameter) -> None:
-        """A backward pass has passed ``parameter``."""
-        self._seen[parameter] = seen = self._seen[parameter] + 1
-        self._num_passed += seen == self._num_micro_batches
+    def note(self, parameter: torch.nn.Parameter) -> bool:
+        """A backward pass has passed ``parameter``; return whether that was the last pass that is expected."""
+        key = id(parameter)
+        self._num_passes[key] = num_passes = self._num_passes.get(key, 0) + 1
+        if num_passes != self._num_micro_batches:
+            return False
+        self._num_passed += 1
+        return self._is_passed
 
     def learn(self) -> None:
         """All passes are over."""
-        most = max(self._seen.values(), default=0)
+        most = max(self._num_passes.values(), default=0)
         self._is_regular = self._is_passed and most == self._num_micro_batches
 
     @property
@@ -171,15 +175,18 @@ class Reduction:
         """
         if not self._is_armed:
             return
-        bucket.note(parameter)
-        if self._is_alone:
-            return
+        is_passed = bucket.note(parameter)
         if bucket.is_started:
             self._ledger.is_spoilt = True
             raise LateGradientError(
                 "a gradient arrived after its bucket had been reduced: the backward pass of a"
                 " micro-batch reaches a parameter more often than those before"
             )
+        # Once per bucket: the hook runs for every parameter of every micro-batch.
+        if is_passed and not self._is_alone:
+            self._start_ready()
+
+    def _start_ready(self) -> None:
         while self._num_started < len(self._buckets):
             following = self._buckets[self._num_started]
             if not following.is_ready:

@@ -26,8 +26,18 @@ class Control(Protocol):
     def report(self, observation: AnyObservation) -> None:
         """Hand over a report; it is kept until the agent stored it."""
 
-    def pulse(self, iteration: int, duration_s: float, busy_s: float) -> None:
-        """Tell that ``iteration`` is done, and how long its own computing took; may be dropped."""
+    def pulse(
+        self,
+        iteration: int,
+        duration_s: float,
+        busy_s: float,
+        *,
+        report: AnyObservation | None = None,
+    ) -> None:
+        """Tell that ``iteration`` is done, and how long its own computing took.
+
+        That may be dropped; ``report``, which goes along, is kept as all reports are.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,25 +264,28 @@ class Training:
 
     def _announce(self, vote: VoteResult, duration_s: float, *, is_fresh: bool) -> None:
         self._moved_at = self._around.monotonic_s()
-        self._control.pulse(vote.iteration, duration_s, self._busy_s)
-        if self._iterations.place.global_rank != 0:
-            return
-        self._keeping.checkpoints.note_loss(vote.iteration, vote.loss)
+        report = None
+        if self._iterations.place.global_rank == 0:
+            self._keeping.checkpoints.note_loss(vote.iteration, vote.loss)
+            report = self._committed(vote, duration_s, is_fresh=is_fresh)
+        self._control.pulse(vote.iteration, duration_s, self._busy_s, report=report)
+
+    def _committed(
+        self, vote: VoteResult, duration_s: float, *, is_fresh: bool
+    ) -> IterationCommitted:
         launch, loop = self.launch, self._loop
         is_resumed = vote.iteration == launch.resume.committed + 1 and not is_fresh
         is_second_try = self._iterations.is_second_try
         num_recomputed = launch.resume.num_recomputed if is_resumed else 0
-        self._control.report(
-            IterationCommitted(
-                task=launch.task,
-                generation=launch.generation,
-                global_rank=launch.global_rank,
-                iteration=vote.iteration,
-                loss=vote.loss,
-                duration_s=duration_s,
-                num_tokens=loop.num_micro_batches * loop.micro_batch_size * loop.seq_length,
-                grad_norm=vote.grad_norm,
-                num_recomputed=num_recomputed + loop.num_micro_batches * is_second_try,
-                num_saved=launch.resume.num_saved if is_resumed and not is_second_try else 0,
-            )
+        return IterationCommitted(
+            task=launch.task,
+            generation=launch.generation,
+            global_rank=launch.global_rank,
+            iteration=vote.iteration,
+            loss=vote.loss,
+            duration_s=duration_s,
+            num_tokens=loop.num_micro_batches * loop.micro_batch_size * loop.seq_length,
+            grad_norm=vote.grad_norm,
+            num_recomputed=num_recomputed + loop.num_micro_batches * is_second_try,
+            num_saved=launch.resume.num_saved if is_resumed and not is_second_try else 0,
         )

@@ -110,6 +110,9 @@ def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) ->
     if distributed.is_initialized() and distributed.get_backend() == "nccl":
         _poll(work, is_halted)
         return
+    if work.is_completed():
+        work.wait()
+        return
     ended = threading.Event()
     # Not wait(limit): where that gives up it says so by an exception, and making one is costly.
     work.get_future().add_done_callback(lambda _: ended.set())

@@ -89,6 +89,7 @@ class Work:
         return self._future
 
     def wait(self) -> None:
+        self.num_waits += 1
         raise RuntimeError("Connection closed by peer")
 
 

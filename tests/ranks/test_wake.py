@@ -26,6 +26,9 @@ class Work:
     def end(self) -> None:
         self._future.set_result([])
 
+    def is_completed(self) -> bool:
+        return self._future.done()
+
     def get_future(self) -> Future[list[object]]:
         return self._future
 
