@@ -130,6 +130,18 @@ def test_of_pulses_only_the_newest_waits_for_an_agent(link: ControlLink, path: P
     agent.die()
 
 
+def test_a_report_that_goes_along_with_a_pulse_is_kept_when_the_pulse_is_not(
+    link: ControlLink, path: Path
+) -> None:
+    link.pulse(1, 0.1, report=saved(1))
+    link.pulse(2, 0.1)
+    agent = Agent(path)
+    assert agent.next() == HELLO
+    assert agent.next() == RankReport(seq=1, wall_s=7.0, observation=saved(1))
+    assert agent.next() == RankPulse(iteration=2, duration_s=0.1)
+    agent.die()
+
+
 def test_requests_are_noted_and_a_drill_is_taken_once(link: ControlLink, path: Path) -> None:
     agent = Agent(path)
     agent.next()
