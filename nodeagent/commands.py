@@ -233,7 +233,12 @@ class Commands:
         task, generation = command.task, command.generation
         if (reason := halt_refusal(task, generation, self._outbox.outbox)) is not None:
             raise CommandError(reason)
-        halt = Halt(generation=generation, broken=command.broken, at_boundary=command.at_boundary)
+        halt = Halt(
+            generation=generation,
+            broken=command.broken,
+            at_boundary=command.at_boundary,
+            completes_copies=command.completes_copies,
+        )
         whole = self._outbox.request_halt(task, halt)
         to_halt = plan_halt(task, generation, self._processes.living())
         for rank in self._processes.living():

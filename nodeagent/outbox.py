@@ -121,12 +121,19 @@ class Outbox:
         """
         known = self._halts.get(task)
         broken, at_boundary = set(halt.broken), halt.at_boundary
+        completes_copies = halt.completes_copies
         if known is not None and known.generation > halt.generation:
             return None
         if known is not None and known.generation == halt.generation:
             broken |= set(known.broken)
             at_boundary &= known.at_boundary
-        whole = Halt(generation=halt.generation, broken=sorted(broken), at_boundary=at_boundary)
+            completes_copies |= known.completes_copies
+        whole = Halt(
+            generation=halt.generation,
+            broken=sorted(broken),
+            at_boundary=at_boundary,
+            completes_copies=completes_copies,
+        )
         return None if whole == known else Halted(task=task, halt=whole)
 
     def acknowledge(self, seq: int) -> Acknowledged | None:

@@ -62,6 +62,7 @@ class _BlockControl:
         self._note_pulse = note_pulse
         self.stamps: list[float] = []
         self.num_wanted = 0
+        self.needs_copies = False
         self.losses: list[float] = []
 
     is_stop_requested = False
@@ -111,7 +112,8 @@ class Product:
         launch: What it is told.
         seat: Where it runs.
         state_dir: Of its node's agent.
-        counts_copies: Whether to look, after every iteration, which in-memory checkpoints are complete.
+        counts_copies: Whether to look, after every iteration, which in-memory checkpoints are complete; before a
+            block ends they are all.
     """
 
     def __init__(
@@ -130,6 +132,8 @@ class Product:
         link.start()
         self._copied: set[int] = set()
         self._control = _BlockControl(link, self._count_copies if counts_copies else _do_nothing)
+        self._control.needs_copies = counts_copies
+        self._interval = launch.settings.memory_interval
         around = Surroundings(self._control, threading.Event(), clock.monotonic_s)
         self._training = Training(_build_loop(launch, seat.place), around)
         self._training.enter(launch, seat.place, seat.groups, seat.store)
@@ -141,7 +145,8 @@ class Product:
 
     def _count_copies(self) -> None:
         position = self._training.position()
-        self._copied.update(copy.iteration for copy in position.copies)
+        iterations = {copy.iteration for copy in position.copies}
+        self._copied.update(each for each in iterations if not each % self._interval)
 
     @property
     def losses(self) -> list[float]:

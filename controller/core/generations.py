@@ -52,15 +52,19 @@ def park_what_moves(turn: Turn) -> None:
             continue
         if any(turn.state.nodes[n].condition is not NodeCondition.HEALTHY for n in task.nodes):
             continue
-        if not keeps_state(task, target):
+        needs_copies = not keeps_state(task, target, with_copies=False)
+        is_blocked = bool(obstacle(turn, task, target))
+        if is_blocked and not _is_in_the_way(turn, task, target):
+            continue
+        # One that is blocked may have to go on with less than what is to stay.
+        if needs_copies and (is_blocked or not keeps_state(task, target)):
             note = f"stops to go on with {target.layout}"
             stop(turn, task, is_graceful=True, intent="run", note=note)
-        elif not obstacle(turn, task, target):
-            staying = set(_continues(task, target, task.living_ranks).values())
-            if is_prepared(turn, task, target, staying):
-                halt(turn, task, at_boundary=True, note=f"parks to go on with {target.layout}")
-        elif _is_in_the_way(turn, task, target):
-            halt(turn, task, at_boundary=True, note=f"parks to go on with {target.layout}")
+            continue
+        staying = set(_continues(task, target, task.living_ranks).values())
+        if is_blocked or is_prepared(turn, task, target, staying):
+            note = f"parks to go on with {target.layout}"
+            halt(turn, task, at_boundary=True, completes_copies=needs_copies, note=note)
 
 
 def continue_parked(turn: Turn) -> None:
@@ -75,7 +79,9 @@ def continue_parked(turn: Turn) -> None:
         if not name_cause(turn, task) or task.parking is None:
             continue
         goal = goal_of(turn, task) or _goal_with_waiting(turn, task)
-        if goal is not None:
+        if goal is not None and _loses_state(turn, task, goal):
+            _go_on_as_before(turn, task)
+        elif goal is not None:
             _regroup(turn, task, goal)
         elif is_without_hope(turn, task):
             stop(turn, task, is_graceful=False, intent="run", note="no whole replica is left")
@@ -112,11 +118,35 @@ def _awaits_node(turn: Turn, task: TaskState) -> bool:
     )
 
 
-def keeps_state(task: TaskState, target: Target) -> bool:
+def _loses_state(turn: Turn, task: TaskState, goal: Target) -> bool:
+    """Whether copies were to be complete for going on at ``goal`` and are not, while the parked ranks have it all."""
+    place = task.place
+    if not (task.parking and task.parking.completes_copies) or place is None or goal == place:
+        return False
+    as_before = _continues(task, place, _fit(turn, task))
+    if len(as_before) < place.layout.num_workers or obstacle(turn, task, place):
+        return False
+    here = _decide(task, place, as_before).resume
+    there = _decide(task, goal, _all_continuing(turn, task, goal)).resume
+    return here.source == "peer" and (there.source, there.committed) != ("peer", here.committed)
+
+
+def _go_on_as_before(turn: Turn, task: TaskState) -> None:
+    assert task.place is not None
+    turn.tell(
+        "warning", "copies", task.spec.task,
+        "in-memory checkpoints are not complete: goes on as before, and then through a checkpoint on disk",
+        generation=task.generation,
+    )  # fmt: skip
+    _regroup(turn, task, task.place)
+    task.copies_failed_in = task.generation
+
+
+def keeps_state(task: TaskState, target: Target, *, with_copies: bool = True) -> bool:
     """Whether living ranks that stay have all of the state when the task parks for ``target``.
 
-    Each (tp, pp), and each shard of a sharded one, in a rank's own state or in the copy that it holds of
-    another's: ranks that park by plan complete their copies first.
+    Each (tp, pp), and each shard of a sharded one, in a rank's own state or, ``with_copies``, in the copy that
+    it holds of another's. Ranks can complete their copies before they park.
     """
     layout = task.layout
     if layout is None or task.unsupported or not is_same_model(layout, target.layout):
@@ -128,11 +158,15 @@ def keeps_state(task: TaskState, target: Target) -> bool:
         for number in range(layout.num_workers)
     ]
     lost = set(shards) - {shards[number] for number in continues}
-    if not lost or not task.spec.makes_copies:
+    has_copies = task.spec.makes_copies and task.copies_failed_in != task.generation
+    if not lost or not with_copies or not has_copies:
         return not lost
     holders = _copy_holders(layout, task.placement, is_sharded=is_sharded)
     # The first rank that has a shard is the one whose copies are made.
-    return all(holders[shards.index(shard)] in continues for shard in lost)
+    owners: dict[tuple[int, int, int], int] = {}
+    for number, shard in enumerate(shards):
+        owners.setdefault(shard, number)
+    return all(holders[owners[shard]] in continues for shard in lost)
 
 
 @functools.lru_cache(maxsize=64)

@@ -64,8 +64,8 @@ class HaltRanks:
     """Park the task's ranks of ``generation`` on these nodes.
 
     ``broken`` are the global ranks that answer nobody in this generation any more: they are lost, can't go on, or
-    have parked and left others of their replica waiting. With ``at_boundary`` the running
-    iteration is finished first.
+    have parked and left others of their replica waiting. With ``at_boundary`` the running iteration is finished first, and
+    with ``completes_copies`` its in-memory checkpoints are complete when the ranks park, if they can be.
     """
 
     cause: int
@@ -74,6 +74,7 @@ class HaltRanks:
     nodes: tuple[NodeId, ...]
     broken: tuple[int, ...]
     at_boundary: bool
+    completes_copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ more ranks are found broken, and when a node attaches; agents take it any number
 
 A replica without a broken rank is left to finish what it computes. One of its ranks may park before the
 others and leave them waiting for it. With gloo it wakes them by ending its connections; NCCL has no such way.
-So after a while they are told that nobody answers them any more.
+So every now and then they are told that nobody answers them any more.
 
 What is decided from the positions is not decided here (``controller.core.generations``).
 """
@@ -22,17 +22,24 @@ from controller.core.turn import Turn
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.regroup import Position
 
-_MATES_LIMIT: Final = 0.5
+_MATES_LIMIT: Final = 0.3
 """Part of the time that ranks have to park, after which those that share a replica with a parked one are woken."""
 
 
-def halt(turn: Turn, task: TaskState, *, at_boundary: bool = False, note: str = "") -> None:
+def halt(
+    turn: Turn,
+    task: TaskState,
+    *,
+    at_boundary: bool = False,
+    completes_copies: bool = False,
+    note: str = "",
+) -> None:
     """Have the task's ranks park; one that is told to park at once need not reach a boundary."""
     broken = _broken_ranks(task)
     parking = task.parking
     if parking is None:
         task.become(TaskPhase.PARKING, note)
-        task.parking = Parking(turn.at, at_boundary, broken)
+        task.parking = Parking(turn.at, at_boundary, broken, completes_copies)
         _set_limits(turn, task)
     else:
         is_hastened = parking.at_boundary and not at_boundary
@@ -53,7 +60,12 @@ def _set_limits(turn: Turn, task: TaskState) -> None:
         return
     limit_s = halt_limit_s(turn.policy, task)
     turn.set_timer(HaltOverdue(name, generation), limit_s)
-    turn.set_timer(MatesOverdue(name, generation), _MATES_LIMIT * limit_s)
+    _set_mates_limit(turn, task)
+
+
+def _set_mates_limit(turn: Turn, task: TaskState) -> None:
+    limit_s = _MATES_LIMIT * halt_limit_s(turn.policy, task)
+    turn.set_timer(MatesOverdue(task.spec.task, task.generation), limit_s)
 
 
 def wake_mates(turn: Turn, task: TaskState) -> None:
@@ -66,9 +78,11 @@ def wake_mates(turn: Turn, task: TaskState) -> None:
         for number, rank in task.ranks.items()
         if rank.position is not None and task.layout.dp_rank(number) in waiting
     }
-    if left_them:
-        task.parking.broken = tuple(sorted({*task.parking.broken, *left_them}))
+    if left_them - task.parking.left:
+        task.parking.left |= left_them
         _send_halt(turn, task, _reachable_nodes(turn, task))
+    if waiting:
+        _set_mates_limit(turn, task)
 
 
 def halt_again(turn: Turn, task: TaskState, node: NodeId) -> None:
@@ -171,7 +185,8 @@ def _send_halt(turn: Turn, task: TaskState, nodes: tuple[NodeId, ...]) -> None:
                 task.spec.task,
                 task.generation,
                 nodes,
-                task.parking.broken,
+                tuple(sorted({*task.parking.broken, *task.parking.left})),
                 task.parking.at_boundary,
+                task.parking.completes_copies,
             )
         )

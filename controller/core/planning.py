@@ -245,7 +245,10 @@ def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
     if not task.can_regroup or not keeps_state(task, target):
         return [*stop_step, f"{name}: start {where} with {layout}, from the newest checkpoint"]
     park = "finish the iteration and park" if is_running else "park what is left"
-    return [f"{name}: {park}", f"{name}: go on {where} with {layout}, state from its peers"]
+    source = "its peers"
+    if not keeps_state(task, target, with_copies=False):
+        source += " and their in-memory checkpoints"
+    return [f"{name}: {park}", f"{name}: go on {where} with {layout}, state from {source}"]
 
 
 def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> None:

@@ -142,7 +142,11 @@ class Parking:
     since: float
     at_boundary: bool
     broken: tuple[int, ...]
-    """Ranks that answer nobody any more, as the nodes were last told."""
+    """Ranks that are lost or can't go on, as the nodes were last told."""
+    completes_copies: bool = False
+    """Whether ranks were to park with complete in-memory checkpoints: where the task is to be not all state stays."""
+    left: set[int] = field(default_factory=set)
+    """Parked ranks, of which others of their replica were told that they answer nobody any more."""
     heard: set[NodeId] = field(default_factory=set)
     """Nodes that have said something since the newest loss of a rank there: they live."""
     is_settled: bool = False
@@ -236,6 +240,8 @@ class TaskState:
     """Recoveries since the last new iteration."""
     last_cure: Cure | None = None
     """What was last done about a fault since then."""
+    copies_failed_in: Generation | None = None
+    """The generation that went on as before because copies that were to be complete were not."""
     suspects: list[NodeId | Worker] = field(default_factory=list)
     """Nodes, and workers for single GPUs, that were isolated since then: a restart there had not helped."""
     accused: list[NodeId] = field(default_factory=list)

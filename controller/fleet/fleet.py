@@ -131,6 +131,7 @@ class SshFleet:
                 generation=instruction.generation,
                 broken=list(instruction.broken),
                 at_boundary=instruction.at_boundary,
+                completes_copies=instruction.completes_copies,
             )
             self._links[node].send_command(command, subject)
 

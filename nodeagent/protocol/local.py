@@ -83,7 +83,8 @@ class StopAtBoundary(_Local):
 class Halt(_Local):
     """Park: the generation can't go on, or shall not.
 
-    With ``at_boundary`` all ranks finish the running iteration, agree to pause, and park together.
+    With ``at_boundary`` all ranks finish the running iteration, agree to pause, and park together; with
+    ``completes_copies`` once the in-memory checkpoints of that iteration are complete, if they can be.
     Without it, ranks that share a model-parallel replica with one of ``broken`` (global ranks) are
     woken at once from whatever they wait for; the others go on to the end of their micro-batch
     (with pipeline stages: of their schedule) and are woken from what spans replicas. A parked rank
@@ -94,6 +95,7 @@ class Halt(_Local):
     generation: Generation
     broken: list[int] = []
     at_boundary: bool = False
+    completes_copies: bool = False
 
 
 class Join(_Local):

@@ -134,6 +134,7 @@ class HaltRanks(_Message):
     generation: Generation
     broken: list[int] = []
     at_boundary: bool = False
+    completes_copies: bool = False
 
 
 class InspectRanks(_Message):

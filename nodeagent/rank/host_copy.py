@@ -1,8 +1,8 @@
 """Copying tensors to host memory while training goes on.
 
 On a GPU the copies go into pinned memory, on one stream of their own in the process. Training goes on
-beside them: the next forward and backward passes only read what is copied. What changes it has to come
-after ``wait_on_device``, which makes the device wait and the host go on. That path has not been run yet.
+beside them: the next forward and backward passes only read what is copied (parameters, buffers, the
+optimizer's state). What changes it has to come after ``wait_on_device``, which makes the device wait and the host go on. That path has not been run yet.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,8 +40,10 @@ def copy_to_host(
     with torch.cuda.stream(_copies.stream):
         _copy_all(sources, targets)
     for source in sources:
-        # One that nobody keeps must not be used again for something else before it is read.
-        source.record_stream(_copies.stream)
+        # One that nobody keeps must not be used again for something else before it is read. Some numbers
+        # of the state are on the CPU all along.
+        if source.is_cuda:
+            source.record_stream(_copies.stream)
     copied = _copies.newest = _event()
     copied.record(_copies.stream)
     wait: Callable[[], None] = copied.synchronize

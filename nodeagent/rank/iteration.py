@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.protocol.regroup import VoteResult, even_shares
@@ -27,7 +26,7 @@ from nodeagent.rank.loop import Loop
 from nodeagent.rank.parallel import Place, data_parallel_group
 from nodeagent.rank.reduction import Reduction
 from nodeagent.rank.sharded import ShardedOptimizer
-from nodeagent.rank.wake import HaltedError, wait_unless_halted
+from nodeagent.rank.wake import HaltedError
 
 logger = logging.getLogger(__name__)
 
@@ -184,10 +183,7 @@ class Iterations:
 
     def _sum_over_all(self, numbers: list[float]) -> list[float]:
         self._before_vote()
-        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.place.device)
-        wait_unless_halted(distributed.all_reduce(tensor, async_op=True), self._is_halted)
-        sums: list[float] = tensor.tolist()
-        return sums
+        return self.place.sum_over_all(numbers, self._is_halted)
 
     def step(self, vote: VoteResult) -> None:
         """Apply the update that was voted for; afterwards the iteration is committed here."""
@@ -200,8 +196,8 @@ class Iterations:
             scale *= loop.max_grad_norm / vote.grad_norm
         for chunk in loop.chunks:
             chunk.scale_gradients(scale)
-        loop.before_step(vote.iteration)
         wait_on_device()
+        loop.before_step(vote.iteration)
         # Not step(): it sums the gradient norm over other ranks once more. Where the result of the
         # vote arrives after a fault, some ranks step and others get a copy of the state.
         loop.optimizer.prepare_grads()

@@ -26,9 +26,6 @@ _FINISHED_KEY: Final = "finished"
 _LOOK_UP_S: Final = 0.05
 _COPY_LOOK_UP_S: Final = 0.005
 
-_COPIES_LIMIT_S: Final = 10.0
-"""After that the ranks park all the same, and older copies serve."""
-
 
 class _Generation(NamedTuple):
     """The generation that the rank is part of."""
@@ -83,27 +80,30 @@ class Keeping:
             return 0
         return self.checkpoints.load(self._loop.chunks[0], self._loop.optimizer, store)
 
-    def copy(self, iteration: int) -> None:
-        """Begin an in-memory checkpoint, if one is due."""
+    def copy(self, iteration: int, *, is_wanted: bool = False) -> None:
+        """Begin an in-memory checkpoint, if one is due or wanted. All ranks call it; none is busy with another."""
         interval = self._entered.launch.settings.memory_interval
-        if interval and not iteration % interval:
+        if interval and (is_wanted or not iteration % interval):
             self._take_copies(iteration)
 
-    def complete_copies(self, iteration: int) -> None:
-        """Before the ranks park after ``iteration``: have its in-memory checkpoints complete.
+    def complete_copies(self, iteration: int, *, are_begun: bool) -> None:
+        """Before the ranks park: have the in-memory checkpoints of ``iteration`` complete. All ranks call it.
 
-        Others may go on without ranks that have what nobody else has. All ranks call it. Where copies do
-        not arrive in time it returns all the same.
+        They may not be, where something broke on the way: what is complete, every rank tells by its position.
+
+        Args:
+            iteration: The newest one.
+            are_begun: Whether its copies are on their way; otherwise those of another may be.
 
         Raises:
+            HaltedError: The generation was halted meanwhile.
             RuntimeError: A peer was lost meanwhile.
         """
-        if not self.memory.is_wanted:
-            return
         self._wait_for_copies()
-        if self.memory.has_taken(iteration):
+        if are_begun or not self.memory.is_wanted:
             return
-        if not any(self._entered.place.sum_over_all([float(self.memory.is_busy)])):
+        is_halted = self._around.halted.is_set
+        if not any(self._entered.place.sum_over_all([float(self.memory.is_busy)], is_halted)):
             self._take_copies(iteration)
             self._wait_for_copies()
 
@@ -177,11 +177,14 @@ class Keeping:
             )
 
     def _wait_for_copies(self) -> None:
-        until = self._around.monotonic_s() + _COPIES_LIMIT_S
-        halted = self._around.halted
-        while self.memory.may_arrive and self._around.monotonic_s() < until:
-            if halted.wait(_COPY_LOOK_UP_S):
-                return
+        """Wait until no copy is on its way; for how long is the controller's to say.
+
+        Raises:
+            HaltedError: The generation was halted.
+        """
+        while self.memory.may_arrive:
+            if self._around.halted.wait(_COPY_LOOK_UP_S):
+                raise HaltedError
 
     def _wait_for_checkpoint(self) -> None:
         """Wait until nothing is being written; for how long is the controller's to say.

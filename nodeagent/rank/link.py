@@ -84,6 +84,7 @@ class ControlLink:
         self._is_hello_due = False
         self._join: RankLaunch | None = None
         self._pause = threading.Event()
+        self._needs_copies = threading.Event()
         self._stop = threading.Event()
         self._fault: RankFault | None = None
         self._closed = threading.Event()
@@ -113,6 +114,11 @@ class ControlLink:
         """Whether the agent asked for a pause at an iteration boundary."""
         return self._pause.is_set()
 
+    @property
+    def needs_copies(self) -> bool:
+        """Whether the agent asked for complete in-memory checkpoints before that pause."""
+        return self._needs_copies.is_set()
+
     def wait_for_join(self) -> RankLaunch:
         """Wait, as long as it takes, for a newer generation; from then on this rank is of it."""
         with self._changed:
@@ -127,6 +133,7 @@ class ControlLink:
             )
             self._is_hello_due = True
             self._pause.clear()
+            self._needs_copies.clear()
             self._fault = None
         self._wake()
         return launch
@@ -251,6 +258,8 @@ class ControlLink:
         if halt.generation != self._hello.generation:
             return
         if halt.at_boundary:
+            if halt.completes_copies:
+                self._needs_copies.set()
             self._pause.set()
         else:
             self._interrupt(halt.generation, halt.broken)

@@ -2,7 +2,7 @@
 
 At an iteration boundary the shard is copied; while training goes on the copy travels to its holder,
 over connections of its own. A new copy is begun only when all ranks have sent and received the last
-one, which they tell each other in the vote. Every shard has two places, and the iteration that is
+one, which they tell each other in the vote (or, before they park, in a sum of its own). Every shard has two places, and the iteration that is
 known to be complete in all of them is not overwritten. So from the first one on some iteration is
 complete at any moment, until a holder is lost.
 
@@ -154,10 +154,6 @@ class MemoryCheckpoints:
     def may_arrive(self) -> bool:
         """Whether copies are on their way and nothing is known to have broken."""
         return self.is_busy and self._thread is not None and self._thread.is_alive()
-
-    def has_taken(self, iteration: int) -> bool:
-        """Whether the newest copies of this generation are of ``iteration``; alike on all ranks."""
-        return self._num_taken > 0 and self._newest_iteration == iteration
 
     def take(self, iteration: int) -> None:
         """Begin the copies of the state after ``iteration``. All ranks call it; none is busy."""

@@ -27,7 +27,7 @@ from torch.distributed import ProcessGroup
 
 from nodeagent.rank.forming import interruptible
 from nodeagent.rank.store import DEFAULT_TIMEOUT_S, AgentStore
-from nodeagent.rank.wake import Connections, HaltedError
+from nodeagent.rank.wake import Connections, HaltedError, wait_unless_halted
 from profiles.layout import Layout
 
 COLLECTIVE_TIMEOUT_S: Final = DEFAULT_TIMEOUT_S
@@ -94,13 +94,19 @@ class Place:
             if (layout.tp_rank(rank), layout.pp_rank(rank)) == (tp_rank, pp_rank)
         ]
 
-    def sum_over_all(self, numbers: Sequence[float]) -> list[float]:
+    def sum_over_all(
+        self, numbers: Sequence[float], is_halted: Callable[[], bool] = lambda: False
+    ) -> list[float]:
         """Return the element-wise sums of ``numbers`` over all ranks; all ranks must call it.
 
         In float64, so that counts and byte sizes stay exact up to 2**53.
+
+        Raises:
+            RuntimeError: A peer was lost.
+            HaltedError: The generation was halted.
         """
         tensor = torch.tensor(list(numbers), dtype=torch.float64, device=self.device)
-        distributed.all_reduce(tensor)
+        wait_unless_halted(distributed.all_reduce(tensor, async_op=True), is_halted)
         sums: list[float] = tensor.tolist()
         return sums
 

@@ -20,6 +20,10 @@ class Control(Protocol):
     def is_pause_requested(self) -> bool:
         """Whether the ranks should park after the running iteration."""
 
+    @property
+    def needs_copies(self) -> bool:
+        """Whether in-memory checkpoints should be complete when the ranks park."""
+
     def take_fault(self) -> RankFault | None:
         """Return the newest fault that a drill asked for, once."""
 

@@ -169,17 +169,20 @@ class Training:
         spec = self.launch.settings
         while spec.num_iterations is None or self.committed < spec.num_iterations:
             is_last = self.iteration == spec.num_iterations
-            vote, (_, is_stop_wanted, is_copying) = self._iterate()
+            vote, (_, is_stop_wanted, is_copying, needs_copies) = self._iterate()
             is_final = is_stop_wanted or is_last
+            is_pausing = vote.is_pause_wanted and not is_final
+            needs_copies &= is_pausing
             if not is_final and not is_copying:
-                self._keeping.copy(vote.iteration)
+                self._keeping.copy(vote.iteration, is_wanted=needs_copies)
             if is_final or self.committed % spec.checkpoint_interval == 0:
                 self._keeping.save(vote.iteration, vote.loss, is_final=is_final)
             if is_stop_wanted and not is_last:
                 self._keeping.finish()
                 return "stopped"
-            if vote.is_pause_wanted and not is_last:
-                self._keeping.complete_copies(vote.iteration)
+            if needs_copies:
+                self._keeping.complete_copies(vote.iteration, are_begun=not is_copying)
+            if is_pausing:
                 raise PausedError
         if self._keeping.final_iteration != self.committed:
             # A fault came between the last iteration and its checkpoint.
@@ -207,6 +210,7 @@ class Training:
                 lambda: control.is_pause_requested,
                 lambda: control.is_stop_requested,
                 lambda: self._keeping.memory.is_busy,
+                lambda: control.needs_copies,
             )
         except NonFiniteLossError as error:
             if self._keeping.checkpoints.expected_loss(self.iteration) is not None:

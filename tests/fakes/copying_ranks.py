@@ -24,12 +24,12 @@ from nodeagent.rank.parallel import Place
 from profiles.layout import Layout
 from tests.fakes.polling import wait_until
 
-_LAYOUT = Layout(pp=2)
+LAYOUT = Layout(pp=2)
 _EXTENT = Extent(torch.float32, 16)
 _LIMIT_S = 10.0
 
 
-class _State:
+class FlatState:
     """As much of ``TrainingState`` as copies need."""
 
     sharded = None
@@ -61,11 +61,11 @@ def _run(rank: int, directory: Path) -> None:
     distributed.init_process_group(
         "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2
     )
-    state: Any = _State()
+    state: Any = FlatState()
     launch: Any = SimpleNamespace(copy_holders=(1, 0))
     memory = MemoryCheckpoints(state)
-    memory.enter(launch, Place(rank, _LAYOUT, torch.device("cpu")))
-    memory.connect({1 - rank: _group()})
+    memory.enter(launch, Place(rank, LAYOUT, torch.device("cpu")))
+    memory.connect({1 - rank: new_group()})
     for iteration in (1, 2, 3):
         memory.take(iteration)
         wait_until(lambda: not memory.is_busy, limit_s=_LIMIT_S)
@@ -73,24 +73,26 @@ def _run(rank: int, directory: Path) -> None:
     if rank == 0:
         # The other one is lost before it takes a copy of this iteration.
         memory.take(4)
-        wait_until(lambda: 4 in _held(memory)["0"], limit_s=_LIMIT_S)
+        wait_until(lambda: 4 in held_by_stage(memory)["0"], limit_s=_LIMIT_S)
     memory.leave()
-    memory.enter(launch, Place(rank, _LAYOUT, torch.device("cpu")))
-    memory.connect({1 - rank: _group()})
+    memory.enter(launch, Place(rank, LAYOUT, torch.device("cpu")))
+    memory.connect({1 - rank: new_group()})
     if rank == 0:
         memory.take(5)
-        wait_until(lambda: 5 in _held(memory)["0"], limit_s=_LIMIT_S)
-        sys.stdout.write(json.dumps(_held(memory)))
+        wait_until(lambda: 5 in held_by_stage(memory)["0"], limit_s=_LIMIT_S)
+        sys.stdout.write(json.dumps(held_by_stage(memory)))
         sys.stdout.flush()
     distributed.barrier()
 
 
-def _group() -> distributed.ProcessGroup:
-    group: distributed.ProcessGroup = distributed.new_group(timeout=timedelta(seconds=20))
+def new_group(limit_s: float = 20.0) -> distributed.ProcessGroup:
+    """Return a group of both ranks; an operation may take ``limit_s``."""
+    group: distributed.ProcessGroup = distributed.new_group(timeout=timedelta(seconds=limit_s))
     return group
 
 
-def _held(memory: MemoryCheckpoints) -> dict[str, list[int]]:
+def held_by_stage(memory: MemoryCheckpoints) -> dict[str, list[int]]:
+    """Return the iterations of which a rank has a complete copy, by the stage that they are of."""
     held: dict[str, list[int]] = {"0": [], "1": []}
     for copy in memory.held():
         held[str(copy.pp_rank)].append(copy.iteration)

@@ -246,10 +246,12 @@ class RankHost:
         for launch in ranks:
             self.send(launch, Halt(generation=launch.generation, broken=broken))
 
-    def pause(self, ranks: list[RankLaunch]) -> None:
+    def pause(self, ranks: list[RankLaunch], *, completes_copies: bool = False) -> None:
         """Have these ranks park together after the running iteration."""
         for launch in ranks:
-            self.send(launch, Halt(generation=launch.generation, at_boundary=True))
+            generation = launch.generation
+            halt = Halt(generation=generation, at_boundary=True, completes_copies=completes_copies)
+            self.send(launch, halt)
 
     def wait_for_position(self, launch: RankLaunch, timeout_s: float = 30) -> Position:
         """Wait until the rank parked, and return where it stands."""

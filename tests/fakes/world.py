@@ -116,6 +116,8 @@ class World:
     """Runs a machine against the make-believe cluster."""
 
     has_controller = True
+    copies_arrive = True
+    """Whether copies that a pause waits for get complete."""
     checkpoint_interval = 5
     _term = 0
 
@@ -536,6 +538,8 @@ class World:
             self._finish(run, "finished" if is_finished else "stopped")
         elif run.wants_pause:
             run.is_stalled = True
+            if not run.completes_copies or not self.copies_arrive:
+                run.lose_copies_under_way(self.random)
             for rank in run.ranks.values():
                 self._park(self._node_of(rank), rank)
         else:
@@ -561,6 +565,7 @@ class World:
         run = self.runs[instruction.task, instruction.generation]
         if instruction.at_boundary:
             run.wants_pause = True
+            run.completes_copies |= instruction.completes_copies
             return
         broken = [run.ranks[number] for number in instruction.broken if number in run.ranks]
         run.stall(self.now, self.random, broken)

@@ -124,6 +124,9 @@ class Run:
     is_formed: bool = False
     is_stalled: bool = False
     wants_pause: bool = False
+    completes_copies: bool = False
+    """Whether the pause waits for copies that are on their way."""
+    has_copies_under_way: bool = False
     shares: tuple[tuple[int, ...], ...] = ()
     begun_at: float = 0.0
 
@@ -250,6 +253,7 @@ class Run:
         for number, rank in self.ranks.items():
             rank.step(iteration)
             rank.copies = self._copies_at(number, iteration)
+        self.has_copies_under_way = True
         self.shares = even_shares(self.num_micro_batches, self.layout.dp)
         return iteration
 
@@ -271,6 +275,23 @@ class Run:
     def _shard_to_copy(self, number: int) -> tuple[int, int]:
         return self._shard(number) if self.is_sharded else (0, 1)
 
+    def lose_copies_under_way(self, dice: random.Random) -> None:
+        """What was on its way to its holder when the generation ended may not have come."""
+        if not self.has_copies_under_way:
+            return
+        self.has_copies_under_way = False
+        newest = self.committed
+        for owner, holder in enumerate(self.holders):
+            if holder is not None and dice.random() < 0.5:
+                key = (*self._cell(owner), *self._shard_to_copy(owner))
+                rank = self.ranks[holder]
+                rank.copies = tuple(
+                    copy
+                    for copy in rank.copies
+                    if (copy.tp_rank, copy.pp_rank, copy.dp_rank, copy.num_shards) != key
+                    or copy.iteration != newest
+                )
+
     def stall(self, now: float, dice: random.Random, broken: Iterable[FakeRank]) -> None:
         """Freeze every rank where it is; the iteration is not finished in this generation."""
         if self.is_stalled:
@@ -278,6 +299,7 @@ class Run:
         self.is_stalled = True
         if not self.is_formed:
             return
+        self.lose_copies_under_way(dice)
         fraction = (now - self.begun_at) / ITERATION_S
         hit = {self.layout.dp_rank(rank.global_rank) for rank in broken}
         if fraction < _ACCUMULATED:

@@ -40,11 +40,17 @@ FLAP = NodeFinding(
 
 
 def machine(
-    *, is_auto_heal: bool = True, limit_s: float = 4.0, num_iterations: int | None = None
+    *,
+    is_auto_heal: bool = True,
+    limit_s: float = 4.0,
+    num_iterations: int | None = None,
+    is_sharded: bool = False,
 ) -> Machine:
     """Return a machine that isolates a GPU for its first CUDA error, since so few faults are drawn."""
     policy = Policy(is_auto_heal=is_auto_heal, gpu_faults=1, uncorroborated_limit_s=limit_s)
-    return demo_machine(policy=policy, num_nodes=5, num_iterations=num_iterations)
+    return demo_machine(
+        policy=policy, num_nodes=5, num_iterations=num_iterations, is_sharded=is_sharded
+    )
 
 
 fault = st.one_of(
@@ -172,7 +178,25 @@ pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
 def test_promises_hold_and_nothing_is_left_undone(
     seed: int, faults: list[tuple[float, tuple[str, str, float]]]
 ) -> None:
-    world = World(machine(), seed=seed, num_iterations=10**6)
+    live_through(World(machine(), seed=seed, num_iterations=10**6), faults)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    faults=st.lists(st.tuples(pause, fault), max_size=8),
+    copies_arrive=st.booleans(),
+)
+def test_promises_hold_for_sharded_state(
+    seed: int, faults: list[tuple[float, tuple[str, str, float]]], *, copies_arrive: bool
+) -> None:
+    world = World(machine(is_sharded=True), seed=seed, num_iterations=10**6)
+    world.copies_arrive = copies_arrive
+    live_through(world, faults)
+
+
+def live_through(world: World, faults: list[tuple[float, tuple[str, str, float]]]) -> None:
+    """Strike the cluster, and see that all is well again afterwards."""
     world.run(4.0)
     for pause_s, (kind, target, detail) in faults:
         world.run(world.now + pause_s)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -226,7 +227,7 @@ def test_a_sharded_state_goes_on_without_ranks_that_leave_at_a_boundary(
     host.start(ranks)
     record = host.record(ranks[0])
     host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 2)
-    host.pause(ranks)
+    host.pause(ranks, completes_copies=True)
     positions = {launch.global_rank: host.wait_for_position(launch) for launch in ranks}
     before = record.loss_by_iteration
     newest = max(before)
@@ -251,6 +252,35 @@ def test_sharding_changes_no_loss(host: RankHost, long: TrainingSpec) -> None:
         update={"shard_optimizer": True, "checkpoint_dir": f"{long.checkpoint_dir}-sharded"}
     )
     assert reference(host, sharded, layout, "sharded") == plain
+
+
+def parked_by(what: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "tests.fakes.warm", "tests.fakes.parking_ranks", what]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
+    said: list[dict[str, Any]] = json.loads(ended.stdout)
+    return said
+
+
+def test_copies_that_are_on_their_way_are_waited_for_and_then_those_of_the_newest_iteration() -> (
+    None
+):
+    for rank in parked_by("slow"):
+        assert {stage: set(copies) for stage, copies in rank["held"].items()} == {
+            "0": {1, 2},
+            "1": {1, 2},
+        }
+
+
+def test_where_copies_can_not_be_completed_ranks_park_all_the_same() -> None:
+    whole, broken = parked_by("broken")
+    assert whole["held"]["0"] == [1]  # its own
+    assert 2 not in {*whole["held"]["0"], *whole["held"]["1"], *broken["held"]["1"]}
+    assert not whole["is_halted"]
+    assert not broken["is_halted"]
+
+
+def test_a_halt_ends_the_wait_for_copies() -> None:
+    assert [rank["is_halted"] for rank in parked_by("halted")] == [True, True]
 
 
 def test_while_copies_are_on_their_way_the_newest_complete_ones_are_kept() -> None:

@@ -1,5 +1,7 @@
 """Recovery without restarting survivors: who goes on, where, how fast, and what it costs."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core.events import PlanApproved
@@ -589,7 +591,10 @@ def test_with_another_tp_or_pp_dropout_draws_other_masks_and_that_is_no_mismatch
     deviation: float, *, is_told: bool
 ) -> None:
     layouts = [Layout(dp=2), Layout(pp=2, dp=2)]
-    world = World(machine_of(layouts, num_nodes=4, workers=4), num_iterations=10**6)
+    machine = machine_of(layouts, num_nodes=4, workers=4)
+    spec = machine.state.tasks[A].spec
+    machine.state.tasks[A].spec = replace(spec, makes_copies=False)
+    world = World(machine, num_iterations=10**6)
     world.checkpoint_interval = 5
     trained(world, 8)
     world.lose_node("n2")

@@ -5,14 +5,27 @@ from dataclasses import replace
 import pytest
 
 from controller.core.generations import keeps_state
+from controller.core.machine import Machine
 from controller.core.phases import PlanState
 from controller.core.placement import Worker
-from controller.core.tasks import Target
-from nodeagent.protocol.ids import NodeId
+from controller.core.policy import Policy
+from controller.core.state import NodeSpec
+from controller.core.tasks import Target, TaskSpec
+from nodeagent.protocol.ids import Generation, NodeId
 from profiles.layout import Layout
+from profiles.throughput import ThroughputPoint, ThroughputTable
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
-from tests.unit.core.test_generations import SEEDS, B, machine_of, newest_start, pids, task, trained
+from tests.unit.core.test_generations import (
+    SEEDS,
+    A,
+    B,
+    machine_of,
+    newest_start,
+    pids,
+    task,
+    trained,
+)
 
 
 def sharded_world(seed: int = 0, *, makes_copies: bool = True) -> World:
@@ -49,9 +62,55 @@ def test_without_copies_it_goes_through_a_checkpoint() -> None:
     assert newest_start(world, B).resume.source == "disk"
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_copies_that_are_not_complete_cost_a_checkpoint_and_no_iteration(seed: int) -> None:
+    world = sharded_world(seed)
+    world.copies_arrive = False
+    before = pids(world, B)
+    world.lose_node("n2")
+    trained(world, 20)
+    assert task(world, B).layout == Layout(tp=2)
+    assert task(world, B).num_rerun_iterations == 0
+    if not set(pids(world, B)) & set(before):
+        [warning] = [one for _, one in world.announcements if one.kind == "copies"]
+        assert "not complete" in warning.text
+        assert newest_start(world, B).resume.source == "disk"
+    # Later it goes on in its processes again.
+    world.copies_arrive = True
+    kept = pids(world, B)
+    world.restore_node("n2")
+    world.run_until(lambda: len(task(world, B).ranks) == 4)
+    assert set(kept) < set(pids(world, B))
+
+
+def test_incomplete_copies_are_met_with() -> None:
+    """In some of these worlds all copies arrive; that is not so in all of them."""
+    sources = set()
+    for seed in SEEDS:
+        world = sharded_world(seed)
+        world.copies_arrive = False
+        world.lose_node("n2")
+        trained(world, 20)
+        sources.add(newest_start(world, B).resume.source)
+    assert "disk" in sources
+
+
+def test_ranks_complete_copies_only_where_these_are_needed() -> None:
+    world = sharded_world()
+    world.lose_node("n2")
+    trained(world, 14)
+    assert world.runs[B, Generation(1)].completes_copies
+    world.restore_node("n2")
+    world.run_until(lambda: len(task(world, B).ranks) == 4)
+    assert not world.runs[B, Generation(2)].completes_copies
+
+
 @pytest.mark.parametrize(
     ("makes_copies", "says"),
-    [(True, "state from its peers"), (False, "from the newest checkpoint")],
+    [
+        (True, "state from its peers and their in-memory checkpoints"),
+        (False, "from the newest checkpoint"),
+    ],
 )
 def test_the_plan_says_where_the_state_comes_from(*, makes_copies: bool, says: str) -> None:
     world = sharded_world(makes_copies=makes_copies)
@@ -72,6 +131,24 @@ def test_it_grows_again_with_the_shards_of_its_peers() -> None:
     assert set(before) < set(pids(world, B))
     assert task(world, B).num_rerun_iterations == 0
     assert [plan.state for plan in world.machine.state.plans] == [PlanState.APPLIED] * 2
+
+
+def test_tasks_that_wait_for_each_other_save_what_only_those_have_that_leave() -> None:
+    sizes = ThroughputTable(
+        points=(ThroughputPoint(workers=2, flops_per_s=2e9, layout=Layout(pp=2)),)
+    )
+    specs = [TaskSpec(name, 1.0, 2, 2, sizes, 1e9, None, num_micro_batches=12) for name in (A, B)]
+    nodes = [NodeSpec(NodeId(f"n{i}"), "h", 1) for i in range(1, 5)]
+    world = World(Machine(nodes, specs, Policy(is_auto_heal=False)), num_iterations=10**6)
+    trained(world, 8)
+    [first, second], [third, fourth] = task(world).placement, task(world, B).placement
+    task(world).target = Target(Layout(pp=2), (first, third))
+    task(world, B).target = Target(Layout(pp=2), (second, fourth))
+    trained(world, 20)
+    for name, target in ((A, (first, third)), (B, (second, fourth))):
+        assert task(world, name).placement == target
+        assert task(world, name).num_rerun_iterations == 0
+        assert newest_start(world, name).resume.source == "disk"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""Two ranks, a stage each, that complete their in-memory checkpoints before they park.
+
+    python -m tests.fakes.parking_ranks slow|broken|halted
+
+The copies of iteration 1 are on their way when the ranks are to park after iteration 2. *slow*: rank 1 takes
+its time with them. *broken*: its thread ends. *halted*: both are halted while they wait. Prints, as JSON, the
+iterations that each rank has of each stage then, and whether waiting was broken off.
+"""
+
+import json
+import multiprocessing
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch  # noqa: TID253
+from torch import distributed  # noqa: TID253
+
+from nodeagent.rank.keeping import Keeping, _Generation
+from nodeagent.rank.parallel import Place
+from nodeagent.rank.wake import HaltedError
+from tests.fakes.copying_ranks import LAYOUT, FlatState, held_by_stage, new_group
+
+_SLOW_S = 0.5
+_GROUP_LIMIT_S = 2.0
+
+
+def main() -> None:
+    """Run both ranks and print what they say."""
+    with tempfile.TemporaryDirectory() as directory:
+        fork = multiprocessing.get_context("fork")
+        arguments = Path(directory), sys.argv[1]
+        ranks = [fork.Process(target=_run, args=(rank, *arguments)) for rank in (0, 1)]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join()
+        said = [json.loads((Path(directory) / f"rank-{rank}").read_text()) for rank in (0, 1)]
+    sys.stdout.write(json.dumps(said))
+
+
+def _run(rank: int, directory: Path, what: str) -> None:
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2
+    )
+    halted = threading.Event()
+    keeping = _keeping(rank, halted)
+    memory: Any = keeping.memory
+    carry_out = memory._carry_out
+
+    def late(*arguments: object) -> None:
+        if what == "broken":
+            raise MemoryError("no memory for the copy of another rank")
+        time.sleep(_SLOW_S if what == "slow" else 60.0)
+        carry_out(*arguments)
+
+    if rank == 1:
+        memory._carry_out = late
+    memory.take(1)
+    if what == "halted":
+        threading.Timer(_SLOW_S, halted.set).start()
+    is_halted = False
+    try:
+        keeping.complete_copies(2, are_begun=False)
+    except HaltedError:
+        is_halted = True
+    (directory / f"rank-{rank}").write_text(
+        json.dumps({"held": held_by_stage(memory), "is_halted": is_halted})
+    )
+
+
+def _keeping(rank: int, halted: threading.Event) -> Keeping:
+    state: Any = FlatState()
+    anything: Any = None
+    around: Any = SimpleNamespace(halted=halted)
+    launch: Any = SimpleNamespace(copy_holders=(1, 0))
+    place = Place(rank, LAYOUT, torch.device("cpu"))
+    keeping = Keeping(anything, state, around)
+    keeping._generation = _Generation(launch, place, anything, anything, anything)
+    keeping.memory.enter(launch, place)
+    keeping.memory.connect({1 - rank: new_group(_GROUP_LIMIT_S)})
+    return keeping
+
+
+if __name__ == "__main__":
+    main()
