@@ -18,6 +18,7 @@ from controller.core.arrangement import Part, part_of
 from controller.core.copies import copy_holders
 from controller.core.cures import name_cause
 from controller.core.goal import goal_of, is_same_model, is_without_hope, with_waiting_ranks
+from controller.core.incidents import incident_of
 from controller.core.instructions import DropRendezvous, StopRanks
 from controller.core.lifecycle import begin_generation, obstacle, stop
 from controller.core.parked import Parked
@@ -48,6 +49,8 @@ def park_what_moves(turn: Turn) -> None:
     """
     for task in turn.state.tasks.values():
         target = task.target
+        if target == task.place:
+            task.copies_failed_in = None  # another plan has withdrawn what they were for
         if task.phase is not TaskPhase.RUNNING or target is None or target == task.place:
             continue
         if any(turn.state.nodes[n].condition is not NodeCondition.HEALTHY for n in task.nodes):
@@ -119,26 +122,31 @@ def _awaits_node(turn: Turn, task: TaskState) -> bool:
 
 
 def _loses_state(turn: Turn, task: TaskState, goal: Target) -> bool:
-    """Whether copies were to be complete for going on at ``goal`` and are not, while the parked ranks have it all."""
+    """Whether iterations would be lost at ``goal`` that all ranks, parked without a fault, have where they are.
+
+    So it is where copies did not get complete, or where the task has another goal than when it was told to park.
+    """
     place = task.place
-    if not (task.parking and task.parking.completes_copies) or place is None or goal == place:
+    if place is None or goal == place or incident_of(turn, task, task.generation):
         return False
     as_before = _continues(task, place, _fit(turn, task))
     if len(as_before) < place.layout.num_workers or obstacle(turn, task, place):
         return False
     here = _decide(task, place, as_before).resume
     there = _decide(task, goal, _all_continuing(turn, task, goal)).resume
-    return here.source == "peer" and (there.source, there.committed) != ("peer", here.committed)
+    return here.source == "peer" and (there.source != "peer" or there.level < here.level)
 
 
 def _go_on_as_before(turn: Turn, task: TaskState) -> None:
     assert task.place is not None
     turn.tell(
         "warning", "copies", task.spec.task,
-        "in-memory checkpoints are not complete: goes on as before, and then through a checkpoint on disk",
+        "not all state would stay: goes on as before, and then through a checkpoint on disk",
         generation=task.generation,
     )  # fmt: skip
     _regroup(turn, task, task.place)
+    if task.transition is not None:
+        task.transition.teaches = False  # it has waited for copies, and is no reattempt
     task.copies_failed_in = task.generation
 
 
@@ -261,8 +269,7 @@ def _take_known_vote(turn: Turn, task: TaskState, decision: Decision) -> None:
     resume = decision.resume
     if resume.source != "peer":
         return
-    level = resume.vote.iteration if resume.vote else resume.committed
-    vote = known_votes(_parked(task)).get(level)
+    vote = known_votes(_parked(task)).get(resume.level)
     if vote:
         take_vote(turn, task, vote)
 

@@ -56,7 +56,11 @@ def _set_limits(turn: Turn, task: TaskState) -> None:
     assert task.parking is not None
     name, generation = task.spec.task, task.generation
     if task.parking.at_boundary:
-        turn.set_timer(HaltOverdue(name, generation), boundary_limit_s(turn.policy, task))
+        limit_s = boundary_limit_s(turn.policy, task)
+        if task.parking.completes_copies:
+            # A checkpoint is what they save it from; how long copies take is not known.
+            limit_s += checkpoint_limit_s(turn.policy, task)
+        turn.set_timer(HaltOverdue(name, generation), limit_s)
         return
     limit_s = halt_limit_s(turn.policy, task)
     turn.set_timer(HaltOverdue(name, generation), limit_s)
@@ -81,7 +85,7 @@ def wake_mates(turn: Turn, task: TaskState) -> None:
     if left_them - task.parking.left:
         task.parking.left |= left_them
         _send_halt(turn, task, _reachable_nodes(turn, task))
-    if waiting:
+    if task.parking.parked_at is None:
         _set_mates_limit(turn, task)
 
 

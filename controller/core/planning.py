@@ -247,7 +247,7 @@ def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
     park = "finish the iteration and park" if is_running else "park what is left"
     source = "its peers"
     if not keeps_state(task, target, with_copies=False):
-        source += " and their in-memory checkpoints"
+        source += " and their in-memory checkpoints, or from the disk"
     return [f"{name}: {park}", f"{name}: go on {where} with {layout}, state from {source}"]
 
 

@@ -158,6 +158,11 @@ class Resume(_Record):
     num_recomputed: int = 0
     num_saved: int = 0
 
+    @property
+    def level(self) -> int:
+        """The newest iteration that is committed once all have done what it says; with ``disk`` that is not known."""
+        return self.vote.iteration if self.vote else self.committed
+
 
 def even_shares(num_micro_batches: int, dp: int) -> tuple[tuple[int, ...], ...]:
     """Return the micro-batches of each of ``dp`` replicas: contiguous blocks, larger ones first."""

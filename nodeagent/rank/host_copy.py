@@ -1,8 +1,8 @@
 """Copying tensors to host memory while training goes on.
 
 On a GPU the copies go into pinned memory, on one stream of their own in the process. Training goes on
-beside them: the next forward and backward passes only read what is copied (parameters, buffers, the
-optimizer's state). What changes it has to come after ``wait_on_device``, which makes the device wait and the host go on. That path has not been run yet.
+beside them: the next forward and backward passes only read what is copied, parameters and the
+optimizer's state (a forward pass that changes buffers recovers nowhere). What changes it comes after ``wait_on_device``, which makes the device wait and the host go on. That path has not been run yet.
 """
 
 from collections.abc import Callable, Sequence

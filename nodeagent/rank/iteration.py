@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
+from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.protocol.regroup import VoteResult, even_shares
@@ -26,7 +27,7 @@ from nodeagent.rank.loop import Loop
 from nodeagent.rank.parallel import Place, data_parallel_group
 from nodeagent.rank.reduction import Reduction
 from nodeagent.rank.sharded import ShardedOptimizer
-from nodeagent.rank.wake import HaltedError
+from nodeagent.rank.wake import HaltedError, wait_unless_halted
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +184,10 @@ class Iterations:
 
     def _sum_over_all(self, numbers: list[float]) -> list[float]:
         self._before_vote()
-        return self.place.sum_over_all(numbers, self._is_halted)
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.place.device)
+        wait_unless_halted(distributed.all_reduce(tensor, async_op=True), self._is_halted)
+        sums: list[float] = tensor.tolist()
+        return sums
 
     def step(self, vote: VoteResult) -> None:
         """Apply the update that was voted for; afterwards the iteration is committed here."""

@@ -99,13 +99,18 @@ class Keeping:
             HaltedError: The generation was halted meanwhile.
             RuntimeError: A peer was lost meanwhile.
         """
-        self._wait_for_copies()
-        if are_begun or not self.memory.is_wanted:
-            return
-        is_halted = self._around.halted.is_set
-        if not any(self._entered.place.sum_over_all([float(self.memory.is_busy)], is_halted)):
-            self._take_copies(iteration)
+        memory = self.memory
+        if are_begun:
             self._wait_for_copies()
+        elif memory.is_wanted and not self._is_any(memory.is_broken):
+            self._wait_for_copies()
+            if not self._is_any(memory.is_busy):
+                self._take_copies(iteration)
+                self._wait_for_copies()
+
+    def _is_any(self, is_so: bool) -> bool:
+        is_halted = self._around.halted.is_set
+        return any(self._entered.place.sum_over_all([float(is_so)], is_halted))
 
     def _take_copies(self, iteration: int) -> None:
         if self.memory.needs_group:
@@ -182,7 +187,7 @@ class Keeping:
         Raises:
             HaltedError: The generation was halted.
         """
-        while self.memory.may_arrive:
+        while self.memory.is_busy and not self.memory.is_broken:
             if self._around.halted.wait(_COPY_LOOK_UP_S):
                 raise HaltedError
 

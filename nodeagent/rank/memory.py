@@ -151,9 +151,9 @@ class MemoryCheckpoints:
             return self._connections is not None and self._connections.num_open > 0
 
     @property
-    def may_arrive(self) -> bool:
-        """Whether copies are on their way and nothing is known to have broken."""
-        return self.is_busy and self._thread is not None and self._thread.is_alive()
+    def is_broken(self) -> bool:
+        """Whether what is on its way will not arrive, as far as is known here."""
+        return self.is_busy and (self._thread is None or not self._thread.is_alive())
 
     def take(self, iteration: int) -> None:
         """Begin the copies of the state after ``iteration``. All ranks call it; none is busy."""

@@ -119,5 +119,6 @@ class CpuGenerators:
             yield
         finally:
             self._states[name] = torch.get_rng_state()
+            self._seeds.pop(name, None)
             torch.set_rng_state(before if outer == _DEFAULT else self._states[outer])
             self._current = outer

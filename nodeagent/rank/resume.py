@@ -60,7 +60,7 @@ def resume_from_peers(
         RuntimeError: A peer was lost meanwhile.
     """
     has_state = place.global_rank in resume.state_from
-    level = resume.committed if resume.vote is None else resume.vote.iteration
+    level = resume.level
     if has_state:
         _come_to(level, resume, iterations, ledger)
     else:

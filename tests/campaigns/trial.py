@@ -218,7 +218,7 @@ def _check_counters(task: RankTask) -> None:
     resume = task.decisions[-1].resume
     record = task.host.record(task.members[0].launch)
     committed = record.of_kind("iteration_committed")
-    level = resume.vote.iteration if resume.vote else resume.committed
+    level = resume.level
     if level == NUM_ITERATIONS and resume.source != "disk":
         assert not committed
         return

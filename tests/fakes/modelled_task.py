@@ -208,7 +208,7 @@ class ModelledTask:
     ) -> None:
         """While every cell has somebody with the newest state, or who can get there, it is kept."""
         resume, layout = decision.resume, self.layout
-        level = resume.vote.iteration if resume.vote else resume.committed
+        level = resume.level
         if resume.source == "disk":
             level = max(self.storage.complete, default=0)
         votes = [each.vote for each in positions.values() if each.vote]

@@ -4,11 +4,12 @@
 
 The copies of iteration 1 are on their way when the ranks are to park after iteration 2. *slow*: rank 1 takes
 its time with them. *broken*: its thread ends. *halted*: both are halted while they wait. Prints, as JSON, the
-iterations that each rank has of each stage then, and whether waiting was broken off.
+iterations that each rank has of each stage then, whether waiting was broken off, and whether it was in vain.
 """
 
 import json
 import multiprocessing
+import os
 import sys
 import tempfile
 import threading
@@ -20,13 +21,16 @@ from typing import Any
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
+from nodeagent.clock import SystemClock
 from nodeagent.rank.keeping import Keeping, _Generation
 from nodeagent.rank.parallel import Place
 from nodeagent.rank.wake import HaltedError
 from tests.fakes.copying_ranks import LAYOUT, FlatState, held_by_stage, new_group
+from tests.fakes.polling import wait_until
 
 _SLOW_S = 0.5
-_GROUP_LIMIT_S = 2.0
+_GROUP_LIMIT_S = 20.0
+"""How long an operation waits for a peer that does nothing."""
 
 
 def main() -> None:
@@ -47,7 +51,7 @@ def _run(rank: int, directory: Path, what: str) -> None:
     distributed.init_process_group(
         "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2
     )
-    halted = threading.Event()
+    halted, clock = threading.Event(), SystemClock()
     keeping = _keeping(rank, halted)
     memory: Any = keeping.memory
     carry_out = memory._carry_out
@@ -61,16 +65,27 @@ def _run(rank: int, directory: Path, what: str) -> None:
     if rank == 1:
         memory._carry_out = late
     memory.take(1)
+    if what == "broken" and rank == 1:
+        wait_until(lambda: memory.is_broken, limit_s=_SLOW_S)
+    distributed.barrier()
     if what == "halted":
         threading.Timer(_SLOW_S, halted.set).start()
-    is_halted = False
+    is_halted, began = False, clock.monotonic_s()
     try:
         keeping.complete_copies(2, are_begun=False)
     except HaltedError:
         is_halted = True
     (directory / f"rank-{rank}").write_text(
-        json.dumps({"held": held_by_stage(memory), "is_halted": is_halted})
+        json.dumps(
+            {
+                "held": held_by_stage(memory),
+                "is_halted": is_halted,
+                "has_waited": clock.monotonic_s() - began > _GROUP_LIMIT_S / 2,
+            }
+        )
     )
+    sys.stdout.flush()
+    os._exit(0)  # a thread may wait for what never comes
 
 
 def _keeping(rank: int, halted: threading.Event) -> Keeping:

@@ -154,7 +154,7 @@ class RankTask:
         self.decisions.append(decision)
         resume = decision.resume
         if resume.source == "peer":
-            level = resume.vote.iteration if resume.vote else resume.committed
+            level = resume.level
             vote = known_votes(parked).get(level)
             if vote is not None:
                 self.losses[vote.iteration] = vote.loss

@@ -180,7 +180,7 @@ class Run:
     def _check_shards(self) -> None:
         """Every shard is handed out by a rank that has it, of the iteration that all go on from."""
         resume = self.resume
-        level = resume.vote.iteration if resume.vote else resume.committed
+        level = resume.level
         handed = {(one.tp_rank, one.pp_rank, one.dp_rank) for one in resume.shards}
         assert len(handed) == self.layout.tp * self.layout.pp * resume.num_shards
         for one in resume.shards:
@@ -200,7 +200,7 @@ class Run:
 
     def _copy_from_peers(self) -> dict[int, StateSource]:
         resume, sources = self.resume, dict[int, StateSource]()
-        level = resume.vote.iteration if resume.vote else resume.committed
+        level = resume.level
         for number in resume.state_from:
             rank = self.ranks[number]
             assert rank.has_state, f"rank {number} has no state to give"

@@ -275,8 +275,8 @@ def test_where_copies_can_not_be_completed_ranks_park_all_the_same() -> None:
     whole, broken = parked_by("broken")
     assert whole["held"]["0"] == [1]  # its own
     assert 2 not in {*whole["held"]["0"], *whole["held"]["1"], *broken["held"]["1"]}
-    assert not whole["is_halted"]
-    assert not broken["is_halted"]
+    for rank in (whole, broken):
+        assert (rank["is_halted"], rank["has_waited"]) == (False, False)
 
 
 def test_a_halt_ends_the_wait_for_copies() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.generations import keeps_state
 from controller.core.machine import Machine
-from controller.core.phases import PlanState
+from controller.core.phases import PlanState, TaskPhase
 from controller.core.placement import Worker
 from controller.core.policy import Policy
 from controller.core.state import NodeSpec
@@ -73,7 +73,7 @@ def test_copies_that_are_not_complete_cost_a_checkpoint_and_no_iteration(seed: i
     assert task(world, B).num_rerun_iterations == 0
     if not set(pids(world, B)) & set(before):
         [warning] = [one for _, one in world.announcements if one.kind == "copies"]
-        assert "not complete" in warning.text
+        assert "goes on as before" in warning.text
         assert newest_start(world, B).resume.source == "disk"
     # Later it goes on in its processes again.
     world.copies_arrive = True
@@ -108,7 +108,7 @@ def test_ranks_complete_copies_only_where_these_are_needed() -> None:
 @pytest.mark.parametrize(
     ("makes_copies", "says"),
     [
-        (True, "state from its peers and their in-memory checkpoints"),
+        (True, "state from its peers and their in-memory checkpoints, or from the disk"),
         (False, "from the newest checkpoint"),
     ],
 )
@@ -131,6 +131,23 @@ def test_it_grows_again_with_the_shards_of_its_peers() -> None:
     assert set(before) < set(pids(world, B))
     assert task(world, B).num_rerun_iterations == 0
     assert [plan.state for plan in world.machine.state.plans] == [PlanState.APPLIED] * 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_task_with_another_goal_than_it_parked_for_loses_no_iteration(seed: int) -> None:
+    machine = machine_of([Layout(dp=dp) for dp in (2, 3, 4)], num_nodes=4, workers=3)
+    spec = machine.state.tasks[A].spec
+    machine.state.tasks[A].spec = replace(spec, is_sharded=True)
+    world = World(machine, seed, num_iterations=10**6)
+    trained(world, 8)
+    placement = task(world).placement
+    [free] = {Worker(node, 0) for node in machine.state.nodes} - set(placement)
+    task(world).target = Target(Layout(dp=4), (*placement, free))
+    world.run_until(lambda: task(world).phase is TaskPhase.PARKING)
+    task(world).target = Target(Layout(dp=2), placement[:2])
+    trained(world, 20)
+    assert task(world).layout == Layout(dp=2)
+    assert task(world).num_rerun_iterations == 0
 
 
 def test_tasks_that_wait_for_each_other_save_what_only_those_have_that_leave() -> None:
