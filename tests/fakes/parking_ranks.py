@@ -1,6 +1,6 @@
 """Two ranks, a stage each, that complete their in-memory checkpoints before they park.
 
-    python -m tests.fakes.parking_ranks slow|broken|halted
+    python -m tests.fakes.parking_ranks
 
 The copies of iteration 1 are on their way when the ranks are to park after iteration 2. *slow*: rank 1 takes
 its time with them. *broken*: its thread ends. *halted*: both are halted while they wait. Prints, as JSON, the
@@ -35,15 +35,24 @@ _GROUP_LIMIT_S = 20.0
 
 def main() -> None:
     """Run both ranks and print what they say."""
-    with tempfile.TemporaryDirectory() as directory:
-        fork = multiprocessing.get_context("fork")
-        arguments = Path(directory), sys.argv[1]
-        ranks = [fork.Process(target=_run, args=(rank, *arguments)) for rank in (0, 1)]
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as parent:
+        directories = {what: Path(parent, what) for what in ("slow", "broken", "halted")}
+        for directory in directories.values():
+            directory.mkdir()
+        ranks = [
+            fork.Process(target=_run, args=(rank, directory, what))
+            for what, directory in directories.items()
+            for rank in (0, 1)
+        ]
         for process in ranks:
             process.start()
         for process in ranks:
             process.join()
-        said = [json.loads((Path(directory) / f"rank-{rank}").read_text()) for rank in (0, 1)]
+        said = {
+            what: [json.loads((directory / f"rank-{rank}").read_text()) for rank in (0, 1)]
+            for what, directory in directories.items()
+        }
     sys.stdout.write(json.dumps(said))
 
 

@@ -181,7 +181,7 @@ def test_promises_hold_and_nothing_is_left_undone(
     live_through(World(machine(), seed=seed, num_iterations=10**6), faults)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 2**16),
     faults=st.lists(st.tuples(pause, fault), max_size=8),

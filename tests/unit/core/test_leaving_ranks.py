@@ -85,14 +85,15 @@ def test_copies_that_are_not_complete_cost_a_checkpoint_and_no_iteration(seed: i
 
 def test_incomplete_copies_are_met_with() -> None:
     """In some of these worlds all copies arrive; that is not so in all of them."""
-    sources = set()
-    for seed in SEEDS:
-        world = sharded_world(seed)
-        world.copies_arrive = False
-        world.lose_node("n2")
-        trained(world, 20)
-        sources.add(newest_start(world, B).resume.source)
-    assert "disk" in sources
+    assert any(goes_through_the_disk(seed) for seed in SEEDS)
+
+
+def goes_through_the_disk(seed: int) -> bool:
+    world = sharded_world(seed)
+    world.copies_arrive = False
+    world.lose_node("n2")
+    trained(world, 20)
+    return newest_start(world, B).resume.source == "disk"
 
 
 def test_ranks_complete_copies_only_where_these_are_needed() -> None:
