@@ -4,8 +4,7 @@ The core knows places and generations; how a task trains is added here: the sett
 of ours, or a command and its environment's facts.
 """
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -68,10 +67,15 @@ def starts(
             _command(instruction, program, backend, number, address_by_node)
             for number in instruction.global_ranks
         )
-    holders = copy_holders(
-        instruction.layout, instruction.placement, is_sharded=program.shard_optimizer
-    )
+    return _by_node(_loops(instruction, program, backend))
+
+
+def _loops(
+    instruction: StartRanks, program: TrainingSpec, backend: Backend
+) -> Iterator[tuple[NodeId, RankLaunch]]:
+    """Yield the launches of a training loop's ranks, and of those that wait beside them."""
     placement = instruction.placement
+    holders = copy_holders(instruction.layout, placement, is_sharded=program.shard_optimizer)
     # Of one launch: validated again for each rank the holders alone would take seconds at thousands of ranks.
     rank = RankLaunch(
         task=instruction.task,
@@ -84,35 +88,14 @@ def starts(
         resume=instruction.resume,
         copy_holders=holders if program.memory_interval else (),
     )
-    ranks = (
-        (
-            placement[number].node,
-            rank.model_copy(
-                update={
-                    "global_rank": number,
-                    "worker": placement[number].slot,
-                    "continues": instruction.continues.get(number),
-                }
-            ),
-        )
-        for number in instruction.global_ranks
-    )
+    for number in instruction.global_ranks:
+        worker, continues = placement[number], instruction.continues.get(number)
+        own = {"global_rank": number, "worker": worker.slot, "continues": continues}
+        yield worker.node, rank.model_copy(update=own)
     reserve = rank.model_copy(update={"resume": Resume(), "copy_holders": ()})
-    reserves = (
-        (
-            each.worker.node,
-            reserve.model_copy(
-                update={
-                    "global_rank": number,
-                    "worker": each.worker.slot,
-                    "continues": each.continues,
-                    "prepares_for": each.stands_for,
-                }
-            ),
-        )
-        for number, each in instruction.reserves.items()
-    )
-    return _by_node(itertools.chain(ranks, reserves))
+    for number, each in instruction.reserves.items():
+        own = {"global_rank": number, "worker": each.worker.slot, "continues": each.continues}
+        yield each.worker.node, reserve.model_copy(update={**own, "prepares_for": each.stands_for})
 
 
 def preparations(

@@ -104,7 +104,8 @@ class Iterations:
         return self._place
 
     def enter(self, place: Place, data_parallel: ProcessGroup) -> None:
-        """Take up a new generation."""
+        """Take up a new generation, whose state may come from others."""
+        wait_on_device()
         self._place = place
         self.reduction.enter(data_parallel)
 

@@ -18,7 +18,6 @@ from nodeagent.protocol.regroup import Position, StateSource, VoteResult
 from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.drills import Drills
-from nodeagent.rank.host_copy import wait_on_device
 from nodeagent.rank.iteration import Interruptions, Iterations, NonFiniteLossError
 from nodeagent.rank.keeping import Keeping
 from nodeagent.rank.ledger import Ledger
@@ -132,7 +131,6 @@ class Training:
             RuntimeError: A peer was lost meanwhile.
         """
         self._launch = launch
-        wait_on_device()
         self._drills.forget()
         by_role = groups_by_role()
         rebind(self._loop.chunks, self._loop.optimizer, self._group_by_role, by_role)

@@ -118,6 +118,8 @@ class World:
     has_controller = True
     copies_arrive = True
     """Whether copies that a pause waits for get complete."""
+    copies_take_s = 0.0
+    """How long a pause waits for them."""
     checkpoint_interval = 5
     _term = 0
 
@@ -540,10 +542,16 @@ class World:
             run.is_stalled = True
             if not run.completes_copies or not self.copies_arrive:
                 run.lose_copies_under_way(self.random)
-            for rank in run.ranks.values():
-                self._park(self._node_of(rank), rank)
+            if run.completes_copies and self.copies_take_s:
+                self.after(self.copies_take_s, partial(self._park_all, run))
+            else:
+                self._park_all(run)
         else:
             self._begin_iteration(run)
+
+    def _park_all(self, run: Run) -> None:
+        for rank in run.ranks.values():
+            self._park(self._node_of(rank), rank)
 
     def _finish(self, run: Run, reason: Literal["finished", "stopped"]) -> None:
         run.is_stalled = True
@@ -790,6 +798,10 @@ class World:
         node, rank = self.rank(task, global_rank)
         self.runs[rank.task, rank.generation].stall(self.now, self.random, [])
         self._fail_collective(node, rank, rank.generation)
+
+    def park_now(self, task: str, global_rank: int) -> None:
+        """Have a rank park that was too busy to when it was told."""
+        self._park(*self.rank(task, global_rank))
 
     def deafen(self, task: str, global_rank: int) -> int:
         """Have a rank hang: it goes on with nothing, and does not park. Return its pid."""

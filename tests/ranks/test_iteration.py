@@ -71,6 +71,24 @@ def test_gradients_are_divided_by_tokens_and_shortened_to_the_bound(
     assert ledger.committed == 5
 
 
+def test_what_is_copied_to_host_memory_is_complete_before_anything_changes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    module = import_module("nodeagent.rank.iteration")
+    monkeypatch.setattr(module, "wait_on_device", lambda: done.append("waits"))
+    with only_rank(Layout()) as place:
+        iterations = iterations_of(place, Ledger(committed=4, has_state=True))
+        assert done == ["waits"]  # another generation's state may come from peers
+        loop = iterations._loop
+        loop.before_step = lambda _: done.append("the program's hook")
+        loop.optimizer.step_with_ready_grads = lambda: done.append("the update")
+        iterations.step(
+            VoteResult(iteration=5, loss=2.0, grad_norm=1.0, num_tokens=10, is_pause_wanted=False)
+        )
+    assert done[1:] == ["waits", "the program's hook", "the update"]
+
+
 def voted(layout: Layout, num_tokens: int) -> Lazy:
     """Return what the vote on iteration 5 gives, after one micro-batch."""
     ledger = Ledger(committed=4, has_state=True)

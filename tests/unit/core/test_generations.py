@@ -198,6 +198,21 @@ def test_ranks_that_wait_for_one_of_their_replica_that_has_parked_are_woken() ->
     assert unanswering(world) == (0, 2)
 
 
+def test_ranks_are_woken_also_where_the_first_of_their_replica_parks_late() -> None:
+    world = demo_world()
+    first = world.deafen("gpt-b", 0)
+    world.deafen("gpt-b", 1)
+    world.kill_rank("gpt-b", 2)
+    world.run_until(lambda: task(world, B).phase is TaskPhase.PARKING)
+    limit_s = halt_limit_s(world.machine.policy, task(world, B))
+    world.run(world.now + 0.4 * limit_s)
+    assert unanswering(world) == (2,)
+    world.deaf.remove(first)
+    world.park_now("gpt-b", 0)
+    world.run(world.now + 0.4 * limit_s)
+    assert unanswering(world) == (0, 2)
+
+
 def test_a_replica_of_which_no_rank_has_parked_is_left_to_finish_what_it_computes() -> None:
     world = demo_world()
     for number in (0, 1):

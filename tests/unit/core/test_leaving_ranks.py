@@ -6,6 +6,7 @@ import pytest
 
 from controller.core.generations import keeps_state
 from controller.core.machine import Machine
+from controller.core.parking import boundary_limit_s
 from controller.core.phases import PlanState, TaskPhase
 from controller.core.placement import Worker
 from controller.core.policy import Policy
@@ -75,6 +76,8 @@ def test_copies_that_are_not_complete_cost_a_checkpoint_and_no_iteration(seed: i
         [warning] = [one for _, one in world.announcements if one.kind == "copies"]
         assert "goes on as before" in warning.text
         assert newest_start(world, B).resume.source == "disk"
+        learned = {kind for kind, _ in task(world, B).experience.mean_s}
+        assert "reattempt" not in learned, "waiting for copies is none"
     # Later it goes on in its processes again.
     world.copies_arrive = True
     kept = pids(world, B)
@@ -94,6 +97,49 @@ def goes_through_the_disk(seed: int) -> bool:
     world.lose_node("n2")
     trained(world, 20)
     return newest_start(world, B).resume.source == "disk"
+
+
+def test_copies_may_take_as_long_as_a_checkpoint() -> None:
+    world = sharded_world()
+    limit_s = boundary_limit_s(world.machine.policy, task(world, B))
+    world.copies_take_s = limit_s + 5.0
+    before = pids(world, B)
+    world.lose_node("n2")
+    world.run(world.now + world.copies_take_s + 10.0)
+    assert task(world, B).layout == Layout(tp=2)
+    assert set(pids(world, B)) < set(before)
+    assert world.nodes[NodeId("n3")].halts[B].at_boundary
+
+
+@pytest.mark.parametrize("is_withdrawn", [False, True])
+def test_copies_that_failed_for_a_plan_are_relied_on_again_once_it_is_withdrawn(
+    *, is_withdrawn: bool
+) -> None:
+    world = next(world for world in map(failed_world, SEEDS) if task(world).copies_failed_in)
+    placement, before = task(world).placement, pids(world)
+    goal = task(world).target
+    world.copies_arrive = True
+    if is_withdrawn:
+        task(world).target = task(world).place
+    trained(world, task(world).iteration + 3)
+    task(world).target = goal
+    world.run_until(lambda: task(world).placement == placement[:2])
+    trained(world, task(world).iteration + 3)
+    assert (pids(world) == before[:2]) is is_withdrawn
+    assert task(world).num_rerun_iterations == 0
+
+
+def failed_world(seed: int) -> World:
+    """Return a world at the moment in which its task has come out of a pause that it was to shrink after."""
+    machine = machine_of([Layout(dp=dp) for dp in (2, 3)], num_nodes=3, workers=3)
+    spec = machine.state.tasks[A].spec
+    machine.state.tasks[A].spec = replace(spec, is_sharded=True)
+    world = World(machine, seed, num_iterations=10**6)
+    trained(world, 8)
+    world.copies_arrive = False
+    task(world).target = Target(Layout(dp=2), task(world).placement[:2])
+    world.run_until(lambda: task(world).generation == 2)
+    return world
 
 
 def test_ranks_complete_copies_only_where_these_are_needed() -> None:
