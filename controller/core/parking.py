@@ -58,7 +58,7 @@ def _set_limits(turn: Turn, task: TaskState) -> None:
     if task.parking.at_boundary:
         limit_s = boundary_limit_s(turn.policy, task)
         if task.parking.completes_copies:
-            # A checkpoint is what they save it from; how long copies take is not known.
+            # How long copies take is not known. They save it a checkpoint, so as long as that may take.
             limit_s += checkpoint_limit_s(turn.policy, task)
         turn.set_timer(HaltOverdue(name, generation), limit_s)
         return
