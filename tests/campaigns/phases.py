@@ -1,6 +1,7 @@
 """The campaign over the phases of an iteration: every point, on every rank, with real ranks.
 
     python -m tests.campaigns.phases [--layout NAME ...] [--point POINT ...] [--seed N] [--write-docs]
+    python -m tests.campaigns.phases --device cuda [--seed N]
 
 All of it takes hours; ``--seed`` takes one case of each kind, which takes half an hour. A line per case
 and a table go to standard output. The exit code is 1 if anything did not hold, or was not run. Ctrl-C ends
@@ -22,10 +23,12 @@ from tests.campaigns.matrix import LAYOUTS, Case, all_cases, sample
 from tests.campaigns.report import ALL, Failure, Findings, Record, Summary, line, table
 from tests.campaigns.trial import Trials
 from tests.fakes.fault_points import Point
-from tests.fakes.rank_host import FAULTY_TEMPLATE, REPOSITORY, rank_host
+from tests.fakes.rank_host import FAULTY_GPU_TEMPLATE, FAULTY_TEMPLATE, REPOSITORY, rank_host
 
 _OPTIMIZERS = ("plain", "sharded")
 _OPTIMIZERS_BF16 = ("plain-bf16", "sharded-bf16")
+_REPLICAS_ALONE = [name for name, layout in LAYOUTS.items() if layout.dp == layout.num_workers]
+_TEMPLATES = {"cpu": FAULTY_TEMPLATE, "cuda": FAULTY_GPU_TEMPLATE}
 _PAGE = REPOSITORY / "docs" / "campaigns" / "phases.md"
 
 
@@ -44,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     summaries: list[Summary] = []
     with contextlib.suppress(KeyboardInterrupt):
         for (layout, optimizer), cases in parts:
-            findings = _run(cases, options.limit_s)
+            findings = _run(cases, options)
             today = dt.datetime.now(dt.UTC).date()  # noqa: TID251 - of the page
             selection = ALL if options.seed is None else f"seed {options.seed}"
             summaries.append(findings.summary(layout, optimizer, selection, today.isoformat()))
@@ -58,10 +61,10 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if failures or len(summaries) < len(parts) else 0
 
 
-def _run(cases: Sequence[Case], limit_s: float) -> Findings:
+def _run(cases: Sequence[Case], options: argparse.Namespace) -> Findings:
     findings = Findings()
-    with _directory() as directory, rank_host(directory, FAULTY_TEMPLATE) as host:
-        trials = Trials(host, directory, limit_s)
+    with _directory() as directory, rank_host(directory, _TEMPLATES[options.device]) as host:
+        trials = Trials(host, directory, options.limit_s)
         for number, case in enumerate(cases, 1):
             try:
                 outcome = trials.run(case)
@@ -122,6 +125,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         f" (default: {' and '.join(_OPTIMIZERS)})",
     )
     parser.add_argument("--seed", type=int, help="one case of each kind, chosen by this seed")
+    parser.add_argument(
+        "--device",
+        choices=list(_TEMPLATES),
+        default="cpu",
+        help="where tensors are; with cuda all on the first GPU, with gloo between the ranks, so only"
+        f" for {', '.join(_REPLICAS_ALONE)}",
+    )
     parser.add_argument("--limit-s", type=float, default=60.0, help="how long a case may wait")
     parser.add_argument(
         "--write-docs", action="store_true", help=f"add the results to docs/campaigns/{_PAGE.name}"
@@ -129,7 +139,21 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.write_docs and options.point:
         parser.error("--write-docs: results of some points only are not written")
+    if options.device == "cuda":
+        _check_for_gpu(parser, options)
     return options
+
+
+def _check_for_gpu(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    options.layout = options.layout or _REPLICAS_ALONE
+    if not set(options.layout) <= set(_REPLICAS_ALONE):
+        parser.error(f"--device cuda: gloo can do it for {', '.join(_REPLICAS_ALONE)} only")
+    if options.write_docs:
+        parser.error("--write-docs: the page has results of CPUs only")
+    import torch
+
+    if not torch.cuda.is_available():
+        parser.error("--device cuda: torch finds no GPU")
 
 
 if __name__ == "__main__":

@@ -256,8 +256,13 @@ def _plant_around_it() -> None:
     _wrap(train, "resume_from_peers", after=_here("resumed"))
 
 
-if __name__ == "__main__":
+def plant() -> None:
+    """Wrap everything, before any rank is forked."""
     import_training_program()
     _plant_in_iteration()
     _plant_around_it()
+
+
+if __name__ == "__main__":
+    plant()
     sys.exit(template.main())

@@ -51,6 +51,7 @@ from profiles.layout import Layout
 REPOSITORY = Path(__file__).parents[2]
 TEMPLATE = "nodeagent.rank.template"
 FAULTY_TEMPLATE = "tests.fakes.faulty_template"
+FAULTY_GPU_TEMPLATE = "tests.fakes.faulty_gpu_template"
 RankKey = tuple[str, int, int]
 """Task, generation and global rank."""
 

@@ -55,7 +55,7 @@ def flip_a_bit(path: Path) -> None:
 # --- torn ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.thorough)])
 def test_rank_killed_at_any_file_operation_leaves_a_complete_checkpoint(
     ranks: CheckpointRanks, training: TrainingSpec, tmp_path: Path, stride: int
 ) -> None:

@@ -126,11 +126,11 @@ def test_dropout_does_not_depend_on_the_number_of_replicas(run: Run, dp: int) ->
 @pytest.mark.parametrize(
     ("model", "layout"),
     [
-        (DROPOUT, Layout(tp=2)),
+        thorough(DROPOUT, Layout(tp=2)),
         (DROPOUT, Layout(pp=2)),
         (EVERYTHING, Layout(tp=2)),
-        (BF16, Layout(tp=2)),
-        thorough(BF16, Layout(pp=2)),
+        thorough(BF16, Layout(tp=2)),
+        (BF16, Layout(pp=2)),
     ],
     ids=["tp2", "pp2", "sequence parallel", "bfloat16 tp2", "bfloat16 pp2"],
 )
@@ -160,7 +160,7 @@ def test_each_kind_of_dropout_counts(run: Run, option: str) -> None:
 
 
 @pytest.mark.parametrize("model", [DROPOUT, BF16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("layout", [Layout(), Layout(pp=2)], ids=str)
+@pytest.mark.parametrize("layout", [thorough(Layout()), Layout(pp=2)], ids=str)
 def test_the_order_of_micro_batches_changes_no_dropout(
     run: Run, model: ModelShape, layout: Layout
 ) -> None:
@@ -168,7 +168,9 @@ def test_the_order_of_micro_batches_changes_no_dropout(
 
 
 @pytest.mark.parametrize(
-    "layout", [Layout(), Layout(pp=2), Layout(tp=2), Layout(tp=2, dp=2)], ids=str
+    "layout",
+    [thorough(Layout()), Layout(pp=2), thorough(Layout(tp=2)), Layout(tp=2, dp=2)],
+    ids=str,
 )
 def test_no_backward_pass_draws_random_numbers(run: Run, layout: Layout) -> None:
     assert run(DROPOUT, layout).outcome.num_draws_in_backward == 0
@@ -180,7 +182,7 @@ def test_no_backward_pass_draws_random_numbers(run: Run, layout: Layout) -> None
 @pytest.mark.parametrize(
     ("model", "layout"),
     [
-        (DROPOUT, Layout(pp=2)),
+        thorough(DROPOUT, Layout(pp=2)),
         thorough(DROPOUT, Layout(tp=2)),
         (EVERYTHING, Layout(tp=2)),
     ],

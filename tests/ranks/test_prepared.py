@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 @pytest.mark.parametrize(
     ("old", "new", "is_sharded"),
     [
-        (Layout(dp=1), Layout(dp=2), False),
+        pytest.param(Layout(dp=1), Layout(dp=2), False, marks=pytest.mark.thorough),
         (Layout(tp=2), Layout(tp=2, dp=2), False),
         (Layout(dp=1), Layout(dp=2), True),
     ],
