@@ -39,7 +39,7 @@ from nodeagent.rank.checkpoint import Checkpoints
 from nodeagent.rank.checkpoint.loading import Exchange
 from nodeagent.rank.data import MicroBatches
 from nodeagent.rank.gpt import build_model, build_optimizer
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 from profiles.layout import Layout
 from profiles.model import ModelShape
 

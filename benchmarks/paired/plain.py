@@ -25,7 +25,7 @@ from nodeagent.protocol.regroup import even_shares
 from nodeagent.protocol.training import TrainingSpec
 from nodeagent.rank.data import MicroBatches
 from nodeagent.rank.gpt import build_model, build_optimizer, transformer_config
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 
 _MAX_GRAD_NORM: Final = 1.0
 

@@ -27,7 +27,7 @@ from nodeagent.protocol.observations import AnyObservation, IterationCommitted
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from nodeagent.rank.link import ControlLink
 from nodeagent.rank.loop import Context, Loop
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 from nodeagent.rank.program import build_loop
 from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.surroundings import Surroundings

@@ -15,7 +15,8 @@ from typing import Any
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
-from nodeagent.rank.parallel import Groups, Place
+from nodeagent.rank.parallel import Groups
+from nodeagent.rank.place import Place
 from nodeagent.rank.shim import prepare_device
 from profiles.layout import Layout
 

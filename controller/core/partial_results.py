@@ -39,7 +39,7 @@ class PartialResults:
         """Return why nothing can be reused, or None where something can."""
         for rank, position in sorted(self._parked.positions.items()):
             if position.is_spoilt and position.committed == self._level:
-                return f"a gradient of rank {rank} came after its bucket had been reduced"
+                return f"what was reduced with rank {rank} may be wrong"
         if self._is_all_reduced:
             return None
         counted = [each for kept in self._kept.values() for each in kept]

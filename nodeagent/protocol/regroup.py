@@ -82,7 +82,8 @@ class Position(_Record):
         counted: Micro-batches that its sums hold, each whole.
         is_torn: Whether it was interrupted inside a micro-batch: its sums can't be used.
         reduced: Buckets whose sum over all replicas it holds.
-        is_spoilt: Whether what any rank holds as reduced may lack a gradient of this one.
+        is_spoilt: Whether what any rank holds as reduced may be wrong: it lacks a gradient of this one, or (NCCL)
+            a peer broke off.
         num_buckets: How many buckets it has.
         vote: The newest vote whose result it got: on ``committed + 1``, or on ``committed``.
         shard: Which shard of the state it holds, and of how many; None where state is not sharded. It

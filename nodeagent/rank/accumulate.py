@@ -17,7 +17,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop, LossFunction
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 
 
 class Accumulation:

@@ -1,4 +1,4 @@
-"""Making a gloo group without being bound to its end.
+"""Making a group without being bound to its end.
 
 gloo connects all members while a group is made. A member that told where it can be reached and then
 died leaves the others waiting for its connection, without a socket that could be shut down, until
@@ -33,7 +33,7 @@ def interruptible(is_cut: Callable[[], bool]) -> Iterator[None]:
 
     def make_in_thread(*args: object, **options: object) -> object:
         module.ProcessGroupGloo = make
-        return _run_in_thread(lambda: make(*args, **options), is_cut)
+        return run_in_thread(lambda: make(*args, **options), is_cut)
 
     module.ProcessGroupGloo = make_in_thread
     try:
@@ -42,7 +42,13 @@ def interruptible(is_cut: Callable[[], bool]) -> Iterator[None]:
         module.ProcessGroupGloo = make
 
 
-def _run_in_thread(make: Callable[[], object], is_cut: Callable[[], bool]) -> object:
+def run_in_thread(make: Callable[[], object], is_cut: Callable[[], bool]) -> object:
+    """Return what ``make`` returns, which runs in a thread of its own, or give it up soon after ``is_cut``.
+
+    Raises:
+        HaltedError: It was given up.
+        Exception: Whatever ``make`` raised.
+    """
     made: list[object] = []
     failures: list[Exception] = []
     ended = threading.Event()

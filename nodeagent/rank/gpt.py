@@ -29,7 +29,7 @@ from megatron.core.transformer.transformer_block import (
 )
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 from profiles.model import ModelShape
 
 BUCKET_SIZE: Final = 40_000_000

@@ -24,7 +24,7 @@ from megatron.core.tensor_parallel import param_is_not_tensor_parallel_duplicate
 from megatron.core.transformer.module import param_is_not_shared
 from megatron.core.utils import get_model_config
 
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 
 _Step = Callable[[list[DistributedDataParallel], Any], None]
 

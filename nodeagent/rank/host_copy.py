@@ -69,8 +69,9 @@ def _stream() -> torch.cuda.Stream:
 
 
 def _event() -> torch.cuda.Event:
-    make: Callable[[], torch.cuda.Event] = torch.cuda.Event
-    return make()
+    # A thread that waits for it sleeps instead of asking the device again and again.
+    make: Callable[..., torch.cuda.Event] = torch.cuda.Event
+    return make(blocking=True)
 
 
 def _do_nothing() -> None:

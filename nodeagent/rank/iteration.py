@@ -24,7 +24,9 @@ from nodeagent.rank.gradients import finalise_in_replica, squared_grad_norm
 from nodeagent.rank.host_copy import wait_on_device
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
-from nodeagent.rank.parallel import Place, data_parallel_group
+from nodeagent.rank.nccl import device_ends_soon
+from nodeagent.rank.parallel import data_parallel_group
+from nodeagent.rank.place import Place
 from nodeagent.rank.reduction import Reduction
 from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.wake import HaltedError, wait_unless_halted
@@ -220,15 +222,34 @@ class Iterations:
             self._loop.optimizer.gather(data_parallel_group(), self._is_halted)
 
     def check_complete(self) -> None:
-        """On a GPU: wait until all that was asked for is done, and make sure that nothing broke off.
+        """On a GPU: wait until all that was asked for is done, on all ranks, and nothing broke off.
 
         Raises:
             HaltedError: The generation was halted; after an abort everything counts as done.
+            RuntimeError: A peer was lost.
         """
         if self.place.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
             if self._is_halted():
                 raise HaltedError("halted while the state was on its way")
+            # A peer that broke off may look like one that has sent all; but it does not come here.
+            self.place.sum_over_all([1.0], self._is_halted)
+
+    def settle(self, *, is_inner_cut: bool) -> None:
+        """The iteration broke off: with NCCL, take back what a peer's abort may have made (``nccl``).
+
+        Args:
+            is_inner_cut: Whether collectives inside the replica were aborted here.
+        """
+        is_nccl = distributed.is_initialized() and distributed.get_backend() == "nccl"
+        if not is_nccl or self._place is None:
+            return
+        ledger, layout = self._ledger, self._place.layout
+        ledger.is_spoilt |= bool(ledger.reduced)
+        is_split = layout.tp * layout.pp > 1
+        # A micro-batch is counted when the host has asked for all of it.
+        if is_split and ledger.loss_by_micro_batch and (is_inner_cut or not device_ends_soon()):
+            ledger.tear()
 
     def run(
         self, micro_batches: Sequence[int], *wishes: Callable[[], bool]

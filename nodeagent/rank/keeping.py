@@ -12,7 +12,8 @@ from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.checkpoint import Checkpoints
 from nodeagent.rank.loop import Loop
 from nodeagent.rank.memory import MemoryCheckpoints
-from nodeagent.rank.parallel import Groups, Place
+from nodeagent.rank.parallel import Groups
+from nodeagent.rank.place import Place
 from nodeagent.rank.state import TrainingState
 from nodeagent.rank.store import AgentStore, StoreClosedError, StoreError
 from nodeagent.rank.surroundings import Surroundings

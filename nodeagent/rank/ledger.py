@@ -26,7 +26,7 @@ class Ledger:
             losses and their number of tokens; zeros where this rank computes no loss.
         is_torn: Whether the sums hold a part of a micro-batch.
         reduced: Names of the buckets whose sum over all replicas this rank holds.
-        is_spoilt: Whether others may hold a bucket as reduced that lacks a gradient of this rank.
+        is_spoilt: Whether this rank or others may hold a bucket as reduced whose sum is wrong.
         vote: The newest vote.
     """
 

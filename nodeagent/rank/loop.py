@@ -14,7 +14,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 
 from nodeagent.protocol.training import TrainingSpec
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 from nodeagent.rank.random_state import reseed
 from nodeagent.rank.sharded import ShardedOptimizer
 from profiles.program import Option

@@ -34,12 +34,13 @@ from nodeagent.rank.files import RankFiles
 from nodeagent.rank.link import ControlLink
 from nodeagent.rank.loop import Context, Loop
 from nodeagent.rank.optimizers import UnsupportedOptimizerError
-from nodeagent.rank.parallel import Groups, Place
+from nodeagent.rank.parallel import Groups
+from nodeagent.rank.place import Place
 from nodeagent.rank.process import set_process_name
 from nodeagent.rank.program import build_loop, restart_reasons
 from nodeagent.rank.recorder import recorded_collectives
 from nodeagent.rank.sharded import ShardedOptimizer
-from nodeagent.rank.shim import prepare_device
+from nodeagent.rank.shim import prepare_device, use_device
 from nodeagent.rank.standing import allow_dumps, look
 from nodeagent.rank.store import AgentStore
 from nodeagent.rank.surroundings import Surroundings
@@ -253,6 +254,8 @@ class _Process:
 
     def _stand(self) -> Standing:
         """Return where the training thread stands. Runs in the link's thread."""
+        if self._device is not None:
+            use_device(self._device)
         collectives = recorded_collectives(self._formed_at_ns)
         standing = look().model_copy(update={"collectives": collectives})
         training = self._training
@@ -266,6 +269,9 @@ class _Process:
         reductions were complete, and they wait for this rank to finalise.
         """
         self._has_stuck_work = isinstance(error, StuckWorkError)
+        is_halting = not isinstance(error, PausedError)
+        if self._training is not None and self._groups is not None and is_halting:
+            self._training.settle(is_inner_cut=self._groups.is_inner_cut)
         position = self._training.position() if self._training is not None else None
         if position is None and launch.continues is not None and launch.resume.source == "disk":
             position = Position(committed=0, has_state=False)  # it has let go of its model, no more
@@ -286,8 +292,8 @@ class _Process:
         else:
             iteration = self._training.iteration if self._training is not None else 0
             self._link.report(describe(error, launch, iteration, position))
-        if self._groups is not None and not isinstance(error, PausedError):
-            self._groups.hang_up()
+        if self._groups is not None and is_halting:
+            self._groups.wake_peers()
         logger.info("parked in generation %d: %s", launch.generation, position)
 
 

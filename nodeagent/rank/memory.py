@@ -25,7 +25,8 @@ from nodeagent.protocol.regroup import HeldCopy
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.host_copy import copy_to_host
 from nodeagent.rank.packed import checksum
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
+from nodeagent.rank.shim import use_device
 from nodeagent.rank.state import TrainingState
 
 logger = logging.getLogger(__name__)
@@ -233,6 +234,7 @@ class MemoryCheckpoints:
     # --- the thread ----------------------------------------------------------------------------
 
     def _run(self, connections: _Connections) -> None:
+        use_device(self._device)
         while (transfer := connections.transfers.get()) is not None:
             try:
                 self._carry_out(transfer, connections.groups)

@@ -1,4 +1,4 @@
-"""This rank's process groups in one generation, and the small collectives of our own over all ranks.
+"""This rank's process groups in one generation.
 
 Megatron makes its groups over our rendezvous store. With gloo a group costs connections and store
 calls at once, and Megatron asks for the same set of ranks under many names (a dense model's
@@ -16,7 +16,6 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal
 
@@ -25,10 +24,15 @@ from megatron.core import parallel_state
 from torch import distributed
 from torch.distributed import ProcessGroup
 
-from nodeagent.rank.forming import interruptible
+from nodeagent.rank.forming import interruptible, run_in_thread
+from nodeagent.rank.nccl import wait_for_aborts
+from nodeagent.rank.place import Place
+from nodeagent.rank.shim import use_device
 from nodeagent.rank.store import DEFAULT_TIMEOUT_S, AgentStore
-from nodeagent.rank.wake import Connections, HaltedError, wait_unless_halted
-from profiles.layout import Layout
+from nodeagent.rank.wake import Connections, HaltedError
+
+_NUM_FORMED: Final = "unicron/num_formed"
+_ALL_FORMED: Final = "unicron/all_formed"
 
 COLLECTIVE_TIMEOUT_S: Final = DEFAULT_TIMEOUT_S
 """Bound of last resort on one collective; faults are found long before by other means."""
@@ -46,71 +50,6 @@ _KEPT: Final[list[ProcessGroup]] = []
 """Groups that can't be ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where this rank stands in its task's layout.
-
-    Attributes:
-        global_rank: Rank in the world of the generation.
-        layout: Sizes of the parallel groups.
-        device: Device of this rank's tensors.
-    """
-
-    global_rank: int
-    layout: Layout
-    device: torch.device
-
-    @property
-    def tp_rank(self) -> int:
-        """Position in the tensor-parallel group."""
-        return self.layout.tp_rank(self.global_rank)
-
-    @property
-    def pp_rank(self) -> int:
-        """Pipeline stage."""
-        return self.layout.pp_rank(self.global_rank)
-
-    @property
-    def dp_rank(self) -> int:
-        """Model replica."""
-        return self.layout.dp_rank(self.global_rank)
-
-    @property
-    def is_first_stage(self) -> bool:
-        """Whether this stage embeds tokens."""
-        return self.pp_rank == 0
-
-    @property
-    def is_last_stage(self) -> bool:
-        """Whether this stage computes the loss."""
-        return self.pp_rank == self.layout.pp - 1
-
-    def ranks_at(self, tp_rank: int, pp_rank: int) -> list[int]:
-        """Return the global ranks at a place of the model: one per replica, in their order."""
-        layout = self.layout
-        return [
-            rank
-            for rank in range(layout.num_workers)
-            if (layout.tp_rank(rank), layout.pp_rank(rank)) == (tp_rank, pp_rank)
-        ]
-
-    def sum_over_all(
-        self, numbers: Sequence[float], is_halted: Callable[[], bool] = lambda: False
-    ) -> list[float]:
-        """Return the element-wise sums of ``numbers`` over all ranks; all ranks must call it.
-
-        In float64, so that counts and byte sizes stay exact up to 2**53.
-
-        Raises:
-            RuntimeError: A peer was lost.
-            HaltedError: The generation was halted.
-        """
-        tensor = torch.tensor(list(numbers), dtype=torch.float64, device=self.device)
-        wait_unless_halted(distributed.all_reduce(tensor, async_op=True), is_halted)
-        sums: list[float] = tensor.tolist()
-        return sums
-
-
 class Groups:
     """The process groups of one generation. ``cut`` may be called from any thread, at any time."""
 
@@ -120,6 +59,8 @@ class Groups:
         self._backend: Literal["gloo", "nccl"] = backend
         self._lock = threading.Lock()
         self._is_cut = False
+        self.is_inner_cut = False
+        """Whether collectives inside this rank's replica were made to fail."""
         self._inner: list[Connections] = []
         self._spanning: list[Connections] = []
         self._made: list[ProcessGroup] = []
@@ -147,6 +88,8 @@ class Groups:
             )
         finally:
             state.create_group = _CREATE_GROUP
+        if self._backend == "nccl":
+            self._connect()
 
     def form_for_copies(self, holders: Sequence[int | None]) -> dict[int, ProcessGroup]:
         """Make the groups that in-memory checkpoints travel over; all ranks must call it.
@@ -187,6 +130,7 @@ class Groups:
         """
         with self._lock:
             self._is_cut = True
+            self.is_inner_cut |= with_inner
             doomed = [*self._spanning, *(self._inner if with_inner else ())]
         self._store.close()
         for connections in doomed:
@@ -202,12 +146,21 @@ class Groups:
         for connections in [*self._spanning, *self._inner]:
             connections.hang_up()
 
+    def wake_peers(self) -> None:
+        """Have peers that wait for this rank, which has parked, do so no longer.
+
+        With NCCL nothing here can: they are told. Aborting would only have them take for data what it leaves.
+        """
+        if self._backend == "gloo":
+            self.hang_up()
+
     def leave(self, *, has_stuck_work: bool = False) -> None:
         """Take all groups apart. The generation is over for this process.
 
         Ending a group waits for its operations. Where one never ends, the groups are kept as they
         are, out of use, for the rest of the process's life. ``hang_up`` comes first.
         """
+        wait_for_aborts()
         if has_stuck_work:
             _KEPT.extend(self._made)
         parallel_state.destroy_model_parallel()
@@ -236,20 +189,55 @@ class Groups:
     def _make(
         self, kind: list[Connections], make: Callable[[], ProcessGroup | None]
     ) -> ProcessGroup | None:
+        """Return what ``make`` returns, a group as a rule, and be able to cut it."""
         connections = Connections()
         with self._lock:
             kind.append(connections)
         with connections.recording(), interruptible(lambda: self._is_cut):
-            group = make()
+            made = make()
+        # torch gives a rank that is no member a number for a group.
+        group = made if isinstance(made, ProcessGroup) else None
         if group is not None:
             self._made.append(group)
-        if self._backend == "nccl":
-            connections.group = group
+            if self._backend == "nccl":
+                connections.group = group
         # A cut that came while the group was made has not seen its connections.
         if self._is_cut:
             connections.cut()
             raise HaltedError("the generation was halted while its groups were formed")
-        return group
+        return made
+
+    def _connect(self) -> None:
+        """Have NCCL connect the groups of every iteration, which gloo has done already.
+
+        It would at their first use, where a rank can be woken neither from waiting for one that still
+        builds its model nor from waiting for one that is lost.
+        """
+        num_ranks = self._place.layout.num_workers
+        if self._store.add(_NUM_FORMED, 1) == num_ranks:
+            self._store.set(_ALL_FORMED, b"")
+        self._store.get(_ALL_FORMED)
+        run_in_thread(lambda: _use_each(_groups_of_iterations(), self._place), lambda: self._is_cut)
+
+
+def _use_each(groups: Sequence[ProcessGroup], place: Place) -> None:
+    use_device(place.device)
+    for group in groups:
+        distributed.all_reduce(torch.zeros(1, device=place.device), group=group)
+    torch.cuda.current_stream().synchronize()
+
+
+def _groups_of_iterations() -> list[ProcessGroup]:
+    """Return the groups of more than one rank that this one uses all the time, alike on all ranks."""
+    state: Any = parallel_state
+    groups = [
+        distributed.group.WORLD,
+        state.get_tensor_model_parallel_group(),
+        state.get_pipeline_model_parallel_group(),
+        state.get_embedding_group(check_initialized=False),
+        state.get_data_parallel_group(),
+    ]
+    return [each for each in groups if isinstance(each, ProcessGroup) and each.size() > 1]
 
 
 def in_rounds(holders: Sequence[int | None]) -> list[tuple[int, int]]:
@@ -315,54 +303,3 @@ def data_parallel_group() -> ProcessGroup:
     """Return Megatron's present data-parallel group."""
     group: ProcessGroup = parallel_state.get_data_parallel_group()
     return group
-
-
-class NotAloneError(Exception):
-    """A program wanted to communicate where it must build alone."""
-
-
-_NEEDS_PEERS: Final = (
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_reduce",
-    "barrier",
-    "broadcast",
-    "broadcast_object_list",
-    "new_group",
-    "reduce_scatter_tensor",
-)
-
-
-@contextlib.contextmanager
-def building_alone() -> Iterator[None]:
-    """Build a model and an optimizer inside the block without waiting for any other rank.
-
-    A replacement builds while its peers keep what they have, so nobody would answer. Megatron asks
-    all ranks for the names of their parameter groups, to number them alike in checkpoints; ours name
-    parameters. Inside the block a rank hears itself only, and any other collective raises at once,
-    also at the first start, where it would work.
-
-    Raises:
-        NotAloneError: From a collective inside the block.
-    """
-    module: Any = distributed
-    originals = {name: getattr(module, name) for name in ("all_gather_object", *_NEEDS_PEERS)}
-
-    def hear_oneself(answers: list[object], own: object, *_: object, **__: object) -> None:
-        answers[:] = [own] * len(answers)
-
-    module.all_gather_object = hear_oneself
-    for name in _NEEDS_PEERS:
-        setattr(module, name, _refusing(name))
-    try:
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(module, name, original)
-
-
-def _refusing(name: str) -> Callable[..., None]:
-    def refuse(*_: object, **__: object) -> None:
-        raise NotAloneError(f"torch.distributed.{name} was called")
-
-    return refuse

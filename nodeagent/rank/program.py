@@ -20,9 +20,9 @@ from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.utils import get_model_config
 
 from nodeagent.rank import builtin
+from nodeagent.rank.alone import NotAloneError, building_alone
 from nodeagent.rank.loop import Context, Loop
 from nodeagent.rank.optimizers import UnsupportedOptimizerError, adams_of
-from nodeagent.rank.parallel import NotAloneError, building_alone
 from nodeagent.rank.support import Unsupported, as_chosen, unsupported
 from profiles.program import Program
 

@@ -22,7 +22,7 @@ from typing import Final
 import torch
 from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
 
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 
 _SEED_BYTES: Final = 7
 """Below torch's 64 bits, since Megatron adds small numbers to a seed to derive others."""

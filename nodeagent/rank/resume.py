@@ -22,7 +22,8 @@ from nodeagent.protocol.regroup import Resume, StateSource
 from nodeagent.rank.iteration import Iterations
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.memory import MemoryCheckpoints
-from nodeagent.rank.parallel import Place, data_parallel_group
+from nodeagent.rank.parallel import data_parallel_group
+from nodeagent.rank.place import Place
 from nodeagent.rank.shards import spread_shards
 from nodeagent.rank.state import TrainingState, broadcast_state
 

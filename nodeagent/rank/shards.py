@@ -6,13 +6,19 @@ shard of a sharded optimizer goes to the rank with its number, or, where the gen
 number of replicas, to all ranks at its (tp, pp), each of which takes what it keeps.
 """
 
+from collections.abc import Iterator
+from typing import Final
+
 import torch
 from torch import distributed
 
 from nodeagent.protocol.regroup import Resume, ShardHolder
 from nodeagent.rank.memory import MemoryCheckpoints, ShardKey
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 from nodeagent.rank.state import TrainingState
+
+_PIECE_BYTES: Final = 64 * 2**20
+"""A shard travels in pieces: a GPU that trains has no room for a second one."""
 
 
 class MissingShardError(Exception):
@@ -59,16 +65,29 @@ def spread_shards(
                 raise MissingShardError(f"no copy of {key} of iteration {level}")
             for target in targets:
                 if target != place.global_rank:
-                    distributed.send(data.to(place.device), target)
+                    for piece in _pieces(data):
+                        distributed.send(piece.to(place.device), target)
         if place.global_rank in targets:
             if data is None:
                 num_bytes = state.num_bytes(key.dp_rank, key.num_shards)
-                received = torch.empty(num_bytes, dtype=torch.uint8, device=place.device)
-                distributed.recv(received, shard.holder)
-                data = received.cpu()
+                data = torch.empty(num_bytes, dtype=torch.uint8)
+                for piece in _pieces(data):
+                    _receive(piece, shard.holder, place.device)
             state.take(data, key.dp_rank, key.num_shards)
             got_copy |= shard.is_copy
     return got_copy
+
+
+def _pieces(data: torch.Tensor) -> Iterator[torch.Tensor]:
+    for begin in range(0, data.numel(), _PIECE_BYTES):
+        yield data[begin : begin + _PIECE_BYTES]
+
+
+def _receive(piece: torch.Tensor, source: int, device: torch.device) -> None:
+    """Receive into host memory, by way of the device that the groups move."""
+    received = torch.empty_like(piece, device=device)
+    distributed.recv(received, source)
+    piece.copy_(received)
 
 
 def _targets(

@@ -15,6 +15,7 @@ import torch
 from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
 from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed, random as megatron_random
 
+from nodeagent.rank.nccl import prepare_nccl
 from nodeagent.rank.random_state import CpuGenerators
 
 _CPU = torch.device("cpu")
@@ -40,20 +41,24 @@ def prepare_device(backend: Literal["gloo", "nccl"], worker: int, seed: int) -> 
 
 
 def _prepare_gpu(worker: int) -> torch.device:
-    # NCCL's monitor threads would ask our store once per second for a peer's signal to dump; each
-    # question would travel to the controller, and the threads would need Python's lock for it.
-    os.environ["TORCH_NCCL_ENABLE_MONITORING"] = "0"
-    os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"
-    # The watchdog would end the process when a peer is lost; the controller decides that.
-    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+    prepare_nccl()
     device = torch.device("cuda", worker)
-    torch.cuda.set_device(device)
+    use_device(device)
     # Equal losses on every layout are promised in float32; TF32 keeps 10 bits of the mantissa.
     torch.backends.cuda.matmul.allow_tf32 = False
     # Equal runs give equal losses: no atomics in kernels, and one fixed workspace for cuBLAS.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # It would also fill all memory that is taken, pinned memory on the host included.
+    deterministic: Any = torch.utils.deterministic
+    deterministic.fill_uninitialized_memory = False
     return device
+
+
+def use_device(device: torch.device) -> None:
+    """Have the calling thread use ``device``: a thread's first question to CUDA makes a context, else on the first GPU."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
 
 
 def _patch_for_cpu() -> None:

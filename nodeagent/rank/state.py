@@ -20,7 +20,7 @@ from torch.distributed import ProcessGroup
 
 from nodeagent.rank.optimizers import MOMENTS, adams_of, new_adam_state, parameters_of
 from nodeagent.rank.packed import Extent, Packed, extents_of, num_packed_bytes, packed_over
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 from nodeagent.rank.sharded import ShardedOptimizer
 
 _CHUNK_BYTES: Final = 64 * 1024 * 1024

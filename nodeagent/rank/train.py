@@ -22,7 +22,8 @@ from nodeagent.rank.iteration import Interruptions, Iterations, NonFiniteLossErr
 from nodeagent.rank.keeping import Keeping
 from nodeagent.rank.ledger import Ledger
 from nodeagent.rank.loop import Loop
-from nodeagent.rank.parallel import Groups, Place, data_parallel_group
+from nodeagent.rank.parallel import Groups, data_parallel_group
+from nodeagent.rank.place import Place
 from nodeagent.rank.rebind import groups_by_role, rebind
 from nodeagent.rank.resume import resume_from_peers
 from nodeagent.rank.state import TrainingState
@@ -97,6 +98,10 @@ class Training:
         )
         shard = self._state.partition if self._state.sharded is not None else None
         return position.model_copy(update={"shard": shard if shard and shard[1] else None})
+
+    def settle(self, *, is_inner_cut: bool) -> None:
+        """The generation broke off: keep what is sure to be right. ``position`` comes next."""
+        self._iterations.settle(is_inner_cut=is_inner_cut)
 
     def locate(self, standing: Standing) -> Standing:
         """Return ``standing`` with how far the running iteration is; from any thread."""

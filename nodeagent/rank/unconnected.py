@@ -14,7 +14,8 @@ from megatron.core import parallel_state
 from torch import distributed
 from torch.testing._internal.distributed import fake_pg
 
-from nodeagent.rank.parallel import ORDER, Place
+from nodeagent.rank.parallel import ORDER
+from nodeagent.rank.place import Place
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 When a peer dies, gloo raises only on the ranks that were exchanging with it; the others stay blocked
 until the collective's timeout, and aborting the group does not wake them. Ending the TCP connections
 of the group does, within milliseconds. Which connections belong to a group is noted while the group
-is made: the process's sockets before and after. With NCCL the library's own abort does the same.
+is made: the process's sockets before and after. With NCCL the group is aborted instead (``nccl``).
 
 How a connection ends matters. Gloo keeps what waits to be sent or received in lists, and raises in all
 that is there when a connection breaks; but what is partly sent or received is in none of them, and
@@ -31,11 +31,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import torch
 from torch import distributed
 from torch.distributed import ProcessGroup
+
+from nodeagent.rank.nccl import abort
 
 _LOOK_UP_S: Final = 0.1
 _NUM_LOOKS_AFTER_HALT: Final = 3
@@ -70,7 +71,7 @@ class Connections:
             self._stop_receiving()
             group, self.group = self.group, None
         if group is not None:
-            _abort_nccl(group)
+            abort(group)
 
     def hang_up(self) -> None:
         """End the connections for the peers too."""
@@ -162,9 +163,3 @@ def _as_socket(descriptor: int) -> socket.socket:
     except OSError:
         os.close(descriptor)
         raise
-
-
-def _abort_nccl(group: ProcessGroup) -> None:
-    devices: Any = group
-    if torch.device("cuda") in devices._device_types:  # noqa: SLF001 - no public way to ask
-        devices._get_backend(torch.device("cuda")).abort()  # noqa: SLF001 - the same

@@ -3,7 +3,8 @@
     python -m tests.campaigns.phases [--layout NAME ...] [--point POINT ...] [--seed N] [--write-docs]
     python -m tests.campaigns.phases --device cuda [--seed N]
 
-All of it takes hours; ``--seed`` takes one case of each kind, which takes half an hour. A line per case
+All of it takes hours; ``--seed`` takes one case of each kind, which takes half an hour, and ``--part 1/4``
+every fourth case, so that all can be run in parts. A line per case
 and a table go to standard output. The exit code is 1 if anything did not hold, or was not run. Ctrl-C ends
 it with the table of the layouts and optimizers that were run to their end.
 """
@@ -49,8 +50,9 @@ def main(arguments: Sequence[str]) -> int:
         for (layout, optimizer), cases in parts:
             findings = _run(cases, options)
             today = dt.datetime.now(dt.UTC).date()  # noqa: TID251 - of the page
-            selection = ALL if options.seed is None else f"seed {options.seed}"
-            summaries.append(findings.summary(layout, optimizer, selection, today.isoformat()))
+            summaries.append(
+                findings.summary(layout, optimizer, _selection(options), today.isoformat())
+            )
             if record is not None:
                 record.add(summaries[-1])
     failures = [failure for summary in summaries for failure in summary.failures]
@@ -76,6 +78,12 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> Findings:
                 findings.outcomes.append((case, outcome))
                 _tell(line(number, len(cases), case, outcome))
     return findings
+
+
+def _selection(options: argparse.Namespace) -> str:
+    if options.seed is not None:
+        return f"seed {options.seed}"
+    return ALL if options.part is None else "part {} of {}".format(*options.part)
 
 
 def _tell(text: str) -> None:
@@ -107,7 +115,17 @@ def _cases(layout: str, optimizer: str, options: argparse.Namespace) -> list[Cas
         )
         if not options.point or case.point in options.point
     ]
+    if options.part is not None:
+        number, num_parts = options.part
+        return cases[number - 1 :: num_parts]
     return cases if options.seed is None else sample(cases, options.seed)
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, _, num_parts = text.partition("/")
+    if not (number.isdecimal() and num_parts.isdecimal() and 1 <= int(number) <= int(num_parts)):
+        raise argparse.ArgumentTypeError(f"{text!r}: say which of how many, as in 1/4")
+    return int(number), int(num_parts)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -124,7 +142,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="whether its state is sharded over the replicas, and the model in bfloat16"
         f" (default: {' and '.join(_OPTIMIZERS)})",
     )
-    parser.add_argument("--seed", type=int, help="one case of each kind, chosen by this seed")
+    some = parser.add_mutually_exclusive_group()
+    some.add_argument("--seed", type=int, help="one case of each kind, chosen by this seed")
+    some.add_argument("--part", type=_part, metavar="K/N", help="every Nth case, from the Kth on")
     parser.add_argument(
         "--device",
         choices=list(_TEMPLATES),

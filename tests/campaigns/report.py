@@ -32,6 +32,7 @@ _PAGE: Final = """\
     make phases ARGS=--write-docs                   # everything; hours
     make phases ARGS="--seed 7 --write-docs"        # one case of each kind
     make phases ARGS="--layout dp2 --optimizer plain --write-docs"
+    make phases ARGS="--part 1/8 --write-docs"      # all of it in eight parts, on eight evenings
 
 A rank is lost at an exact point, the others park, the core decides, and the task goes on with a
 replacement or with one replica less. A task has {num_iterations} iterations of {num_micro_batches}
@@ -43,7 +44,7 @@ compared with the run without a fault:
 - every bucket of every iteration holds every micro-batch once,
 - survivors go on in their processes, and the counters say what was saved and computed again.
 
-{num_cases} cases, {num_failures} failed. Cases are *all* of a layout and optimizer, or one of each kind, drawn by a
+{num_cases} cases, {num_failures} failed. Cases are *all* of a layout and optimizer, a part of them, or one of each kind, drawn by a
 seed: cases of a kind differ in the rank that is lost and in what follows. The columns of rungs
 count regroups; a case with two faults has two. A survivor is *stuck* if it has not parked after ten
 seconds: it waits in an operation that gloo has forgotten (`nodeagent/rank/wake.py`), and is replaced.

@@ -25,7 +25,8 @@ from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.checkpoint import Checkpoints
 from nodeagent.rank.gpt import build_model, build_optimizer
-from nodeagent.rank.parallel import Groups, Place, data_parallel_group
+from nodeagent.rank.parallel import Groups, data_parallel_group
+from nodeagent.rank.place import Place
 from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.shim import prepare_device
 from tests.fakes.checkpoint_cases import Case, Found, Outcome, Step

@@ -20,7 +20,7 @@ from torch import distributed  # noqa: TID253
 
 from nodeagent.rank.memory import MemoryCheckpoints
 from nodeagent.rank.packed import Extent, Packed, packed_over
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 from profiles.layout import Layout
 from tests.fakes.polling import wait_until
 

@@ -25,7 +25,8 @@ from nodeagent.protocol.regroup import even_shares
 from nodeagent.rank.data import MicroBatches
 from nodeagent.rank.gpt import build_model, build_optimizer, transformer_config
 from nodeagent.rank.gradients import finalise_in_replica, squared_grad_norm
-from nodeagent.rank.parallel import Groups, Place
+from nodeagent.rank.parallel import Groups
+from nodeagent.rank.place import Place
 from nodeagent.rank.random_state import reseed
 from nodeagent.rank.shim import prepare_device
 from tests.fakes.model_cases import Case, Outcome

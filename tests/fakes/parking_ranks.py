@@ -23,7 +23,7 @@ from torch import distributed  # noqa: TID253
 
 from nodeagent.clock import SystemClock
 from nodeagent.rank.keeping import Keeping, _Generation
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 from nodeagent.rank.wake import HaltedError
 from tests.fakes.copying_ranks import LAYOUT, FlatState, held_by_stage, new_group
 from tests.fakes.polling import wait_until

@@ -24,7 +24,7 @@ pytestmark = [
 def only_rank(layout: Layout) -> Iterator[Lazy]:
     """Make rank 0 of a layout whose collectives hear nobody else."""
     torch = import_module("torch")
-    place = import_module("nodeagent.rank.parallel").Place(0, layout, torch.device("cpu"))
+    place = import_module("nodeagent.rank.place").Place(0, layout, torch.device("cpu"))
     with import_module("nodeagent.rank.unconnected").unconnected(place):
         yield place
 

@@ -105,7 +105,7 @@ def test_fork_without_a_state_is_refused(generators: Lazy) -> None:
 DRAW_EACH = """
 import json, os, sys, torch
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 from nodeagent.rank.random_state import reseed
 from nodeagent.rank.shim import prepare_device
 from profiles.layout import Layout

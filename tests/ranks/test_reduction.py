@@ -67,7 +67,7 @@ def test_a_reduced_bucket_that_nobody_was_told_of_is_not_reduced_again(
     ledger.reduced.add("unheard")
     reduction = import_module("nodeagent.rank.reduction").Reduction([chunk_of(torch, 1.0)], ledger)
     iterations = SimpleNamespace(reduction=reduction, forget_sums=lambda: None)
-    place = import_module("nodeagent.rank.parallel").Place(0, Layout(), torch.device("cpu"))
+    place = import_module("nodeagent.rank.place").Place(0, Layout(), torch.device("cpu"))
     with pytest.raises(resume.ResumeError, match="1 reduced bucket"):
         resume._gather_partial_results(Resume(committed=3), place, iterations, ledger)
 

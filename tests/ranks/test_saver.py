@@ -54,7 +54,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def start(layout: Layout, rank: int = 0, *, kind: Lazy = None, give_up_s: float = 20.0) -> Lazy:
         kind = kind or part_of("directory").CheckpointDirectory
-        place = import_module("nodeagent.rank.parallel").Place(rank, layout, torch.device("cpu"))
+        place = import_module("nodeagent.rank.place").Place(rank, layout, torch.device("cpu"))
         savers.append(
             part_of("saving").Saver(
                 kind(tmp_path, Generation(1)),
@@ -156,7 +156,7 @@ class Exchange:
 @pytest.fixture
 def checkpoints(training: TrainingSpec) -> Iterator[Lazy]:
     """The checkpoints of a rank that is alone, with the losses of twenty iterations."""
-    place = import_module("nodeagent.rank.parallel").Place(0, Layout(), None)
+    place = import_module("nodeagent.rank.place").Place(0, Layout(), None)
     [launch] = launches(training, Layout(), task="alone")
     made = import_module("nodeagent.rank.checkpoint").Checkpoints(launch, place)
     for iteration in range(1, 21):

@@ -39,7 +39,7 @@ Check = Callable[..., list[tuple[str, str]]]
 def check() -> Check:
     """Return a function that checks the built-in settings after changes to them."""
     gpt = import_module("nodeagent.rank.gpt")
-    parallel = import_module("nodeagent.rank.parallel")
+    places = import_module("nodeagent.rank.place")
     support = import_module("nodeagent.rank.support")
     torch = import_module("torch")
 
@@ -51,7 +51,7 @@ def check() -> Check:
         shape: ModelShape = EVERYTHING,
         layout: Layout = SPLIT,
     ) -> list[tuple[str, str]]:
-        place = parallel.Place(0, layout, torch.device("cpu"))
+        place = places.Place(0, layout, torch.device("cpu"))
         config = gpt.transformer_config(shape, place)
         fields = {one.name for one in dataclasses.fields(config) if one.init}
         as_built = {name: getattr(config, name) for name in fields} | {"no_sync_func": print}

@@ -19,7 +19,7 @@ from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settin
 from nodeagent.rank.checkpoint.saving import MissedCheckpoint, Order, SavedCheckpoint, Saver
 from nodeagent.rank.checkpoint.snapshot import HostMemory
 from nodeagent.rank.checkpoint.whole import WholeState, whole_state
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from nodeagent.rank.checkpoint.manifest import (
 )
 from nodeagent.rank.checkpoint.reading import Reading
 from nodeagent.rank.checkpoint.whole import Block, WholeState, whole_state
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 from profiles.model import ModelShape
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from nodeagent.rank.checkpoint.directory import (
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, Part
 from nodeagent.rank.checkpoint.snapshot import Snapshot
 from nodeagent.rank.checkpoint.writing import AbandonedError, write_metadata, write_part
-from nodeagent.rank.parallel import Place
+from nodeagent.rank.place import Place
 
 logger = logging.getLogger(__name__)
 
