@@ -6,11 +6,12 @@ shard of a sharded optimizer goes to the rank with its number, or, where the gen
 number of replicas, to all ranks at its (tp, pp), each of which takes what it keeps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import torch
 from torch import distributed
+from torch.distributed import P2POp, Work
 
 from nodeagent.protocol.regroup import Resume, ShardHolder
 from nodeagent.rank.memory import MemoryCheckpoints, ShardKey
@@ -66,7 +67,7 @@ def spread_shards(
             for target in targets:
                 if target != place.global_rank:
                     for piece in _pieces(data):
-                        distributed.send(piece.to(place.device), target)
+                        _move(distributed.isend, piece.to(place.device), target)
         if place.global_rank in targets:
             if data is None:
                 num_bytes = state.num_bytes(key.dp_rank, key.num_shards)
@@ -86,8 +87,14 @@ def _pieces(data: torch.Tensor) -> Iterator[torch.Tensor]:
 def _receive(piece: torch.Tensor, source: int, device: torch.device) -> None:
     """Receive into host memory, by way of the device that the groups move."""
     received = torch.empty_like(piece, device=device)
-    distributed.recv(received, source)
+    _move(distributed.irecv, received, source)
     piece.copy_(received)
+
+
+def _move(operation: Callable[..., Work | None], tensor: torch.Tensor, peer: int) -> None:
+    # As a batch: NCCL would connect the two ranks for a single one, where nothing can interrupt it.
+    for work in distributed.batch_isend_irecv([P2POp(operation, tensor, peer)]):
+        work.wait()
 
 
 def _targets(

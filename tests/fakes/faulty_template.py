@@ -213,6 +213,7 @@ def _plant_around_it() -> None:
         memory,
         parallel,
         reduction,
+        shards,
         state,
         store,
         train,
@@ -236,6 +237,7 @@ def _plant_around_it() -> None:
     _wrap(store.AgentStore, "set", after=_here("introduced"))
     _wrap(parallel.Groups, "form", after=_here("formed"))
     state._CHUNK_BYTES = _CHUNK_BYTES  # type: ignore[misc]
+    shards._PIECE_BYTES = _CHUNK_BYTES  # type: ignore[misc]
     chunks = state._chunks
 
     def chunks_with_points(tensors: Iterable[Any]) -> Iterator[list[Any]]:
