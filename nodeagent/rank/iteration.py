@@ -233,22 +233,28 @@ class Iterations:
             if self._is_halted():
                 raise HaltedError("halted while the state was on its way")
             # A peer that broke off may look like one that has sent all; but it does not come here.
-            self.place.sum_over_all([1.0], self._is_halted)
+            if self.place.sum_over_all([1.0], self._is_halted) != [self.place.layout.num_workers]:
+                raise RuntimeError("a peer broke off while the state was on its way")
 
-    def settle(self, *, is_inner_cut: bool) -> None:
+    def settle(self, is_inner_cut: Callable[[], bool]) -> None:
         """The iteration broke off: with NCCL, take back what a peer's abort may have made (``nccl``).
 
         Args:
-            is_inner_cut: Whether collectives inside the replica were aborted here.
+            is_inner_cut: Whether collectives inside the replica are aborted here.
         """
         is_nccl = distributed.is_initialized() and distributed.get_backend() == "nccl"
         if not is_nccl or self._place is None:
             return
         ledger, layout = self._ledger, self._place.layout
         ledger.is_spoilt |= bool(ledger.reduced)
-        is_split = layout.tp * layout.pp > 1
+        if not ledger.loss_by_micro_batch:
+            return
+        # What others have updated may be anything, and all was computed with it.
+        is_torn = isinstance(self._loop.optimizer, ShardedOptimizer) and layout.dp > 1
         # A micro-batch is counted when the host has asked for all of it.
-        if is_split and ledger.loss_by_micro_batch and (is_inner_cut or not device_ends_soon()):
+        if layout.tp * layout.pp > 1:
+            is_torn = is_torn or not device_ends_soon() or is_inner_cut()
+        if is_torn:
             ledger.tear()
 
     def run(

@@ -7,6 +7,7 @@ culprit or heard the echo of a peer's death; the controller decides, and the age
 whoever is not to go on.
 """
 
+import contextlib
 import gc
 import logging
 import os
@@ -217,7 +218,8 @@ class _Process:
     def _leave_generation(self) -> None:
         if self._groups is None:
             return
-        self._groups.hang_up()
+        with self._lock:  # a halt may come
+            self._groups.hang_up()
         if self._training is not None and self._training.leave():
             self._has_stuck_work = True
         self._groups.leave(has_stuck_work=self._has_stuck_work)
@@ -255,7 +257,10 @@ class _Process:
     def _stand(self) -> Standing:
         """Return where the training thread stands. Runs in the link's thread."""
         if self._device is not None:
-            use_device(self._device)
+            with contextlib.suppress(
+                RuntimeError
+            ):  # an error of CUDA is reported by whoever trains
+                use_device(self._device)
         collectives = recorded_collectives(self._formed_at_ns)
         standing = look().model_copy(update={"collectives": collectives})
         training = self._training
@@ -270,8 +275,9 @@ class _Process:
         """
         self._has_stuck_work = isinstance(error, StuckWorkError)
         is_halting = not isinstance(error, PausedError)
-        if self._training is not None and self._groups is not None and is_halting:
-            self._training.settle(is_inner_cut=self._groups.is_inner_cut)
+        groups = self._groups
+        if self._training is not None and groups is not None and is_halting:
+            self._training.settle(lambda: groups.is_inner_cut)
         position = self._training.position() if self._training is not None else None
         if position is None and launch.continues is not None and launch.resume.source == "disk":
             position = Position(committed=0, has_state=False)  # it has let go of its model, no more
@@ -292,8 +298,8 @@ class _Process:
         else:
             iteration = self._training.iteration if self._training is not None else 0
             self._link.report(describe(error, launch, iteration, position))
-        if self._groups is not None and is_halting:
-            self._groups.wake_peers()
+        if groups is not None and is_halting:
+            groups.wake_peers()
         logger.info("parked in generation %d: %s", launch.generation, position)
 
 

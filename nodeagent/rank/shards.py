@@ -22,6 +22,9 @@ _PIECE_BYTES: Final = 64 * 2**20
 """A shard travels in pieces: a GPU that trains has no room for a second one."""
 
 
+_HOST: Final = torch.device("cpu")
+
+
 class MissingShardError(Exception):
     """This rank is told to hand out a shard that it does not have."""
 
@@ -67,16 +70,21 @@ def spread_shards(
             for target in targets:
                 if target != place.global_rank:
                     for piece in _pieces(data):
-                        _move(distributed.isend, piece.to(place.device), target)
+                        _move(distributed.isend, piece.to(_device(place)), target)
         if place.global_rank in targets:
             if data is None:
                 num_bytes = state.num_bytes(key.dp_rank, key.num_shards)
                 data = torch.empty(num_bytes, dtype=torch.uint8)
                 for piece in _pieces(data):
-                    _receive(piece, shard.holder, place.device)
+                    _receive(piece, shard.holder, _device(place))
             state.take(data, key.dp_rank, key.num_shards)
             got_copy |= shard.is_copy
     return got_copy
+
+
+def _device(place: Place) -> torch.device:
+    """Return where tensors are that the groups can send and receive."""
+    return _HOST if distributed.get_backend() == "gloo" else place.device
 
 
 def _pieces(data: torch.Tensor) -> Iterator[torch.Tensor]:

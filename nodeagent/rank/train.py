@@ -10,7 +10,7 @@ Not here: the phases of an iteration, what is saved and copied (``keeping``), ta
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from nodeagent.protocol.observations import IterationCommitted
@@ -99,9 +99,9 @@ class Training:
         shard = self._state.partition if self._state.sharded is not None else None
         return position.model_copy(update={"shard": shard if shard and shard[1] else None})
 
-    def settle(self, *, is_inner_cut: bool) -> None:
+    def settle(self, is_inner_cut: Callable[[], bool]) -> None:
         """The generation broke off: keep what is sure to be right. ``position`` comes next."""
-        self._iterations.settle(is_inner_cut=is_inner_cut)
+        self._iterations.settle(is_inner_cut)
 
     def locate(self, standing: Standing) -> Standing:
         """Return ``standing`` with how far the running iteration is; from any thread."""

@@ -31,12 +31,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from torch import distributed
+from torch._C import _distributed_c10d
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.nccl import abort
+
+_c10d: Any = _distributed_c10d
 
 _LOOK_UP_S: Final = 0.1
 _NUM_LOOKS_AFTER_HALT: Final = 3
@@ -131,10 +134,16 @@ def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:
     After an abort an operation counts as ended, whatever it has left behind. This path has not been
     run yet.
     """
-    while not work.is_completed():
-        if is_halted():
-            raise HaltedError("halted in a collective")
+    # In this order: while a group is aborted, asking for its operations would hold up all of Python.
+    while not is_halted() and not work.is_completed():
         time.sleep(_POLL_S)
+    if is_halted():
+        raise HaltedError("halted in a collective")
+    ended: Any = work
+    result = ended.get_future_result()
+    if result.done() and (how := _c10d.WorkResult(result.value())) != _c10d.WorkResult.SUCCESS:
+        # wait() would abort the group first.
+        raise RuntimeError(f"NCCL: a collective failed: {how.name}")
     work.wait()
     if is_halted():
         raise HaltedError("halted in a collective")

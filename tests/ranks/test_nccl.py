@@ -1,8 +1,10 @@
 """How NCCL's groups are ended. Groups are stand-ins: what is tried is who is told what, and when."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,8 +50,11 @@ class Group:
 
 
 class Operation:
+    """One of a batch."""
+
     def __init__(self, group: Group) -> None:
         self.group = group
+        self.tensor = import_module("torch").zeros(1)
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +109,7 @@ def test_no_batch_begins_on_a_group_that_is_aborted() -> None:
         begun.append(operations[0].group.group_name)
         return []
 
-    batch: Any = nccl._unless_aborted(launch)
+    batch: Any = nccl._whole_batches(launch)
     may_end = threading.Event()
     doomed, other = Group("doomed", Backend(may_end)), Group("other")
     batch([Operation(doomed)])
@@ -134,10 +139,61 @@ def test_an_abort_waits_for_a_batch_that_is_being_launched(
         was_aborted.append(backend.is_aborted)
         return []
 
-    batch: Any = nccl._unless_aborted(launch)
+    batch: Any = nccl._whole_batches(launch)
     batch([Operation(group)])
     nccl.wait_for_aborts()
     assert (was_aborted, backend.is_aborted) == ([False], True)
+
+
+def test_a_batch_that_is_not_taken_is_ended() -> None:
+    ended: list[object] = []
+    group = Group("pipeline")
+    group._end_coalescing = ended.append  # type: ignore[attr-defined]
+    batches: Any = import_module("torch").distributed.distributed_c10d._world.pg_coalesce_state
+
+    def fail_in_batch(operations: list[Any]) -> list[Any]:
+        batches[operations[0].group] = []
+        raise RuntimeError("remote process exited")
+
+    def fail_before(_: list[Any]) -> list[Any]:
+        raise RuntimeError("not all of one group")
+
+    for fail, expected in ((fail_before, 0), (fail_in_batch, 1)):
+        batch: Any = nccl._whole_batches(fail)
+        with pytest.raises(RuntimeError, match=r"remote|not all"):
+            batch([Operation(group)])
+        assert (len(ended), group in batches) == (expected, False)
+
+
+def test_collectives_are_fenced_wherever_megatron_keeps_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch, mappings = (
+        import_module("torch"),
+        import_module("megatron.core.tensor_parallel.mappings"),
+    )
+    layers = import_module("megatron.core.tensor_parallel.layers")
+    collectives = {id(getattr(torch.distributed, name)) for name in nccl._COLLECTIVES}
+    collectives.add(id(torch.distributed.batch_isend_irecv))
+    for caller in [each for name, each in sys.modules.items() if name.startswith(nccl._CALLERS)]:
+        for name, value in list(vars(caller).items()):
+            if id(value) in collectives:
+                monkeypatch.setattr(caller, name, value)  # put back afterwards
+    monkeypatch.setattr("os.environ", {})
+    nccl.prepare_nccl()
+    for module, name in (
+        (torch.distributed, "all_reduce"),
+        (torch.distributed, "batch_isend_irecv"),
+        (mappings, "dist_all_gather_func"),
+        (layers, "dist_reduce_scatter_func"),
+    ):
+        assert hasattr(getattr(module, name), "__wrapped__"), name
+    may_end = threading.Event()
+    doomed = Group("doomed", Backend(may_end))
+    abort(doomed)
+    with pytest.raises(RuntimeError, match="was aborted"):
+        torch.distributed.all_reduce(torch.zeros(1), group=doomed)
+    may_end.set()
 
 
 def test_a_group_of_others_is_no_group() -> None:
@@ -157,20 +213,33 @@ def test_a_group_of_others_is_no_group() -> None:
 
 
 def settled(
-    monkeypatch: pytest.MonkeyPatch, layout: Layout, *, is_cut: bool = False, is_done: bool = True
+    monkeypatch: pytest.MonkeyPatch,
+    layout: Layout,
+    *,
+    is_cut: bool = False,
+    is_done: bool = True,
+    is_sharded: bool = False,
 ) -> Ledger:
     """Return the ledger of a rank that broke off while buckets were on their way."""
     iteration: Any = import_module("nodeagent.rank.iteration")
     torch = import_module("torch")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_backend", lambda: "nccl")
-    monkeypatch.setattr(iteration, "device_ends_soon", lambda: is_done)
+    cuts = [False]
+
+    def ends_soon() -> bool:
+        cuts[0] = is_cut  # while the device is waited for
+        return is_done
+
+    monkeypatch.setattr(iteration, "device_ends_soon", ends_soon)
+    kind = import_module("nodeagent.rank.sharded").ShardedOptimizer if is_sharded else object
     iterations = iteration.Iterations.__new__(iteration.Iterations)
     cpu = torch.device("cpu")
     iterations._place = import_module("nodeagent.rank.place").Place(0, layout, cpu)
     iterations._ledger = ledger = Ledger(has_state=True, reduced={"a"})
+    iterations._loop = SimpleNamespace(optimizer=object.__new__(kind))
     ledger.count(0, 1.0, 1.0)
-    iterations.settle(is_inner_cut=is_cut)
+    iterations.settle(lambda: cuts[0])
     return ledger
 
 
@@ -192,3 +261,60 @@ def test_sums_of_a_split_replica_are_kept_where_no_mate_can_have_broken_off(
 ) -> None:
     ledger = settled(monkeypatch, Layout(tp=2, dp=2), is_cut=is_cut, is_done=is_done)
     assert ledger.is_torn is is_torn
+
+
+def test_what_was_computed_with_parameters_of_others_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert settled(monkeypatch, Layout(dp=2), is_sharded=True).is_torn
+    assert not settled(monkeypatch, Layout(dp=1), is_sharded=True).is_torn
+
+
+# --- waiting ---------------------------------------------------------------------------------------
+
+
+class Work:
+    """A collective that has ended, well or not."""
+
+    def __init__(self, result: object) -> None:
+        self._result = result
+        self.is_waited_for = False
+
+    def is_completed(self) -> bool:
+        return True
+
+    def get_future_result(self) -> Any:  # noqa: ANN401 - torch's
+        return SimpleNamespace(done=lambda: self._result is not None, value=lambda: self._result)
+
+    def wait(self) -> None:
+        self.is_waited_for = True
+
+
+def wait(monkeypatch: pytest.MonkeyPatch, work: Any, *, is_halted: bool = False) -> None:  # noqa: ANN401
+    wake = import_module("nodeagent.rank.wake")
+    torch = import_module("torch")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_backend", lambda: "nccl")
+    wake.wait_unless_halted(work, lambda: is_halted)
+
+
+@pytest.mark.parametrize("result", [0, None], ids=["told", "not told"])
+def test_a_collective_that_went_well_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, result: int | None
+) -> None:
+    work = Work(result)
+    wait(monkeypatch, work)
+    assert work.is_waited_for
+
+
+def test_a_collective_that_failed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(2)
+    with pytest.raises(RuntimeError, match="COMM_ERROR"):
+        wait(monkeypatch, work)
+    assert not work.is_waited_for
+
+
+def test_once_halted_nothing_is_asked_of_a_collective(monkeypatch: pytest.MonkeyPatch) -> None:
+    halted = import_module("nodeagent.rank.wake").HaltedError
+    with pytest.raises(halted):
+        wait(monkeypatch, object(), is_halted=True)

@@ -156,7 +156,9 @@ class Exchange:
 @pytest.fixture
 def checkpoints(training: TrainingSpec) -> Iterator[Lazy]:
     """The checkpoints of a rank that is alone, with the losses of twenty iterations."""
-    place = import_module("nodeagent.rank.place").Place(0, Layout(), None)
+    place = import_module("nodeagent.rank.place").Place(
+        0, Layout(), import_module("torch").device("cpu")
+    )
     [launch] = launches(training, Layout(), task="alone")
     made = import_module("nodeagent.rank.checkpoint").Checkpoints(launch, place)
     for iteration in range(1, 21):

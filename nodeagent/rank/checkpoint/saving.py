@@ -26,6 +26,7 @@ from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, Part
 from nodeagent.rank.checkpoint.snapshot import Snapshot
 from nodeagent.rank.checkpoint.writing import AbandonedError, write_metadata, write_part
 from nodeagent.rank.place import Place
+from nodeagent.rank.shim import use_device
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class Saver:
         self._directory = directory
         self._global_rank = place.global_rank
         self._num_ranks = place.layout.num_workers
+        self._device = place.device
         self._num_kept = num_kept
         self._give_up_s = give_up_s
         self._monotonic_s = monotonic_s
@@ -194,6 +196,7 @@ class Saver:
     # --- on the thread ---------------------------------------------------------------------
 
     def _run(self) -> None:
+        use_device(self._device)
         while (job := self._jobs.get()) is not None and not self._stop.is_set():
             try:
                 job()
