@@ -257,9 +257,8 @@ class _Process:
     def _stand(self) -> Standing:
         """Return where the training thread stands. Runs in the link's thread."""
         if self._device is not None:
-            with contextlib.suppress(
-                RuntimeError
-            ):  # an error of CUDA is reported by whoever trains
+            # What is wrong with the GPU is reported by the thread that trains.
+            with contextlib.suppress(RuntimeError):
                 use_device(self._device)
         collectives = recorded_collectives(self._formed_at_ns)
         standing = look().model_copy(update={"collectives": collectives})

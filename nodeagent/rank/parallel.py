@@ -13,6 +13,7 @@ A generation ends with ``leave``; the next one forms its own groups in the same 
 """
 
 import contextlib
+import inspect
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -222,8 +223,10 @@ class Groups:
 
 def _use_each(groups: Sequence[ProcessGroup], place: Place) -> None:
     use_device(place.device)
+    # Past the fence: a thread that is given up must not keep others from launching.
+    all_reduce = inspect.unwrap(distributed.all_reduce)
     for group in groups:
-        distributed.all_reduce(torch.zeros(1, device=place.device), group=group)
+        all_reduce(torch.zeros(1, device=place.device), group=group)
     torch.cuda.current_stream().synchronize()
 
 

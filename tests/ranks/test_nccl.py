@@ -180,14 +180,16 @@ def test_collectives_are_fenced_wherever_megatron_keeps_them(
             if id(value) in collectives:
                 monkeypatch.setattr(caller, name, value)  # put back afterwards
     monkeypatch.setattr("os.environ", {})
-    nccl.prepare_nccl()
-    for module, name in (
+    places = (
         (torch.distributed, "all_reduce"),
         (torch.distributed, "batch_isend_irecv"),
         (mappings, "dist_all_gather_func"),
         (layers, "dist_reduce_scatter_func"),
-    ):
-        assert hasattr(getattr(module, name), "__wrapped__"), name
+    )
+    before = [getattr(*place) for place in places]
+    nccl.prepare_nccl()
+    for place, unfenced in zip(places, before, strict=True):
+        assert getattr(*place).__wrapped__ is unfenced, place
     may_end = threading.Event()
     doomed = Group("doomed", Backend(may_end))
     abort(doomed)
