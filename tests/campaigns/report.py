@@ -46,7 +46,8 @@ compared with the run without a fault:
 
 {num_cases} cases, {num_failures} failed. Cases are *all* of a layout and optimizer, a part of them, or one of each kind, drawn by a
 seed: cases of a kind differ in the rank that is lost and in what follows. The columns of rungs
-count regroups; a case with two faults has two. A survivor is *stuck* if it has not parked after ten
+count regroups; a case with two faults has two, and is run again where the second one comes to nothing,
+since less was reduced when the first one struck. A survivor is *stuck* if it has not parked after ten
 seconds: it waits in an operation that gloo has forgotten (`nodeagent/rank/wake.py`), and is replaced.
 
 {table}

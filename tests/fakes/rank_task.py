@@ -33,6 +33,10 @@ from tests.fakes.fault_points import (
 from tests.fakes.rank_host import RankHost, RankRecord
 
 
+class NotReachedError(AssertionError):
+    """A rank did not come by the point at which it was to break."""
+
+
 @dataclass
 class Member:
     """One rank's process.
@@ -88,11 +92,18 @@ class RankTask:
         self._begin(self.layout, {}, Resume(), self._fork)
 
     def wait_for_fault(self, fault: Fault) -> None:
-        """Wait until the rank of ``fault`` broke, as it should."""
+        """Wait until the rank of ``fault`` broke, as it should.
+
+        Raises:
+            NotReachedError: It did not pass that point, and the task is at its end.
+            AssertionError: It broke in another way, or not in time.
+        """
         member = self.members[fault.global_rank]
         match fault.action:
             case "kill":
                 ended = self.host.wait_for_exit(member.born, self.limit_s)
+                if ended["exit_code"] == 0:
+                    raise NotReachedError(f"finished without passing {fault}")
                 assert ended["signal"] == signal.SIGKILL, f"did not reach {fault}: {ended}"
             case "stop":
                 self.host.wait_for(lambda: is_stopped(member.pid), self.limit_s)
