@@ -15,7 +15,7 @@ import pytest
 
 from controller.api.client import ask, connect
 from controller.api.wire import ApprovePlan
-from tests.fakes.demo_runs import command
+from tests.fakes.demo_runs import command, is_served
 from tests.fakes.polling import wait_until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
@@ -74,7 +74,7 @@ def running(file: Path, directory: Path, *, nodes: int, workers: int, lost: str)
     environment = {**os.environ, "TMPDIR": str(directory)}
     process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
     try:
-        wait_until(socket.exists, limit_s=60)
+        wait_until(lambda: is_served(socket), limit_s=60)
         yield Demo(socket)
     finally:
         process.send_signal(signal.SIGTERM)

@@ -19,7 +19,7 @@ import pytest
 from controller.api.client import connect
 from profiles.table_file import load_table
 from profiles.tasks import load_task_profiles
-from tests.fakes.demo_runs import command
+from tests.fakes.demo_runs import command, is_served
 from tests.fakes.polling import wait_until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
@@ -92,7 +92,7 @@ def demo(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
     running = Demo(socket, tables, root, process)
     try:
-        wait_until(socket.exists, limit_s=60)
+        wait_until(lambda: is_served(socket), limit_s=60)
         wait_until(lambda: running.view().tasks[0].iteration >= 5, limit_s=60)
         yield running
     finally:

@@ -1,5 +1,6 @@
 """Runs of ``unicron demo`` as a user starts it, and what is left of them."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from controller.api.client import NoControllerError, connect
 
 RUN_LIMIT_S = 170.0
 
@@ -32,6 +35,13 @@ class DemoRun:
 def command(*arguments: str) -> list[str]:
     """Return the command line of a demo."""
     return [sys.executable, "-m", "controller.cli", "demo", *arguments]
+
+
+def is_served(socket: Path) -> bool:
+    """Return whether a controller answers there. A moment before it only has its socket."""
+    with contextlib.suppress(NoControllerError), connect(socket):
+        return True
+    return False
 
 
 def processes_under(directory: Path) -> list[psutil.Process]:
