@@ -1,5 +1,6 @@
 """How NCCL's groups are ended. Groups are stand-ins: what is tried is who is told what, and when."""
 
+import contextlib
 import sys
 import threading
 from collections.abc import Iterator
@@ -211,6 +212,51 @@ def test_a_group_of_others_is_no_group() -> None:
     made[0].cut()
 
 
+@pytest.mark.parametrize(("backend", "is_cut"), [("gloo", True), ("nccl", False)])
+def test_a_rank_that_parks_wakes_its_peers_with_gloo_alone(backend: str, *, is_cut: bool) -> None:
+    parallel: Any = import_module("nodeagent.rank.parallel")
+    place = import_module("nodeagent.rank.place").Place(
+        0, Layout(), import_module("torch").device("cpu")
+    )
+    groups = parallel.Groups(SimpleNamespace(close=lambda: None), place, backend)
+    groups.wake_peers()
+    assert groups._is_cut is is_cut
+
+
+class Table:
+    """A rendezvous table, with what was asked of it."""
+
+    def __init__(self, num_formed: int) -> None:
+        self._num_formed = num_formed
+        self.asked: list[str] = []
+
+    def add(self, _key: str, amount: int) -> int:
+        self._num_formed += amount
+        return self._num_formed
+
+    def set(self, key: str, _value: bytes) -> None:
+        self.asked.append(f"set {key}")
+
+    def get(self, key: str) -> bytes:
+        self.asked.append(f"get {key}")
+        return b""
+
+
+@pytest.mark.parametrize(("num_before", "opens"), [(0, False), (1, True)], ids=["first", "last"])
+def test_groups_are_connected_when_all_ranks_have_come(
+    monkeypatch: pytest.MonkeyPatch, num_before: int, *, opens: bool
+) -> None:
+    parallel: Any = import_module("nodeagent.rank.parallel")
+    cpu = import_module("torch").device("cpu")
+    place = import_module("nodeagent.rank.place").Place(0, Layout(dp=2), cpu)
+    table = Table(num_before)
+    monkeypatch.setattr(parallel, "_groups_of_iterations", lambda: ["world"])
+    monkeypatch.setattr(parallel, "_use_each", lambda groups, _: table.asked.append(groups[0]))
+    parallel.Groups(table, place, "nccl")._connect()
+    door = "unicron/all_formed"
+    assert table.asked == [*([f"set {door}"] if opens else []), f"get {door}", "world"]
+
+
 # --- what a rank that broke off may claim ----------------------------------------------------------
 
 
@@ -270,6 +316,25 @@ def test_what_was_computed_with_parameters_of_others_is_not_kept(
 ) -> None:
     assert settled(monkeypatch, Layout(dp=2), is_sharded=True).is_torn
     assert not settled(monkeypatch, Layout(dp=1), is_sharded=True).is_torn
+
+
+@pytest.mark.parametrize("num_there", [1, 2])
+def test_state_counts_when_all_ranks_have_come_past_its_transfer(
+    monkeypatch: pytest.MonkeyPatch, num_there: int
+) -> None:
+    iteration: Any = import_module("nodeagent.rank.iteration")
+    stream = SimpleNamespace(synchronize=lambda: None)
+    monkeypatch.setattr(import_module("torch").cuda, "current_stream", lambda: stream)
+    iterations = iteration.Iterations.__new__(iteration.Iterations)
+    iterations._is_halted = lambda: False
+    iterations._place = SimpleNamespace(
+        device=SimpleNamespace(type="cuda"),
+        layout=Layout(dp=2),
+        sum_over_all=lambda numbers, _: [num_there * each for each in numbers],
+    )
+    broken = contextlib.nullcontext() if num_there == 2 else pytest.raises(RuntimeError)
+    with broken:
+        iterations.check_complete()
 
 
 # --- waiting ---------------------------------------------------------------------------------------
