@@ -118,10 +118,9 @@ class Agent:
         self._commands.on_inspect = RankInspector(self._hub, files, self._outbox, clock).inspect
         self._gate = Gate(self, self._outbox)
         self._relay.on_call = self._commands.on_done = self._gate.send
-        self._commands.on_retired = self._retired
 
     async def run(self) -> None:
-        """Serve until SIGTERM, ``Leave`` or ``Retire``. Ranks and template stay, but for the last.
+        """Serve until SIGTERM or ``Leave``, which may end ranks and template too.
 
         Raises:
             OSError: The sockets can't be opened, or the outbox can't be written at the start.
@@ -265,13 +264,6 @@ class Agent:
     async def _leave(self, *, kill_ranks: bool) -> None:
         if kill_ranks:
             await self._commands.end_everything()
-        self._ended.set()
-
-    def _retired(self) -> None:
-        self._spawn(self._flush_and_end(), "retire")
-
-    async def _flush_and_end(self) -> None:
-        await self._gate.flush()
         self._ended.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:

@@ -1,4 +1,4 @@
-"""The controller's commands, carried out: start, halt, stop, inspect, probe, break, retire.
+"""The controller's commands, carried out: start, halt, stop, inspect, probe, break.
 
 A command outlives the session that brought it; its result goes to whichever controller is attached
 then. A ``command_id`` that comes again is not carried out again: while it runs nothing happens,
@@ -33,7 +33,6 @@ from nodeagent.protocol.messages import (
     InjectFault,
     InspectRanks,
     ProbePeer,
-    Retire,
     StartRanks,
     StopRanks,
 )
@@ -57,9 +56,9 @@ _LOG = logging.getLogger(__name__)
 
 NUM_REMEMBERED: Final = 512
 OLD_RANKS_LIMIT_S: Final = 30.0
-RETIRE_LIMIT_S: Final = 5.0
+END_LIMIT_S: Final = 5.0
 
-Command = StartRanks | HaltRanks | StopRanks | InspectRanks | ProbePeer | InjectFault | Retire
+Command = StartRanks | HaltRanks | StopRanks | InspectRanks | ProbePeer | InjectFault
 Probe = Callable[[str, int, float], Awaitable[PeerAnswer]]
 Inspect = Callable[[Sequence[RankProcess], float, float], Awaitable[None]]
 """Looks where ranks stand, with the limits of ``InspectRanks``."""
@@ -83,7 +82,6 @@ class Commands:
     ) -> None:
         self.on_inspect: Inspect = _look_at_nobody
         self.on_done: Callable[[CommandDone], None] = lambda _done: None
-        self.on_retired: Callable[[], None] = lambda: None
         self._processes = processes
         self._hub = hub
         self._template = template
@@ -113,7 +111,7 @@ class Commands:
         ranks = self._processes.living()
         for rank in ranks:
             self._outbox.advance(MarkScope.STOP, rank.key.task, rank.key.generation)
-        await self._processes.end([rank.key for rank in ranks], RETIRE_LIMIT_S)
+        await self._processes.end([rank.key for rank in ranks], END_LIMIT_S)
         await self._template.end()
 
     async def _run(self, command: Command) -> None:
@@ -128,8 +126,6 @@ class Commands:
         finally:
             if self._outbox.outbox.run_id == run_id:
                 self._tell(done)
-        if isinstance(command, Retire):
-            self.on_retired()
 
     def _tell(self, done: CommandDone) -> None:
         self._running.discard(done.command_id)
@@ -153,8 +149,6 @@ class Commands:
                 return await probe_ssh(command.host, command.port, command.timeout_s)
             case InjectFault():
                 self._inject(command)
-            case Retire():
-                await self.end_everything()
             case _:
                 assert_never(command)
         return ""

@@ -39,7 +39,6 @@ HEARTBEAT_S: Final = 0.5
 MAX_OUTGOING: Final = 4096
 _FIRST_LINE_LIMIT_S: Final = 10.0
 _SLOW_READER_BYTES: Final = 256 * 1024
-_FLUSH_LIMIT_S: Final = 2.0
 _REPORTS_PER_WRITE: Final = 64
 
 _TO_AGENT: Final[TypeAdapter[ToAgent]] = TypeAdapter(ToAgent)
@@ -102,17 +101,6 @@ class Gate:
         """Send a result or a rendezvous call to the controller, if one is attached."""
         if self._session is not None:
             self._session.send(message)
-
-    async def flush(self) -> None:
-        """Wait a little until the controller has taken what is queued for it."""
-        session = self._session
-        if session is None:
-            return
-        try:
-            async with asyncio.timeout(_FLUSH_LIMIT_S):
-                await session.flush()
-        except OSError:  # TimeoutError is one
-            _LOG.info("the controller did not take the last messages")
 
     async def serve(self, channel: LineChannel) -> None:
         """Serve one connection to its end. A malformed line closes it, and it alone."""
@@ -199,7 +187,6 @@ class _Session:
         self._outgoing: deque[BaseModel] = deque()
         self._cursor = 0
         self._news = asyncio.Event()
-        self._idle = asyncio.Event()
 
     def send(self, message: BaseModel) -> None:
         if len(self._outgoing) >= MAX_OUTGOING:
@@ -210,15 +197,10 @@ class _Session:
         self.wake()
 
     def wake(self) -> None:
-        self._idle.clear()
         self._news.set()
 
     def abort(self) -> None:
         self._channel.abort()
-
-    async def flush(self) -> None:
-        await self._idle.wait()
-        await self._channel.drain(0)
 
     async def run(self, last_seq: int) -> None:
         """Serve until the connection ends.
@@ -272,7 +254,6 @@ class _Session:
             self._news.clear()
             while self._send_some():
                 await self._channel.drain()
-            self._idle.set()
 
     def _send_some(self) -> bool:
         """Write what is next; return whether there was anything."""

@@ -90,13 +90,13 @@ class LineChannel:
                 self._awaits_room = True
                 self._loop.add_writer(self._connection, self._write)
 
-    async def drain(self, max_queued_bytes: int = _DRAIN_BYTES) -> None:
-        """Wait until the peer has taken all but ``max_queued_bytes`` of what is queued.
+    async def drain(self) -> None:
+        """Wait until the peer has taken most of what is queued.
 
         Raises:
             OSError: The connection is broken.
         """
-        while len(self._queued) > max_queued_bytes and not self._is_broken:
+        while len(self._queued) > _DRAIN_BYTES and not self._is_broken:
             self._taken.clear()
             await self._taken.wait()
         if self._is_broken:

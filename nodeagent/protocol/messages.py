@@ -173,13 +173,6 @@ class InjectFault(_Message):
     fault: RankFault
 
 
-class Retire(_Message):
-    """End all ranks, the template and the agent itself."""
-
-    kind: Literal["retire"] = "retire"
-    command_id: str
-
-
 # --- from the agent ------------------------------------------------------------------------
 
 
@@ -248,7 +241,6 @@ ToAgent = Annotated[
     | InspectRanks
     | ProbePeer
     | InjectFault
-    | Retire
     | StoreReply,
     Field(discriminator="kind"),
 ]

@@ -103,6 +103,7 @@ async def test_stop_leaves_the_ranks_and_kill_ranks_does_not(bare: AgentNode) ->
     assert is_alive(template)
     assert bare.call("stop", "--kill-ranks").returncode == 0
     await until(lambda: not is_alive(rank) and not is_alive(template), "everything is gone")
+    assert not list(bare.state_dir.glob("*.sock"))
 
 
 async def test_stop_ends_an_agent_that_hangs(bare: AgentNode) -> None:

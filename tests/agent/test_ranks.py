@@ -5,7 +5,7 @@ import signal
 
 from nodeagent.probes.processes import read_stat
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.messages import InjectFault, ProbePeer, Retire, StartRanks, StopRanks
+from nodeagent.protocol.messages import InjectFault, ProbePeer, StartRanks, StopRanks
 from nodeagent.protocol.observations import (
     IterationCommitted,
     LaunchFailed,
@@ -208,19 +208,6 @@ async def test_dead_template_is_replaced(node: AgentNode) -> None:
         assert done.error is None
         assert all(started.warm for started in controller.observed(RankStarted))
         assert not controller.observed(RankExited)
-
-
-async def test_retire_leaves_no_process_and_no_socket(node: AgentNode) -> None:
-    async with node.controller() as controller:
-        await controller.start_ranks(launch(Script()), launch(Script(), global_rank=1, worker=1))
-        pids = list(record_pids(node).values())
-        assert len(pids) == 2
-        assert (await controller.do(Retire(command_id="retire"))).error is None
-        await until(lambda: controller.is_closed, "the agent closes the connection")
-    assert node.process is not None
-    assert node.process.wait(timeout=5) == 0
-    assert not [pid for pid in pids if is_alive(pid)]
-    assert not list(node.state_dir.glob("*.sock"))
 
 
 async def test_unknown_host_of_a_probe_is_an_error(node: AgentNode) -> None:

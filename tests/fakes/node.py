@@ -22,7 +22,7 @@ from controller.fleet.rendezvous import RendezvousTables
 from nodeagent.clock import SystemClock
 from nodeagent.control import ask_agent, stop_agent
 from nodeagent.inspection import AgentStatus, Inspect
-from nodeagent.protocol.codec import MAX_LINE_BYTES, Codec, encode
+from nodeagent.protocol.codec import Codec
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import (
     PROTOCOL_VERSION,
@@ -39,6 +39,7 @@ from nodeagent.protocol.messages import (
 from nodeagent.protocol.observations import Observation
 from nodeagent.protocol.rendezvous import StoreCall
 from nodeagent.protocol.training import RankLaunch
+from nodeagent.streams import LineChannel, connect
 
 REPOSITORY = Path(__file__).parents[2]
 NODE = "n1"
@@ -61,36 +62,35 @@ async def until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT
 class FakeController:
     """One session with an agent."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, channel: LineChannel) -> None:
         self.messages: list[FromAgent] = []
         self.is_closed = False
         self.acknowledges = True
         self.tables: RendezvousTables[str] | None = None
         """Answers rendezvous calls, where a test sets it."""
-        self._reader = reader
-        self._writer = writer
+        # Not asyncio's streams: a write that fails makes those forget what the agent said last.
+        self._channel = channel
         self._codec: Codec[FromAgent] = Codec(TypeAdapter(FromAgent))
 
     async def listen(self) -> None:
-        with contextlib.suppress(OSError):
-            while line := await self._reader.readline():
-                message = self._codec.decode(line)
-                self.messages.append(message)
-                if isinstance(message, Report) and self.acknowledges:
-                    self.send(Acknowledge(seq=message.seq))
-                if isinstance(message, StoreCall) and self.tables is not None:
-                    for _, reply in self.tables.call(NODE, message, 0.0):
-                        self.send(reply)
+        async for line in self._channel.lines():
+            message = self._codec.decode(line)
+            self.messages.append(message)
+            if isinstance(message, Report) and self.acknowledges:
+                self.send(Acknowledge(seq=message.seq))
+            if isinstance(message, StoreCall) and self.tables is not None:
+                for _, reply in self.tables.call(NODE, message, 0.0):
+                    self.send(reply)
         self.is_closed = True
 
     def send(self, message: BaseModel) -> None:
-        self._writer.write(encode(message))
+        self._channel.send(message)
 
     def send_raw(self, line: bytes) -> None:
-        self._writer.write(line)
+        self._channel.send_line(line)
 
     def close(self) -> None:
-        self._writer.close()
+        self._channel.abort()
 
     @property
     def reports(self) -> list[Report]:
@@ -221,19 +221,21 @@ class AgentNode:
     ) -> AsyncIterator[FakeController]:
         """Attach a controller for the length of the block."""
         path = self.state_dir / "agent.sock"
-        reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE_BYTES)
-        controller = FakeController(reader, writer)
+        channel = await connect(path)
+        controller = FakeController(channel)
         attach = Attach(
             version=version, run_id=run_id, term=term, node=NodeId(node), last_seq=last_seq
         )
-        async with asyncio.TaskGroup() as group:
-            listening = group.create_task(controller.listen())
-            controller.send(attach)
-            try:
-                yield controller
-            finally:
-                controller.close()
-                listening.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(controller.listen())
+                controller.send(attach)
+                try:
+                    yield controller
+                finally:
+                    controller.close()
+        finally:
+            channel.close()
 
     def remove(self) -> None:
         """End everything and remove the directory."""

@@ -101,6 +101,7 @@ def test_an_abort_that_fails_is_told_and_no_more(caplog: pytest.LogCaptureFixtur
 
 def test_groups_of_host_memory_are_left_alone() -> None:
     abort(Group("copies", device="cpu"))
+    assert not nccl._aborts
 
 
 def test_no_batch_begins_on_a_group_that_is_aborted() -> None:
@@ -267,6 +268,7 @@ def settled(
     is_cut: bool = False,
     is_done: bool = True,
     is_sharded: bool = False,
+    has_computed: bool = True,
 ) -> Ledger:
     """Return the ledger of a rank that broke off while buckets were on their way."""
     iteration: Any = import_module("nodeagent.rank.iteration")
@@ -286,7 +288,8 @@ def settled(
     iterations._place = import_module("nodeagent.rank.place").Place(0, layout, cpu)
     iterations._ledger = ledger = Ledger(has_state=True, reduced={"a"})
     iterations._loop = SimpleNamespace(optimizer=object.__new__(kind))
-    ledger.count(0, 1.0, 1.0)
+    if has_computed:
+        ledger.count(0, 1.0, 1.0)
     iterations.settle(lambda: cuts[0])
     return ledger
 
@@ -316,6 +319,7 @@ def test_what_was_computed_with_parameters_of_others_is_not_kept(
 ) -> None:
     assert settled(monkeypatch, Layout(dp=2), is_sharded=True).is_torn
     assert not settled(monkeypatch, Layout(dp=1), is_sharded=True).is_torn
+    assert not settled(monkeypatch, Layout(dp=2), is_sharded=True, has_computed=False).is_torn
 
 
 @pytest.mark.parametrize("num_there", [1, 2])

@@ -49,7 +49,7 @@ async def test_slow_peer_gets_everything_in_order() -> None:
             received.extend(peer.recv(65536))
 
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        group.create_task(channel.drain(0))
+        group.create_task(channel.drain())
         group.create_task(asyncio.to_thread(read))
     assert bytes(received) == b"".join(lines)
     assert channel.num_queued_bytes == 0
