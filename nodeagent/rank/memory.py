@@ -24,7 +24,7 @@ from torch.distributed import ProcessGroup
 from nodeagent.protocol.regroup import HeldCopy
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.host_copy import copy_to_host
-from nodeagent.rank.packed import checksum
+from nodeagent.rank.packed import checksum, extents_of, num_packed_bytes, packed_over
 from nodeagent.rank.place import Place
 from nodeagent.rank.shim import use_device
 from nodeagent.rank.state import TrainingState
@@ -170,14 +170,15 @@ class MemoryCheckpoints:
             self._begin(_Transfer(iteration, None, lambda: None))
 
     def _copied(self, iteration: int) -> _Transfer:
+        sources = [source.reshape(-1) for source in self._state.sources()]
+        extents = extents_of(sources)
         try:
-            own = self._place_for(self._key, self._state.num_bytes(*self._state.partition))
+            own = self._place_for(self._key, num_packed_bytes(extents))
         except (RuntimeError, MemoryError) as error:
             # Training does not need the copy.
             logger.warning("no memory for a checkpoint: %s", str(error).splitlines()[0])
             return _Transfer(iteration, None, lambda: None)
-        targets = self._state.packed_over(own.data, *self._state.partition).tensors
-        sources = [source.reshape(-1) for source in self._state.sources()]
+        targets = packed_over(own.data, extents).tensors
         return _Transfer(iteration, own, copy_to_host(sources, targets))
 
     def _begin(self, transfer: _Transfer) -> None:

@@ -19,7 +19,7 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.optimizers import MOMENTS, adams_of, new_adam_state, parameters_of
-from nodeagent.rank.packed import Extent, Packed, extents_of, num_packed_bytes, packed_over
+from nodeagent.rank.packed import Extent, extents_of, num_packed_bytes, packed_over
 from nodeagent.rank.place import Place
 from nodeagent.rank.sharded import ShardedOptimizer
 
@@ -85,21 +85,18 @@ class TrainingState:
         """Return the bytes of a packed shard."""
         return num_packed_bytes(self._extents(dp_rank, num_shards))
 
-    def packed_over(self, data: torch.Tensor, dp_rank: int, num_shards: int) -> Packed:
-        """Return the tensors of a packed shard in ``data``."""
-        return packed_over(data, self._extents(dp_rank, num_shards))
-
     def packed(self) -> torch.Tensor:
         """Return this rank's shard as bytes in host memory."""
-        data = torch.empty(self.num_bytes(*self.partition), dtype=torch.uint8)
-        targets = self.packed_over(data, *self.partition).tensors
-        for source, target in zip(self.sources(), targets, strict=True):
+        sources = self.sources()
+        extents = extents_of(sources)
+        data = torch.empty(num_packed_bytes(extents), dtype=torch.uint8)
+        for source, target in zip(sources, packed_over(data, extents).tensors, strict=True):
             target.copy_(source.reshape(-1))
         return data
 
     def take(self, data: torch.Tensor, dp_rank: int, num_shards: int) -> None:
         """Replace what a packed shard holds of this rank's."""
-        *tensors, numbers = self.packed_over(data, dp_rank, num_shards).tensors
+        *tensors, numbers = packed_over(data, self._extents(dp_rank, num_shards)).tensors
         if self.sharded is not None:
             self.sharded.take(tensors, dp_rank, num_shards)
         else:

@@ -19,13 +19,12 @@ import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
 from nodeagent.rank.memory import MemoryCheckpoints
-from nodeagent.rank.packed import Extent, Packed, packed_over
 from nodeagent.rank.place import Place
 from profiles.layout import Layout
 from tests.fakes.polling import wait_until
 
 LAYOUT = Layout(pp=2)
-_EXTENT = Extent(torch.float32, 16)
+_NUM_ELEMENTS = 16
 _LIMIT_S = 10.0
 
 
@@ -33,16 +32,9 @@ class FlatState:
     """As much of ``TrainingState`` as copies need."""
 
     sharded = None
-    partition = (0, 1)
-
-    def num_bytes(self, *_: int) -> int:
-        return _EXTENT.num_bytes
-
-    def packed_over(self, data: torch.Tensor, *_: int) -> Packed:
-        return packed_over(data, [_EXTENT])
 
     def sources(self) -> list[torch.Tensor]:
-        return [torch.zeros(_EXTENT.num_elements)]
+        return [torch.zeros(_NUM_ELEMENTS)]
 
 
 def main() -> None:
