@@ -49,8 +49,6 @@ _STEPS: Final[dict[str, _Step]] = {
     ),
 }
 
-NUM_FINALISE_STEPS: Final = len(_STEPS)
-
 
 def finalise_in_replica(
     chunks: Sequence[DistributedDataParallel],

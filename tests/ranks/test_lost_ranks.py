@@ -164,7 +164,7 @@ def test_stopped_rank_that_wakes_later_harms_nobody(
     faulty_host.wait_for(lambda: woken.of_kind("rank_raised") or woken.of_kind("rank_halted"))
     # Alone it commits nothing that the others had not voted for.
     newest = max(position.committed for position in positions.values())
-    assert max(woken.loss_by_iteration, default=0) <= newest + 1
+    assert max((pulse.iteration for pulse in woken.pulses), default=0) <= newest + 1
 
 
 def test_agent_that_is_lost_during_a_regroup_costs_nothing(
