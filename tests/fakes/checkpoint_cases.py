@@ -52,6 +52,7 @@ class Case(BaseModel):
         num_kept: Checkpoints to keep.
         give_up_s: How long rank 0 waits for the parts of the others.
         file_size_limit: Largest file in bytes that rank 1, or a lone rank 0, can write.
+        lacks_memory_to: What rank 1, or a lone rank 0, has no memory for, once.
         dies_at: Rank 0 is killed by its own SIGKILL at this file operation after its first dump.
         learning_rate: Of the optimizer that is built.
         is_sharded: Whether a rank saves and loads only its data-parallel share of the optimizer's
@@ -65,6 +66,7 @@ class Case(BaseModel):
     num_kept: int = 3
     give_up_s: float = 20.0
     file_size_limit: int | None = None
+    lacks_memory_to: Literal["copy", "write"] | None = None
     dies_at: int | None = None
     learning_rate: float = 1e-3
     is_sharded: bool = False

@@ -23,7 +23,8 @@ from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.training import RankLaunch
-from nodeagent.rank.checkpoint import Checkpoints
+from nodeagent.rank.checkpoint import Checkpoints, saving
+from nodeagent.rank.checkpoint.snapshot import HostMemory
 from nodeagent.rank.gpt import build_model, build_optimizer
 from nodeagent.rank.parallel import Groups, data_parallel_group
 from nodeagent.rank.place import Place
@@ -33,6 +34,7 @@ from tests.fakes.checkpoint_cases import Case, Found, Outcome, Step
 
 _FILE_EVENTS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"})
 _WAIT_S = 30.0
+_MEMORY_FOR = {"copy": (HostMemory, "take"), "write": (saving, "write_part")}
 Untyped = Any
 """Megatron's optimizers and state dicts."""
 
@@ -190,6 +192,16 @@ def _limit_file_size(num_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
 
 
+def _fail_once(owner: Any, name: str) -> None:  # noqa: ANN401 - a class or a module
+    original = getattr(owner, name)
+
+    def fail(*_: object) -> None:
+        setattr(owner, name, original)
+        raise MemoryError
+
+    setattr(owner, name, fail)
+
+
 def _run_rank(case: Case, global_rank: int, out_dir: Path) -> None:
     torch.set_num_threads(1)
     log = io.StringIO()
@@ -203,6 +215,8 @@ def _run_rank(case: Case, global_rank: int, out_dir: Path) -> None:
         limited = 1 if case.layout.num_workers > 1 else 0
         if case.file_size_limit is not None and global_rank == limited:
             _limit_file_size(case.file_size_limit)
+        if case.lacks_memory_to is not None and global_rank == limited:
+            _fail_once(*_MEMORY_FOR[case.lacks_memory_to])
         for step in case.steps:
             rank.take(step)
             if step.do == "dump" and case.dies_at is not None and global_rank == 0:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -256,6 +257,24 @@ def test_full_disk_on_rank_0_is_no_different(
     assert outcome.first.waited == [False]
     assert "checkpoint of iteration 1 was not saved" in outcome.first.log
     assert names_in(training) == []
+
+
+@pytest.mark.parametrize("layout", [Layout(), TWO_STAGES], ids=str)
+@pytest.mark.parametrize("action", ["copy", "write"])
+def test_lack_of_memory_costs_a_checkpoint_and_nothing_else(
+    ranks: CheckpointRanks,
+    training: TrainingSpec,
+    layout: Layout,
+    action: Literal["copy", "write"],
+) -> None:
+    steps = [TRAIN, SAVE, TRAIN, SAVE]
+    case = Case(training=training, layout=layout, steps=steps, lacks_memory_to=action)
+    outcome = ranks.run_well(case)
+    (missed,) = outcome.first.missed
+    assert missed[0] == 1
+    assert "out of memory" in outcome.all[-1].log
+    assert outcome.first.saved == [2]
+    assert names_in(training) == ["iter_0000002"]
 
 
 def test_rank_without_a_part_is_not_waited_for_for_ever(

@@ -16,7 +16,13 @@ from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader
 from nodeagent.rank.checkpoint.losses import NUM_COMPARED, RecordedLosses
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settings_digest
-from nodeagent.rank.checkpoint.saving import MissedCheckpoint, Order, SavedCheckpoint, Saver
+from nodeagent.rank.checkpoint.saving import (
+    MissedCheckpoint,
+    Order,
+    SavedCheckpoint,
+    Saver,
+    first_line,
+)
 from nodeagent.rank.checkpoint.snapshot import HostMemory
 from nodeagent.rank.checkpoint.whole import WholeState, whole_state
 from nodeagent.rank.place import Place
@@ -122,7 +128,14 @@ class Checkpoints:
             logger.error("checkpoint of iteration %d was not saved: %s", iteration, error)  # noqa: TRY400
             self._saver.skip(iteration, str(error))
             return
-        snapshot = self._memory.take(state.blocks)
+        try:
+            snapshot = self._memory.take(state.blocks)
+        except (RuntimeError, MemoryError) as error:
+            # Training does not need the checkpoint.
+            reason = f"no host memory for it: {first_line(error)}"
+            logger.error("checkpoint of iteration %d was not saved: %s", iteration, reason)  # noqa: TRY400
+            self._saver.skip(iteration, reason)
+            return
         blocked_s = self._monotonic_s() - began_s
         self._saver.begin(Order(manifest, snapshot, began_s, blocked_s))
 

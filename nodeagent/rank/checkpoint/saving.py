@@ -75,6 +75,11 @@ class Order:
     blocked_s: float
 
 
+def first_line(error: Exception) -> str:
+    """Return what an error says, in one line."""
+    return next(iter(str(error).splitlines()), "out of memory")
+
+
 class GivenUpError(Exception):
     """A rank has no part in this checkpoint."""
 
@@ -200,8 +205,8 @@ class Saver:
         while (job := self._jobs.get()) is not None and not self._stop.is_set():
             try:
                 job()
-            except (OSError, CheckpointError) as error:
-                logger.error("in %s: %s", self._directory.path, error)  # noqa: TRY400 - one line
+            except (OSError, MemoryError, CheckpointError) as error:
+                logger.error("in %s: %s", self._directory.path, first_line(error))  # noqa: TRY400 - one line
 
     def _save(self, order: Order) -> None:
         iteration = order.manifest.iteration
@@ -214,8 +219,8 @@ class Saver:
         except GivenUpError as error:
             logger.warning("checkpoint of iteration %d given up: %s", iteration, error)
             self._miss(iteration, str(error))
-        except (OSError, RuntimeError, ValueError, CheckpointError) as error:
-            reason = str(error)
+        except (OSError, MemoryError, RuntimeError, ValueError, CheckpointError) as error:
+            reason = first_line(error)
             if isinstance(error, OSError):
                 reason += f"; make room in {self._directory.path}, or make it writable"
             logger.error(  # noqa: TRY400 - one clear line, not a traceback
