@@ -62,6 +62,11 @@ def test_both_faults_are_named_and_healed(main_job: DemoRun) -> None:
     assert (lost["node"], lost["action"]) == ("n2", "reconfigure")
     for incident in (killed, lost):
         assert incident["fault_at"] <= incident["detected_at"] < incident["resolved_at"]
+        assert incident["recovery_s"] > 0
+        assert incident["state_source"] in {"own", "peer"}
+        computed = incident["recomputed_micro_batches"], incident["saved_micro_batches"]
+        assert min(computed) >= 0
+        assert sum(computed) <= 24, "both tasks have twelve in an iteration"
 
 
 def test_the_plan_divides_what_is_left(main_job: DemoRun) -> None:
