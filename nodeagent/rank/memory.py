@@ -26,6 +26,7 @@ from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.host_copy import copy_to_host
 from nodeagent.rank.packed import checksum, extents_of, num_packed_bytes, packed_over
 from nodeagent.rank.place import Place
+from nodeagent.rank.raised import first_line
 from nodeagent.rank.shim import use_device
 from nodeagent.rank.state import TrainingState
 
@@ -176,7 +177,7 @@ class MemoryCheckpoints:
             own = self._place_for(self._key, num_packed_bytes(extents))
         except (RuntimeError, MemoryError) as error:
             # Training does not need the copy.
-            logger.warning("no memory for a checkpoint: %s", str(error).splitlines()[0])
+            logger.warning("no memory for a checkpoint: %s", first_line(error))
             return _Transfer(iteration, None, lambda: None)
         targets = packed_over(own.data, extents).tensors
         return _Transfer(iteration, own, copy_to_host(sources, targets))
@@ -243,7 +244,7 @@ class MemoryCheckpoints:
                 # Where a peer is gone the generation is over, and others tell.
                 logger.warning(
                     "no in-memory checkpoints until the next generation: %s",
-                    str(error).splitlines()[0],
+                    first_line(error),
                 )
                 return
             with self._lock:

@@ -30,6 +30,8 @@ import torch
 from torch import distributed
 from torch.distributed import P2POp, ProcessGroup, Work, distributed_c10d
 
+from nodeagent.rank.raised import first_line
+
 logger = logging.getLogger(__name__)
 
 _SETTINGS: Final = {
@@ -118,7 +120,7 @@ def device_ends_soon() -> bool:
                 return True
             time.sleep(_LOOK_S)
     except RuntimeError as error:
-        logger.warning("the GPU can't be asked: %s", str(error).splitlines()[0])
+        logger.warning("the GPU can't be asked: %s", first_line(error))
     return False
 
 
@@ -131,7 +133,7 @@ def _abort(group: ProcessGroup) -> None:
     try:
         devices._get_backend(_GPU).abort()  # noqa: SLF001 - no public way
     except RuntimeError as error:
-        logger.warning("aborting %s: %s", group.group_name, str(error).splitlines()[0])
+        logger.warning("aborting %s: %s", group.group_name, first_line(error))
 
 
 def _unless_aborted(collective: Callable[..., Any]) -> Callable[..., Any]:

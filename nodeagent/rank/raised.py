@@ -19,6 +19,11 @@ _COLLECTIVE_FILES: Final = ("/torch/distributed/", "/megatron/core/pipeline_para
 _COLLECTIVE_WORDS: Final = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
 
 
+def first_line(error: Exception) -> str:
+    """Return what an error says in one line: its class where it says nothing, as ``MemoryError`` does."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def raised(
     error: BaseException,
     rank: tuple[TaskId, Generation, int],

@@ -16,16 +16,11 @@ from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader
 from nodeagent.rank.checkpoint.losses import NUM_COMPARED, RecordedLosses
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settings_digest
-from nodeagent.rank.checkpoint.saving import (
-    MissedCheckpoint,
-    Order,
-    SavedCheckpoint,
-    Saver,
-    first_line,
-)
+from nodeagent.rank.checkpoint.saving import MissedCheckpoint, Order, SavedCheckpoint, Saver
 from nodeagent.rank.checkpoint.snapshot import HostMemory
 from nodeagent.rank.checkpoint.whole import WholeState, whole_state
 from nodeagent.rank.place import Place
+from nodeagent.rank.raised import first_line
 
 logger = logging.getLogger(__name__)
 

@@ -33,6 +33,7 @@ from nodeagent.rank.checkpoint.manifest import (
 from nodeagent.rank.checkpoint.reading import Reading
 from nodeagent.rank.checkpoint.whole import Block, WholeState, whole_state
 from nodeagent.rank.place import Place
+from nodeagent.rank.raised import first_line
 from profiles.model import ModelShape
 
 logger = logging.getLogger(__name__)
@@ -166,7 +167,7 @@ class Loader:
         except CheckpointError as error:
             misfit = f"{path} can't be loaded: {error}"
         except (DamagedError, OSError, RuntimeError, ValueError) as error:
-            damage = str(error).splitlines()[0]
+            damage = first_line(error)
             logger.warning("%s is damaged: %s", path, damage)
         num_misfits, num_damaged = self._place.sum_over_all(
             [float(bool(misfit)), float(bool(damage))]

@@ -26,6 +26,7 @@ from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, Part
 from nodeagent.rank.checkpoint.snapshot import Snapshot
 from nodeagent.rank.checkpoint.writing import AbandonedError, write_metadata, write_part
 from nodeagent.rank.place import Place
+from nodeagent.rank.raised import first_line
 from nodeagent.rank.shim import use_device
 
 logger = logging.getLogger(__name__)
@@ -73,11 +74,6 @@ class Order:
     snapshot: Snapshot
     began_s: float
     blocked_s: float
-
-
-def first_line(error: Exception) -> str:
-    """Return what an error says, in one line."""
-    return next(iter(str(error).splitlines()), "out of memory")
 
 
 class GivenUpError(Exception):
