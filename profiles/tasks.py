@@ -71,6 +71,7 @@ class TaskProfile(BaseModel):
         micro_batch_size: Samples of one micro-batch.
         learning_rate: Adam's step size.
         checkpoint_interval: Iterations between two checkpoints.
+        checkpoints_kept: Complete checkpoints to keep; older ones are removed.
         iteration_floor_s: Shortest time an iteration takes, seconds; slows toys down to be watched.
         shard_optimizer: Whether each replica keeps a share of the optimizer state only.
         memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
@@ -93,6 +94,7 @@ class TaskProfile(BaseModel):
     micro_batch_size: int = Field(default=1, gt=0)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     checkpoint_interval: int = Field(default=5, gt=0)
+    checkpoints_kept: int = Field(default=3, gt=0)
     iteration_floor_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     shard_optimizer: bool = False
     memory_interval: int = Field(default=1, ge=0)

@@ -263,6 +263,8 @@ def _why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | No
             "the loss is not finite, also when the iteration is run once more: nothing was"
             " updated, and the task is held; look at data and learning rate, then propose a plan"
         )
+    if task.num_recoveries > turn.policy.max_recoveries and diagnosis.is_of_checkpoints:
+        return "no checkpoint can be loaded: the task is held; see to checkpoint_dir, then propose a plan"
     if task.num_recoveries > turn.policy.max_recoveries:
         return (
             f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"

@@ -30,6 +30,7 @@ EvidenceKind = Literal[
     "hang",
     "numbers",
     "state",
+    "checkpoint",
     "contact",
     "finding",
 ]
@@ -73,12 +74,14 @@ _STATUS_BY_KIND: Final[Mapping[EvidenceKind, Status]] = {
     "hang": Status.TASK_HANG,
     "numbers": Status.NAN_LOSS,
     "state": Status.NAN_LOSS,
+    "checkpoint": Status.OTHER_SOFTWARE_ERROR,
     "contact": Status.LOST_CONNECTION,
     "finding": Status.NONE,
 }
 _KIND_BY_EXCEPTION: Final[Mapping[str, EvidenceKind]] = {
     "NonFiniteLossError": "numbers",
     "SuspectStateError": "state",
+    "CheckpointError": "checkpoint",
 }
 """Exceptions of the ranks' own code, whose names say it all."""
 
@@ -135,7 +138,7 @@ class Evidence:
         """Whether the fault is where it was seen; what ends for a lost connection may echo another's end."""
         if self.kind == "exit":
             return self.status not in NETWORK
-        return self.is_conclusive and self.kind != "state"
+        return self.is_conclusive and self.kind not in {"state", "checkpoint"}
 
 
 def evidence_of(

@@ -25,6 +25,7 @@ _METHOD_BY_KIND: Final[Mapping[EvidenceKind, str]] = {
     "hang": "online statistical monitoring",
     "numbers": "online statistical monitoring",
     "state": "online statistical monitoring",
+    "checkpoint": "exception propagation",
     "contact": "node health monitoring",
     "finding": "node health monitoring",
 }
@@ -59,6 +60,11 @@ class Diagnosis:
     def is_of_state(self) -> bool:
         """Whether the state is wrong that the ranks were given; another source of it may not be."""
         return self.root.kind == "state"
+
+    @property
+    def is_of_checkpoints(self) -> bool:
+        """Whether no checkpoint on disk can be loaded, which is no process's and no node's fault."""
+        return self.root.kind == "checkpoint"
 
     @property
     def is_refusal(self) -> bool:

@@ -127,9 +127,14 @@ def _take_checkpoint(
     turn: Turn, task: TaskState, saved: CheckpointSaved | CheckpointMissed
 ) -> None:
     if isinstance(saved, CheckpointMissed):
+        what = f"no checkpoint of iteration {saved.iteration}"
+        if saved.tier == "memory":
+            what = (
+                f"no in-memory checkpoints from iteration {saved.iteration} on, until the next"
+                f" generation; rank {saved.global_rank}"
+            )
         turn.tell(
-            "warning", "checkpoint_missed", task.spec.task,
-            f"no checkpoint of iteration {saved.iteration}: {saved.reason}",
+            "warning", "checkpoint_missed", task.spec.task, f"{what}: {saved.reason}",
             iteration=saved.iteration,
         )  # fmt: skip
         return

@@ -70,6 +70,7 @@ def _program(profile: TaskProfile, options: DemoOptions, checkpoints: Path) -> T
         data_path=options.data_path,
         checkpoint_dir=str(checkpoints / profile.name),
         checkpoint_interval=profile.checkpoint_interval,
+        checkpoints_kept=profile.checkpoints_kept,
         num_micro_batches=profile.num_micro_batches,
         micro_batch_size=profile.micro_batch_size,
         learning_rate=profile.learning_rate,

@@ -101,22 +101,6 @@ class RendezvousTables(Generic[OriginT]):
             replies += _release(table, lambda one: one.deadline <= now)
         return replies
 
-    def next_deadline(self) -> float | None:
-        """Return when ``expire`` has something to do next, or None while nobody waits."""
-        deadlines = [
-            waiting.deadline
-            for table in self._tables.values()
-            for waiting in table.waiting_by_call.values()
-        ]
-        return min(deadlines, default=None)
-
-    def forget_origin(self, origin: OriginT) -> None:
-        """Drop the waiting calls of ``origin``, unanswered: there is no way back to it."""
-        for table in self._tables.values():
-            gone = [key for key, one in table.waiting_by_call.items() if one.origin == origin]
-            for call_id in gone:
-                del table.waiting_by_call[call_id]
-
     def drop(self, task: TaskId, generation: Generation) -> list[tuple[OriginT, StoreReply]]:
         """End ``generation`` and all older ones of ``task``, and return the errors to send."""
         return self._end_older(task, Generation(generation + 1))

@@ -137,9 +137,11 @@ class CheckpointMissed(Observation):
     Attributes:
         iteration: The state would have been that after this iteration.
         reason: Why, in words for an operator.
+        tier: Where it would have been. In memory none follows in this generation.
     """
 
     kind: Literal["checkpoint_missed"] = "checkpoint_missed"
+    tier: Literal["memory", "disk"] = "disk"
     iteration: int
     reason: str
 

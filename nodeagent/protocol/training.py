@@ -24,6 +24,7 @@ class TrainingSpec(BaseModel):
         checkpoint_dir: Directory of the task's checkpoints, shared by all nodes; empty where nothing is
             loaded, saved or recorded.
         checkpoint_interval: Iterations between two checkpoints.
+        checkpoints_kept: Complete checkpoints to keep; older ones are removed.
         num_micro_batches: Micro-batches of the global batch, over all replicas; at least dp.
         micro_batch_size: Samples of one micro-batch.
         learning_rate: Adam's step size, constant.
@@ -44,6 +45,7 @@ class TrainingSpec(BaseModel):
     data_path: str = ""
     checkpoint_dir: str
     checkpoint_interval: int = Field(default=5, gt=0)
+    checkpoints_kept: int = Field(default=3, gt=0)
     num_micro_batches: int = Field(default=12, gt=0)
     micro_batch_size: int = Field(default=1, gt=0)
     learning_rate: float = Field(default=1e-3, gt=0)

@@ -5,13 +5,13 @@ saved or copied, the training loop decides (``train``); how, is in ``checkpoint`
 """
 
 import logging
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from nodeagent.protocol.observations import CheckpointMissed, CheckpointSaved
 from nodeagent.protocol.training import RankLaunch
-from nodeagent.rank.checkpoint import Checkpoints
+from nodeagent.rank.checkpoint import Checkpoints, MissedCheckpoint
 from nodeagent.rank.loop import Loop
-from nodeagent.rank.memory import MemoryCheckpoints
+from nodeagent.rank.memory import MemoryCheckpoints, MissedCopy
 from nodeagent.rank.parallel import Groups
 from nodeagent.rank.place import Place
 from nodeagent.rank.state import TrainingState
@@ -62,7 +62,7 @@ class Keeping:
         """Join a generation whose groups are formed."""
         self.memory.enter(launch, place)
         if self._generation is None:
-            checkpoints = Checkpoints(launch, place)
+            checkpoints = Checkpoints(launch, place, self._around.halted.is_set)
         else:
             checkpoints = self._generation.checkpoints
             checkpoints.rejoin(launch, place)
@@ -161,15 +161,9 @@ class Keeping:
         """Tell the agent of the checkpoints that are complete, or given up, since the last call."""
         launch = self._entered.launch
         for missed in self.checkpoints.missed():
-            self._around.control.report(
-                CheckpointMissed(
-                    task=launch.task,
-                    generation=launch.generation,
-                    global_rank=launch.global_rank,
-                    iteration=missed.iteration,
-                    reason=missed.reason,
-                )
-            )
+            self._report_missed("disk", missed)
+        if copy := self.memory.take_missed():
+            self._report_missed("memory", copy)
         for saved in self.checkpoints.finished():
             self._around.control.report(
                 CheckpointSaved(
@@ -181,6 +175,21 @@ class Keeping:
                     num_bytes=saved.num_bytes,
                 )
             )
+
+    def _report_missed(
+        self, tier: Literal["memory", "disk"], missed: MissedCheckpoint | MissedCopy
+    ) -> None:
+        launch = self._entered.launch
+        self._around.control.report(
+            CheckpointMissed(
+                task=launch.task,
+                generation=launch.generation,
+                global_rank=launch.global_rank,
+                tier=tier,
+                iteration=missed.iteration,
+                reason=missed.reason,
+            )
+        )
 
     def _wait_for_copies(self) -> None:
         """Wait until no copy is on its way; for how long is the controller's to say.

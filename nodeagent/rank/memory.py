@@ -54,8 +54,15 @@ class _Copy:
     data: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
 
 
+class MissedCopy(NamedTuple):
+    """The first copy of a generation that was not completed, and why; none follows in that generation."""
+
+    iteration: int
+    reason: str
+
+
 class _Transfer(NamedTuple):
-    """What one boundary has to send and to receive. Without ``own`` the holder is told so."""
+    """What one boundary has to send and to receive; ``own`` is None where nobody holds copies of this rank."""
 
     iteration: int
     own: _Copy | None
@@ -89,6 +96,7 @@ class MemoryCheckpoints:
         self._num_taken = 0
         self._newest_iteration = 0
         self._complete_iteration = 0
+        self._missed: MissedCopy | None = None
         self.is_wanted = False
         """Whether copies are made in this generation."""
 
@@ -142,7 +150,7 @@ class MemoryCheckpoints:
             with self._lock:
                 for copies in self._places.values():
                     copies[:] = [copy if copy.iteration else _Copy() for copy in copies]
-        self._thread = self._connections = None
+        self._thread = self._connections = self._missed = None
 
     # --- copies --------------------------------------------------------------------------------
 
@@ -166,27 +174,40 @@ class MemoryCheckpoints:
         self._num_taken += 1
         self._newest_iteration = iteration
         if self._holder is not None:
-            self._begin(self._copied(iteration))
+            try:
+                self._begin(self._copied(iteration))
+            except (RuntimeError, MemoryError) as error:
+                # Training does not need it. But what is complete stays: no copy is begun after it.
+                self._begin(None)
+                self._miss(self._connections, f"no host memory for it: {first_line(error)}")
         elif self._owners:
             self._begin(_Transfer(iteration, None, lambda: None))
 
     def _copied(self, iteration: int) -> _Transfer:
         sources = [source.reshape(-1) for source in self._state.sources()]
         extents = extents_of(sources)
-        try:
-            own = self._place_for(self._key, num_packed_bytes(extents))
-        except (RuntimeError, MemoryError) as error:
-            # Training does not need the copy.
-            logger.warning("no memory for a checkpoint: %s", first_line(error))
-            return _Transfer(iteration, None, lambda: None)
+        own = self._place_for(self._key, num_packed_bytes(extents))
         targets = packed_over(own.data, extents).tensors
         return _Transfer(iteration, own, copy_to_host(sources, targets))
 
-    def _begin(self, transfer: _Transfer) -> None:
+    def _begin(self, transfer: _Transfer | None) -> None:
+        """Have the thread carry out a transfer. None ends it, and nothing will arrive."""
         assert self._connections is not None, "connect() comes first"
         with self._lock:
             self._connections.num_open += 1
         self._connections.transfers.put(transfer)
+
+    def _miss(self, connections: _Connections | None, reason: str) -> None:
+        logger.warning("no in-memory checkpoints until the next generation: %s", reason)
+        with self._lock:
+            if connections is self._connections:
+                self._missed = MissedCopy(self._newest_iteration, reason)
+
+    def take_missed(self) -> MissedCopy | None:
+        """Return why no copies are made any more; None if they are, or it was returned before."""
+        with self._lock:
+            missed, self._missed = self._missed, None
+        return missed
 
     def held(self) -> tuple[HeldCopy, ...]:
         """Return what this process can hand out: complete copies of its own shard and others'."""
@@ -241,11 +262,8 @@ class MemoryCheckpoints:
             try:
                 self._carry_out(transfer, connections.groups)
             except (RuntimeError, ValueError, MemoryError) as error:
-                # Where a peer is gone the generation is over, and others tell.
-                logger.warning(
-                    "no in-memory checkpoints until the next generation: %s",
-                    first_line(error),
-                )
+                # Where a peer is gone the generation is over, and nobody will ask.
+                self._miss(connections, first_line(error))
                 return
             with self._lock:
                 connections.num_open -= 1
@@ -253,10 +271,7 @@ class MemoryCheckpoints:
     def _carry_out(self, transfer: _Transfer, groups: Mapping[int, ProcessGroup]) -> None:
         works = []
         group = groups[self._holder] if self._holder is not None else None
-        if transfer.own is None and self._holder is not None:
-            nothing = torch.zeros(3, dtype=torch.int64)
-            works = [distributed.isend(nothing, self._holder, group=group, tag=_HEADER_TAG)]
-        elif transfer.own is not None and self._holder is not None:
+        if transfer.own is not None and self._holder is not None:
             transfer.wait_until_copied()
             self._complete(transfer.own, transfer.iteration)
             data = transfer.own.data
@@ -275,8 +290,6 @@ class MemoryCheckpoints:
         header = torch.zeros(3, dtype=torch.int64)
         distributed.recv(header, owner, group=group, tag=_HEADER_TAG)
         iteration, num_bytes, expected = header.tolist()
-        if not iteration:
-            return
         copy = self._place_for(key, num_bytes)
         distributed.recv(copy.data, owner, group=group, tag=_DATA_TAG)
         if checksum(copy.data) != expected:

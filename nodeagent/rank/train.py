@@ -254,6 +254,7 @@ class Training:
 
         Raises:
             SuspectStateError: It is another one. What the state was loaded from is out of use.
+            CheckpointError: The same, and what it was loaded from would be loaded again.
         """
         expected = self._keeping.checkpoints.expected_loss(vote.iteration)
         if expected is not None and abs(vote.loss - expected) > _LOSS_TOLERANCE * abs(expected):

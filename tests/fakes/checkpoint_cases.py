@@ -49,7 +49,6 @@ class Case(BaseModel):
         layout: Layout of the generation.
         steps: What its ranks do.
         generation: Its number.
-        num_kept: Checkpoints to keep.
         give_up_s: How long rank 0 waits for the parts of the others.
         file_size_limit: Largest file in bytes that rank 1, or a lone rank 0, can write.
         lacks_memory_to: What rank 1, or a lone rank 0, has no memory for, once.
@@ -63,7 +62,6 @@ class Case(BaseModel):
     layout: Layout = Layout()
     steps: list[Step]
     generation: int = 1
-    num_kept: int = 3
     give_up_s: float = 20.0
     file_size_limit: int | None = None
     lacks_memory_to: Literal["copy", "write"] | None = None

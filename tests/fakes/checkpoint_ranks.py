@@ -58,7 +58,10 @@ class _Rank:
             self._optimizer = ShardedOptimizer(self._optimizer)
             self._optimizer.enter(self._place.dp_rank, self._place.layout.dp)
         self._checkpoints = Checkpoints(
-            self._launch(), self._place, num_kept=case.num_kept, give_up_s=case.give_up_s
+            self._launch(),
+            self._place,
+            lambda: False,
+            give_up_s=case.give_up_s,
         )
 
     def _launch(self) -> RankLaunch:

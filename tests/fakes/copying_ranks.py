@@ -3,7 +3,7 @@
     python -m tests.fakes.copying_ranks
 
 Prints, as JSON, the iterations that rank 0 has of each stage while the first copies of the next
-generation are on their way.
+generation are on their way; and what rank 1 has, and says, when it finds no memory for a copy of its own.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
-from nodeagent.rank.memory import MemoryCheckpoints
+from nodeagent.rank.memory import MemoryCheckpoints, ShardKey, _Copy
 from nodeagent.rank.place import Place
 from profiles.layout import Layout
 from tests.fakes.polling import wait_until
@@ -35,6 +35,17 @@ class FlatState:
 
     def sources(self) -> list[torch.Tensor]:
         return [torch.zeros(_NUM_ELEMENTS)]
+
+
+class Narrow(MemoryCheckpoints):
+    """The same, in a process that may run out of memory."""
+
+    has_room = True
+
+    def _place_for(self, key: ShardKey, num_bytes: int) -> _Copy:
+        if not self.has_room:
+            raise MemoryError
+        return super()._place_for(key, num_bytes)
 
 
 def main() -> None:
@@ -55,7 +66,7 @@ def _run(rank: int, directory: Path) -> None:
     )
     state: Any = FlatState()
     launch: Any = SimpleNamespace(copy_holders=(1, 0))
-    memory = MemoryCheckpoints(state)
+    memory = Narrow(state)
     memory.enter(launch, Place(rank, LAYOUT, torch.device("cpu")))
     memory.connect({1 - rank: new_group()})
     for iteration in (1, 2, 3):
@@ -69,12 +80,26 @@ def _run(rank: int, directory: Path) -> None:
     memory.leave()
     memory.enter(launch, Place(rank, LAYOUT, torch.device("cpu")))
     memory.connect({1 - rank: new_group()})
-    if rank == 0:
-        memory.take(5)
-        wait_until(lambda: 5 in held_by_stage(memory)["0"], limit_s=_LIMIT_S)
-        sys.stdout.write(json.dumps(held_by_stage(memory)))
-        sys.stdout.flush()
+    path = directory / "without memory"
+    if rank == 1:
+        _find_no_memory(memory)
+        note = {"held": held_by_stage(memory), "missed": memory.take_missed()}
+        path.write_text(json.dumps(note))
+        distributed.barrier()
+        return
+    memory.take(5)
+    wait_until(lambda: 5 in held_by_stage(memory)["0"], limit_s=_LIMIT_S)
+    on_their_way = held_by_stage(memory)
     distributed.barrier()
+    without = json.loads(path.read_text())
+    sys.stdout.write(json.dumps({"on their way": on_their_way, "without memory": without}))
+    sys.stdout.flush()
+
+
+def _find_no_memory(memory: Narrow) -> None:
+    memory.has_room = False
+    memory.take(5)
+    wait_until(lambda: memory.is_broken, limit_s=_LIMIT_S)
 
 
 def new_group(limit_s: float = 20.0) -> distributed.ProcessGroup:

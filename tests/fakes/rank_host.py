@@ -379,7 +379,6 @@ class RankHost:
     def _forget(self, peer: _Peer) -> None:
         with self._changed:
             self._peers.discard(peer)
-            self._tables.forget_origin(peer)
             peer.connection.close()
 
     def _receive(self, peer: _Peer) -> bool:
@@ -419,6 +418,8 @@ class RankHost:
 
     def _answer(self, replies: list[tuple[_Peer, Any]]) -> None:
         for peer, reply in replies:
+            if peer not in self._peers:
+                continue
             if self._num_replies_to_lose:
                 self._num_replies_to_lose -= 1
                 peer.connection.shutdown(socket.SHUT_RDWR)

@@ -151,11 +151,11 @@ def test_distrusted_checkpoints_are_passed_over_one_after_the_other(
     ranks: CheckpointRanks, trained: TrainingSpec
 ) -> None:
     distrust = Step(do="distrust")
-    steps = [LOAD, TRAIN, SAVE, distrust, LOAD, TRAIN, SAVE, distrust, LOAD, distrust, LOAD]
-    case = Case(training=trained, layout=TWO_STAGES, steps=steps, generation=2, num_kept=9)
+    steps = [LOAD, TRAIN, SAVE, distrust, LOAD, TRAIN, SAVE, distrust, LOAD]
+    keeping = trained.model_copy(update={"checkpoints_kept": 9})
+    case = Case(training=keeping, layout=TWO_STAGES, steps=steps, generation=2)
     outcome = ranks.run_well(case)
-    # The oldest stays: without it training would begin from the seed.
-    assert [found.loaded for found in outcome.all] == [[3, 2, 1, 1]] * 2
+    assert [found.loaded for found in outcome.all] == [[3, 2, 1]] * 2
     assert outcome.first.saved == []  # both derive from what was distrusted
     assert load(ranks, trained, generation=3) == 1
     reason = directory_of(trained) / "iter_0000003.bad-distrusted" / "why_quarantined.txt"
@@ -166,10 +166,15 @@ def test_what_was_saved_since_the_oldest_was_loaded_is_not_trusted_either(
     ranks: CheckpointRanks, training: TrainingSpec
 ) -> None:
     ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=[TRAIN, SAVE]))
-    steps = [LOAD, TRAIN, SAVE, Step(do="distrust"), LOAD]
-    outcome = ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=steps, generation=2))
-    assert [found.loaded for found in outcome.all] == [[1, 1]] * 2
-    assert "it stays, there is no older one" in outcome.first.log
+    steps = [LOAD, TRAIN, SAVE, Step(do="distrust")]
+    outcome = ranks.run(Case(training=training, layout=TWO_STAGES, steps=steps, generation=2))
+    # The oldest stays, for a person to look at: without it training would begin from the seed.
+    assert all("CheckpointError" in found.error for found in outcome.all)
+    assert "iter_0000001 is not to be trusted, and there is no older one: its loss" in (
+        outcome.first.error
+    )
+    assert names_in(training) == ["iter_0000001", "iter_0000002.bad-distrusted"]
+    assert load(ranks, training, generation=3) == 1
 
 
 def test_a_wrong_loss_long_after_a_load_speaks_against_no_checkpoint(
@@ -220,7 +225,8 @@ def test_only_the_newest_are_kept_whatever_lies_about(
 ) -> None:
     bad = directory_of(training) / "iter_0000900.bad-torn"
     bad.mkdir(parents=True)
-    case = Case(training=training, layout=Layout(dp=2), steps=[TRAIN, SAVE] * 4, num_kept=2)
+    spec = training.model_copy(update={"checkpoints_kept": 2})
+    case = Case(training=spec, layout=Layout(dp=2), steps=[TRAIN, SAVE] * 4)
     assert ranks.run_well(case).first.saved == [1, 2, 3, 4]
     assert names_in(training) == ["iter_0000003", "iter_0000004", bad.name]
 

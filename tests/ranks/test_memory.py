@@ -282,8 +282,14 @@ def test_ranks_complete_their_copies_before_they_park() -> None:
 def test_while_copies_are_on_their_way_the_newest_complete_ones_are_kept() -> None:
     command = [sys.executable, "-m", "tests.fakes.warm", "tests.fakes.copying_ranks"]
     ended = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
-    held = json.loads(ended.stdout)
+    said = json.loads(ended.stdout)
+    held = said["on their way"]
     # Iteration 4 was never complete, and 5 is not yet: both stages must be had after 3.
     assert 5 in held["0"]
     assert 3 in held["0"]
     assert 3 in held["1"]
+    # Where a copy finds no memory, the same: what is complete stays, and the rank says why no other follows.
+    without = said["without memory"]
+    assert 3 in without["held"]["0"]
+    assert 3 in without["held"]["1"]
+    assert without["missed"] == [5, "no host memory for it: MemoryError"]

@@ -154,13 +154,16 @@ class Exchange:
 
 
 @pytest.fixture
-def checkpoints(training: TrainingSpec) -> Iterator[Lazy]:
+def checkpoints(training: TrainingSpec, tmp_path: Path) -> Iterator[Lazy]:
     """The checkpoints of a rank that is alone, with the losses of twenty iterations."""
+    distributed = import_module("torch.distributed")
+    rendezvous = f"file://{tmp_path}/rendezvous"
+    distributed.init_process_group("gloo", init_method=rendezvous, rank=0, world_size=1)
     place = import_module("nodeagent.rank.place").Place(
         0, Layout(), import_module("torch").device("cpu")
     )
     [launch] = launches(training, Layout(), task="alone")
-    made = import_module("nodeagent.rank.checkpoint").Checkpoints(launch, place)
+    made = part_of("checkpoints").Checkpoints(launch, place, lambda: False)
     for iteration in range(1, 21):
         made.note_loss(iteration, float(iteration))
     written = threading.Event()
@@ -168,6 +171,7 @@ def checkpoints(training: TrainingSpec) -> Iterator[Lazy]:
     assert written.wait(WAIT_S)
     yield made
     made.abandon()
+    distributed.destroy_process_group()
 
 
 def test_losses_after_copies_are_compared_also_when_a_fault_comes_between(
@@ -189,6 +193,38 @@ def test_state_that_was_distrusted_is_not_compared_any_more(checkpoints: Lazy) -
     checkpoints.distrust(4, "its loss is not the recorded one")
     checkpoints.recall(4, store, is_from_copies=False)
     assert checkpoints.expected_loss(5) is None
+
+
+def test_a_wrong_checkpoint_that_can_not_be_put_away_is_told(
+    checkpoints: Lazy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = part_of("manifest").CheckpointError
+    kind = part_of("directory").CheckpointDirectory
+
+    def refuse(directory: Lazy, *_: object) -> None:
+        raise error(f"{directory.path} can't be changed: Read-only file system")
+
+    monkeypatch.setattr(kind, "complete", lambda _: [(4, Path("4")), (2, Path("2"))])
+    monkeypatch.setattr(kind, "quarantine", refuse)
+    checkpoints._loaded = part_of("loading").Loaded(4, {})
+    with pytest.raises(error, match=r"Read-only file system; its loss is not the recorded one"):
+        checkpoints.distrust(5, "its loss is not the recorded one")
+
+
+def test_a_file_system_that_hangs_holds_up_no_regroup(start: Start) -> None:
+    publishing, answers = threading.Event(), threading.Event()
+
+    class Hanging(part_of("directory").CheckpointDirectory):  # type: ignore[misc]
+        def publish(self, *arguments: Lazy) -> None:
+            publishing.set()
+            assert answers.wait(WAIT_S)
+            super().publish(*arguments)
+
+    saver = start(Layout(), kind=Hanging)
+    saver.begin(order(1, Layout(), "a", 1.0, loss=2.5))
+    assert publishing.wait(WAIT_S)
+    assert not saver.abandon()
+    answers.set()
 
 
 def test_what_was_given_up_before_a_fault_is_told_after_it(

@@ -23,6 +23,6 @@ On disk, under the task's ``checkpoint_dir``::
 
 from nodeagent.rank.checkpoint.checkpoints import Checkpoints
 from nodeagent.rank.checkpoint.manifest import CheckpointError
-from nodeagent.rank.checkpoint.saving import SavedCheckpoint
+from nodeagent.rank.checkpoint.saving import MissedCheckpoint, SavedCheckpoint
 
-__all__ = ["CheckpointError", "Checkpoints", "SavedCheckpoint"]
+__all__ = ["CheckpointError", "Checkpoints", "MissedCheckpoint", "SavedCheckpoint"]

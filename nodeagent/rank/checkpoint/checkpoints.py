@@ -24,7 +24,6 @@ from nodeagent.rank.raised import first_line
 
 logger = logging.getLogger(__name__)
 
-NUM_KEPT: Final = 3
 GIVE_UP_S: Final = 600.0
 _LOSSES_KEY: Final = "checkpoint/losses"
 _RUN_KEY: Final = "checkpoint/run"
@@ -40,7 +39,7 @@ class Checkpoints:
     Args:
         launch: The rank in its generation.
         place: Its place in the layout.
-        num_kept: Complete checkpoints to keep.
+        is_halted: Whether the generation was halted.
         give_up_s: How long global rank 0 waits for the other ranks to write their parts.
         monotonic_s: The clock.
     """
@@ -49,12 +48,12 @@ class Checkpoints:
         self,
         launch: RankLaunch,
         place: Place,
+        is_halted: Callable[[], bool],
         *,
-        num_kept: int = NUM_KEPT,
         give_up_s: float = GIVE_UP_S,
         monotonic_s: Callable[[], float] = _CLOCK.monotonic_s,
     ) -> None:
-        self._num_kept = num_kept
+        self._is_halted = is_halted
         self._give_up_s = give_up_s
         self._monotonic_s = monotonic_s
         self._memory = HostMemory()
@@ -76,7 +75,7 @@ class Checkpoints:
         self._place = place
         self._directory = CheckpointDirectory(path, launch.generation)
         self._losses = RecordedLosses(path, settings_digest(training))
-        self._loader = Loader(self._directory, place, training, self._losses)
+        self._loader = Loader(self._directory, place, training, self._losses, self._is_halted)
         self._expected: dict[int, float] = {}
         self._can_note = bool(training.checkpoint_dir)
         self._saver = self._new_saver()
@@ -85,7 +84,7 @@ class Checkpoints:
         return Saver(
             self._directory,
             place=self._place,
-            num_kept=self._num_kept,
+            num_kept=self._launch.settings.checkpoints_kept,
             give_up_s=self._give_up_s,
             monotonic_s=self._monotonic_s,
             on_complete=self._losses.forget_until,
@@ -185,6 +184,8 @@ class Checkpoints:
         Raises:
             CheckpointError: On all ranks alike, if a person has to see to something: the newest
                 checkpoint is of another model, seed or format, or the directory can't be read.
+            HaltedError: The generation was halted.
+            RuntimeError: A peer was lost.
         """
         self._loaded = self._loader.load(_chunks(model), optimizer, store)
         self._expected = self._loaded.losses if self._loaded is not None else {}
@@ -247,14 +248,16 @@ class Checkpoints:
         return self._expected.get(iteration)
 
     def distrust(self, iteration: int, reason: str) -> None:
-        """Quarantine the checkpoint that was loaded, and what was saved since.
+        """Quarantine the checkpoint that was loaded, and what was saved since; all ranks call it.
 
-        Only if ``iteration``, whose loss is wrong, is one of the first after the load, and if there is an
-        older one.
+        Only if ``iteration``, whose loss is wrong, is one of the first after the load. A ``load`` that
+        follows finds the next older one.
 
-        All ranks call it, and then ``load``, which finds the next older one, or raises where the
-        directory can't be changed. Where it returns 0 the model still has the distrusted state and
-        has to be made anew.
+        Raises:
+            CheckpointError: It would be loaded again: there is no older one, and to begin from the
+                seed is for a person to decide, or it can't be quarantined. On all ranks alike.
+            HaltedError: The generation was halted.
+            RuntimeError: A peer was lost.
         """
         loaded, self._loaded, self._expected = self._loaded, None, {}
         self._recalled = None
@@ -264,22 +267,26 @@ class Checkpoints:
         self._retire_saver()
         self._saver = self._new_saver()
         self._saver.run = run
-        if loaded is None or self._place.global_rank != 0:
-            return
-        stays = ""
-        try:
-            complete = self._directory.complete()
-            is_oldest = all(saved >= loaded.iteration for saved, _ in complete)
-            if is_oldest:
-                # Without it training would begin from the seed: that is for a person to decide.
-                stays = "; it stays, there is no older one"
-            for saved, path in complete:
-                if saved > loaded.iteration or (saved == loaded.iteration and not is_oldest):
-                    self._directory.quarantine(path, "distrusted", reason)
-        except CheckpointError as error:
-            # Raised by the load that follows, where it reaches all ranks.
-            self._loader.problem = str(error)
-        logger.warning("distrusted %s: %s%s", name_of(loaded.iteration), reason, stays)
+        problem = ""
+        if loaded is not None and self._place.global_rank == 0:
+            logger.warning("distrusts %s: %s", name_of(loaded.iteration), reason)
+            try:
+                problem = self._quarantine_from(loaded.iteration, reason)
+            except CheckpointError as error:
+                problem = f"{error}; {reason}"
+        self._loader.refuse_alike(problem)
+
+    def _quarantine_from(self, iteration: int, reason: str) -> str:
+        """Quarantine a checkpoint and the newer ones; return why it stays, if it does."""
+        complete = self._directory.complete()
+        is_oldest = all(saved >= iteration for saved, _ in complete)
+        for saved, path in complete:
+            if saved > iteration or (saved == iteration and not is_oldest):
+                self._directory.quarantine(path, "distrusted", reason)
+        if not is_oldest:
+            return ""
+        path = self._directory.path / name_of(iteration)
+        return f"{path} is not to be trusted, and there is no older one: {reason}; remove it to begin from the seed"
 
 
 def _chunks(model: Model) -> Sequence[DistributedDataParallel]:

@@ -10,7 +10,7 @@ What is loaded needs no layout in common with what was saved; it must be of the 
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -65,7 +65,15 @@ class Loaded:
 
 
 class Loader:
-    """Loads checkpoints on one rank of one generation."""
+    """Loads checkpoints on one rank of one generation.
+
+    Args:
+        directory: Where.
+        place: This rank in the layout.
+        training: What is trained.
+        losses: The losses that the task has had.
+        is_halted: Whether the generation was halted; from then on no rank waits for another.
+    """
 
     def __init__(
         self,
@@ -73,14 +81,14 @@ class Loader:
         place: Place,
         training: TrainingSpec,
         losses: RecordedLosses,
+        is_halted: Callable[[], bool],
     ) -> None:
         self._directory = directory
         self._place = place
         self._training = training
         self._losses = losses
+        self._is_halted = is_halted
         self._num_loads = 0
-        self.problem = ""
-        """What keeps rank 0 from proposing anything."""
 
     def load(
         self,
@@ -92,6 +100,8 @@ class Loader:
 
         Raises:
             CheckpointError: A person has to see to something; on all ranks alike.
+            HaltedError: The generation was halted.
+            RuntimeError: A peer was lost.
         """
         candidates = self._agree(store)
         had_state = _has_state(optimizer)
@@ -120,8 +130,6 @@ class Loader:
         ]
 
     def _proposal(self) -> dict[str, Any]:
-        if self.problem:
-            return {"error": self.problem}
         try:
             self._directory.remove_stale()
             found = self._directory.candidates()
@@ -169,12 +177,10 @@ class Loader:
         except (DamagedError, OSError, RuntimeError, ValueError) as error:
             damage = first_line(error)
             logger.warning("%s is damaged: %s", path, damage)
-        num_misfits, num_damaged = self._place.sum_over_all(
-            [float(bool(misfit)), float(bool(damage))]
-        )
-        if num_misfits:
+        is_misfit, is_damaged = self._is_so_anywhere(bool(misfit), bool(damage))
+        if is_misfit:
             raise CheckpointError(misfit or f"{path} can't be loaded by another rank")
-        if num_damaged:
+        if is_damaged:
             self._quarantine(iteration, damage or "found damaged by another rank")
             return False
         assert manifest is not None
@@ -215,8 +221,25 @@ class Loader:
                 )
             except CheckpointError as error:
                 problem = str(error)
-        if self._place.sum_over_all([float(bool(problem))])[0]:
-            raise CheckpointError(problem or "a bad checkpoint can't be quarantined, see rank 0")
+        self.refuse_alike(problem)
+
+    def refuse_alike(self, problem: str) -> None:
+        """Raise what rank 0 has found, on all ranks; nothing if that is an empty text.
+
+        Raises:
+            CheckpointError: Rank 0 has found a problem.
+            HaltedError: The generation was halted.
+            RuntimeError: A peer was lost.
+        """
+        if any(self._is_so_anywhere(bool(problem))):
+            raise CheckpointError(problem or "a bad checkpoint stays in use, see rank 0")
+
+    def _is_so_anywhere(self, *findings: bool) -> list[bool]:
+        """Return which findings any rank has made. What a broken peer has left in sums is none."""
+        num_ranks, *numbers = self._place.sum_over_all([1.0, *findings], self._is_halted)
+        if num_ranks != self._place.layout.num_workers:
+            raise RuntimeError("a peer broke off while a checkpoint was loaded")
+        return [number > 0 for number in numbers]
 
 
 def _restore(

@@ -27,6 +27,7 @@ _WITHOUT_EFFECT_ON_LOSSES: Final = frozenset(
         "bucket_size",
         "checkpoint_dir",
         "checkpoint_interval",
+        "checkpoints_kept",
         "iteration_floor_s",
         "memory_interval",
         "num_iterations",

@@ -172,15 +172,18 @@ class Saver:
             return is_idle and self._newest_good == self._newest_asked
 
     def abandon(self) -> bool:
-        """Stop. When this returns, nothing will be completed any more.
+        """Stop. When this returns, nothing will be completed any more, unless a file system hangs.
 
         Returns:
             Whether the thread has ended. If not, it is inside a system call on a file, and the
             memory of its snapshot must not be used again.
         """
         self._stop.set()
-        with self._publishing:
-            pass
+        if self._publishing.acquire(timeout=_ABANDON_S):
+            self._publishing.release()
+        else:
+            # Right as a state of its iteration, whenever it comes to be.
+            logger.warning("%s does not answer: a checkpoint may yet appear", self._directory.path)
         with self._changed:
             if self._pending is not None:
                 logger.info(

@@ -24,16 +24,14 @@ def newest(world: World) -> Incident:
     return world.machine.state.incidents[-1]
 
 
-def refuse_the_state(world: World) -> None:
-    """All ranks refuse the vote on an iteration, as they do after a load."""
+def refuse_the_state(world: World, error: str = "SuspectStateError") -> None:
+    """All ranks refuse the vote on an iteration, as they do after a load, or the load itself."""
     world.run_until(lambda: all(rank.joined for rank in task(world).ranks.values()))
     generation = task(world).generation
     for number in sorted(task(world).ranks):
         _, rank = world.rank(A, number)
         rank.has_state, rank.copies = False, ()
-        world.raise_in_rank(
-            A, number, "SuspectStateError", "loss 9, and 5 before", is_lasting=False
-        )
+        world.raise_in_rank(A, number, error, "loss 9, and 5 before", is_lasting=False)
     world.run_until(lambda: task(world).generation > generation or not task(world).can_regroup)
 
 
@@ -86,6 +84,38 @@ def test_operators_hear_of_a_checkpoint_that_was_given_up() -> None:
     [told] = [each for _, each in world.announcements if each.kind == "checkpoint_missed"]
     assert told.level == "warning"
     assert told.text == "no checkpoint of iteration 5: not saved by rank 1: no room on the disk"
+
+
+def test_checkpoints_that_can_not_be_loaded_are_no_nodes_fault() -> None:
+    world = running_world()
+    before = pids(world)
+    refuse_the_state(world, "CheckpointError")
+    world.run_until(lambda: task(world).iteration >= 9)
+    assert newest(world).state is IncidentState.RESOLVED
+    while task(world).can_regroup:
+        assert pids(world) == before
+        refuse_the_state(world, "CheckpointError")
+        assert (newest(world).action == "reattempt") is task(world).can_regroup
+    world.run(world.now + 5.0)
+    assert task(world).phase is TaskPhase.HELD
+    assert not any(node.isolated for node in world.machine.state.nodes.values())
+    [told] = [each for _, each in world.announcements if each.kind == "held"]
+    assert "see to checkpoint_dir" in told.text
+
+
+def test_operators_hear_of_copies_that_are_not_made_any_more() -> None:
+    world = running_world()
+    node, rank = world.rank(A, 1)
+    missed = CheckpointMissed(
+        task=A, generation=rank.generation, global_rank=1, tier="memory", iteration=5,
+        reason="no host memory for it: MemoryError",
+    )  # fmt: skip
+    world.observe(node, missed)
+    [told] = [each for _, each in world.announcements if each.kind == "checkpoint_missed"]
+    assert told.text == (
+        "no in-memory checkpoints from iteration 5 on, until the next generation; rank 1:"
+        " no host memory for it: MemoryError"
+    )
 
 
 def test_it_does_not_go_on_for_ever() -> None:
