@@ -23,6 +23,12 @@ LAYOUTS: Final = {
     "tp2-dp2": Layout(tp=2, dp=2),
     "pp2-dp2": Layout(pp=2, dp=2),
     "tp2-pp2-dp2": Layout(tp=2, pp=2, dp=2),
+    "tp2-dp3": Layout(tp=2, dp=3),
+    "tp2-dp4": Layout(tp=2, dp=4),
+    "pp2-dp3": Layout(pp=2, dp=3),
+    "pp2-dp4": Layout(pp=2, dp=4),
+    "tp2-pp2-dp3": Layout(tp=2, pp=2, dp=3),
+    "tp2-pp2-dp4": Layout(tp=2, pp=2, dp=4),
 }
 
 NUM_MICRO_BATCHES: Final = 8

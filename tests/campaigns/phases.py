@@ -14,6 +14,7 @@ import contextlib
 import datetime as dt
 import itertools
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,8 @@ _OPTIMIZERS = ("plain", "sharded")
 _OPTIMIZERS_BF16 = ("plain-bf16", "sharded-bf16")
 _REPLICAS_ALONE = [name for name, layout in LAYOUTS.items() if layout.dp == layout.num_workers]
 _TEMPLATES = {"cpu": FAULTY_TEMPLATE, "cuda": FAULTY_GPU_TEMPLATE}
+_USUAL = [name for name, layout in LAYOUTS.items() if layout.dp == 2 or name in _REPLICAS_ALONE]
+"""Those that are run where none is named; the others have the same kinds of cases with more ranks."""
 _NUM_TRIES = 3
 _PAGE = REPOSITORY / "docs" / "campaigns" / "phases.md"
 
@@ -48,13 +51,13 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"phases: the results beside {_PAGE} can't be read: {error}\n")
         return 2
     summaries: list[Summary] = []
+    commit = _commit()
     with contextlib.suppress(KeyboardInterrupt):
         for (layout, optimizer), cases in parts:
             findings = _run(cases, options)
             today = dt.datetime.now(dt.UTC).date()  # noqa: TID251 - of the page
-            summaries.append(
-                findings.summary(layout, optimizer, _selection(options), today.isoformat())
-            )
+            when = (today.isoformat(), commit)
+            summaries.append(findings.summary(layout, optimizer, _selection(options), *when))
             if record is not None:
                 record.add(summaries[-1])
     failures = [failure for summary in summaries for failure in summary.failures]
@@ -101,6 +104,12 @@ def _selection(options: argparse.Namespace) -> str:
     return ALL if options.part is None else "part {} of {}".format(*options.part)
 
 
+def _commit() -> str:
+    """Return the commit of what is run, with a mark where files differ; empty outside of a clone."""
+    command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty=+"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def _tell(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
@@ -117,7 +126,7 @@ def _directory() -> Iterator[Path]:
 
 
 def _parts(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    return itertools.product(options.layout or LAYOUTS, options.optimizer)
+    return itertools.product(options.layout or _USUAL, options.optimizer)
 
 
 def _cases(layout: str, optimizer: str, options: argparse.Namespace) -> list[Case]:
@@ -145,7 +154,9 @@ def _part(text: str) -> tuple[int, int]:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="phases", description=__doc__.splitlines()[0])
-    parser.add_argument("--layout", nargs="+", choices=LAYOUTS, help="these layouts only")
+    parser.add_argument(
+        "--layout", nargs="+", choices=LAYOUTS, help=f"these layouts (default: {' '.join(_USUAL)})"
+    )
     parser.add_argument(
         "--point", nargs="+", choices=get_args(Point), help="faults at these points only"
     )

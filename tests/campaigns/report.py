@@ -23,7 +23,7 @@ _RUNGS: Final[tuple[Rung, ...]] = get_args(Rung)
 
 _COLUMNS: Final = (
     *("layout", "optimizer", "cases", "failed", "two faults", *_RUNGS),
-    *("stuck", "largest difference", "median s", "date"),
+    *("stuck", "largest difference", "median s", "date", "commit"),
 )
 
 _PAGE: Final = """\
@@ -43,6 +43,9 @@ compared with the run without a fault:
   difference 1e-5 over all of them); both bit by bit where the sums are taken in the same order,
 - every bucket of every iteration holds every micro-batch once,
 - survivors go on in their processes, and the counters say what was saved and computed again.
+
+In-memory checkpoints are complete before training goes on, so that a case is the same whenever it is run; faults while
+they are on their way have tests of their own (`tests/ranks/test_memory.py`, `tests/property`).
 
 {num_cases} cases, {num_failures} failed. Cases are *all* of a layout and optimizer, a part of them, or one of each kind, drawn by a
 seed: cases of a kind differ in the rank that is lost and in what follows. The columns of rungs
@@ -67,6 +70,7 @@ class Summary(BaseModel):
         num_stuck: Survivors that did not park in time.
         difference: Largest relative L2 difference of the final parameters.
         median_s: Duration of a case.
+        commit: What was run; empty for results from before this was recorded.
         versions: Of what was run.
     """
 
@@ -83,6 +87,7 @@ class Summary(BaseModel):
     difference: float
     median_s: float
     date: str
+    commit: str = ""
     versions: str
 
     @property
@@ -92,7 +97,8 @@ class Summary(BaseModel):
             *(self.layout, self.optimizer, f"{self.selection}: {self.num_cases}"),
             *(len(self.failures), self.num_double),
             *(self.num_by_rung.get(rung, 0) for rung in _RUNGS),
-            *(self.num_stuck, f"{self.difference:.1e}", f"{self.median_s:.1f}", self.date),
+            *(self.num_stuck, f"{self.difference:.1e}", f"{self.median_s:.1f}"),
+            *(self.date, self.commit or "-"),
         )
         return f"| {' | '.join(map(str, cells))} |"
 
@@ -112,7 +118,9 @@ class Findings:
     outcomes: list[tuple[Case, Outcome]] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
-    def summary(self, layout: str, optimizer: str, selection: str, date: str) -> Summary:
+    def summary(
+        self, layout: str, optimizer: str, selection: str, date: str, commit: str
+    ) -> Summary:
         """Return the result."""
         cases = [*(case for case, _ in self.outcomes), *(one.case for one in self.failures)]
         outcomes = [outcome for _, outcome in self.outcomes]
@@ -129,6 +137,7 @@ class Findings:
             difference=max((outcome.difference for outcome in outcomes), default=0.0),
             median_s=times[len(times) // 2] if times else 0.0,
             date=date,
+            commit=commit,
             versions=", ".join(
                 [f"Python {platform.python_version()}", *(f"{n} {version(n)}" for n in _PACKAGES)]
             ),
