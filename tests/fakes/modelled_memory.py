@@ -1,24 +1,34 @@
 """In-memory checkpoints of modelled ranks: ``nodeagent.rank.memory`` without tensors and threads.
 
-Every cell has two places for copies, of which the one that is known complete everywhere stays. A copy lies with its owner
+Every shard has two places for copies, of which the one that is known complete everywhere stays. A copy lies with its owner
 at once, and with its holder when the test lets it arrive, or half of it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controller.core.copies import copy_holders
 from controller.core.placement import Worker
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.regroup import HeldCopy
 from tests.fakes.modelled_groups import Groups
-from tests.fakes.modelled_state import Cell, Parameters
+from tests.fakes.modelled_state import State
+
+
+class ShardKey(NamedTuple):
+    """A shard: whose it is, and of how many at its (tp, pp)."""
+
+    tp_rank: int
+    pp_rank: int
+    dp_rank: int
+    num_shards: int
 
 
 @dataclass(eq=False)
 class _Copy:
     iteration: int = 0
-    parameters: Parameters = field(default_factory=dict)
+    state: State = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -32,26 +42,31 @@ class ModelledMemory:
     """
 
     holder: int | None = None
-    outgoing: tuple[int, Parameters] | None = None
+    outgoing: tuple[int, State] | None = None
     awaited: set[int] = field(default_factory=set)
-    _cell: Cell = (0, 0)
-    _cells: dict[int, Cell] = field(default_factory=dict)
+    _key: ShardKey = field(default_factory=lambda: ShardKey(0, 0, 0, 1))
+    _keys: dict[int, ShardKey] = field(default_factory=dict)
     _owners: Sequence[int] = ()
-    _places: dict[Cell, list[_Copy]] = field(default_factory=dict)
+    _places: dict[ShardKey, list[_Copy]] = field(default_factory=dict)
     _num_taken: int = 0
     _newest: int = 0
     _complete: int = 0
 
-    def enter(self, groups: Groups, rank: int) -> None:
+    def enter(self, groups: Groups, rank: int, *, is_sharded: bool) -> None:
         """Take up a generation: what was on its way is not there, what has arrived stays."""
         layout = groups.layout
         nodes = [Worker(NodeId(f"n{number}"), 0) for number in range(layout.num_workers)]
-        holders = copy_holders(layout, nodes, is_sharded=False)
-        self._cells = {
-            number: (layout.tp_rank(number), layout.pp_rank(number))
+        holders = copy_holders(layout, nodes, is_sharded=is_sharded)
+        self._keys = {
+            number: ShardKey(
+                layout.tp_rank(number),
+                layout.pp_rank(number),
+                layout.dp_rank(number) if is_sharded else 0,
+                layout.dp if is_sharded else 1,
+            )
             for number in range(layout.num_workers)
         }
-        self._cell, self.holder = self._cells[rank], holders[rank]
+        self._key, self.holder = self._keys[rank], holders[rank]
         self._owners = [owner for owner, holder in enumerate(holders) if holder == rank]
         self.outgoing, self.awaited, self._num_taken = None, set(), 0
 
@@ -60,17 +75,17 @@ class ModelledMemory:
         """Whether a copy is on its way, from here or to here."""
         return self.outgoing is not None or bool(self.awaited)
 
-    def take(self, iteration: int, parameters: Parameters) -> None:
+    def take(self, iteration: int, state: State) -> None:
         """Begin the copies of an iteration."""
         if self._num_taken:
-            kept = {self._cell, *(self._cells[owner] for owner in self._owners)}
-            self._places = {cell: each for cell, each in self._places.items() if cell in kept}
+            kept = {self._key, *(self._keys[owner] for owner in self._owners)}
+            self._places = {key: each for key, each in self._places.items() if key in kept}
             self._complete = self._newest
         self._num_taken += 1
         self._newest = iteration
         if self.holder is not None:
-            self._place_for(self._cell, iteration, parameters)
-            self.outgoing = iteration, parameters
+            self._place_for(self._key, iteration, state)
+            self.outgoing = iteration, state
         self.awaited = set(self._owners)
 
     def receive(self, owner: int, other: "ModelledMemory", *, is_half: bool) -> None:
@@ -78,32 +93,32 @@ class ModelledMemory:
         if owner not in self.awaited or other.outgoing is None:
             return
         if is_half:
-            self._place_for(self._cells[owner], 0, {})
+            self._place_for(self._keys[owner], 0, {})
             return
-        self._place_for(self._cells[owner], *other.outgoing)
+        self._place_for(self._keys[owner], *other.outgoing)
         self.awaited.remove(owner)
         other.outgoing = None
 
     def held(self) -> tuple[HeldCopy, ...]:
         """Return what can be handed out."""
         return tuple(
-            HeldCopy(tp_rank=tp, pp_rank=pp, dp_rank=0, iteration=copy.iteration)
-            for (tp, pp), copies in sorted(self._places.items())
+            HeldCopy(**key._asdict(), iteration=copy.iteration)
+            for key, copies in sorted(self._places.items())
             for copy in copies
             if copy.iteration
         )
 
-    def data_of(self, cell: Cell, iteration: int) -> Parameters | None:
+    def data_of(self, key: ShardKey, iteration: int) -> State | None:
         """Return a copy; None if it is not here."""
-        found = [copy for copy in self._places.get(cell, ()) if copy.iteration == iteration]
-        return found[0].parameters if found else None
+        found = [copy for copy in self._places.get(key, ()) if copy.iteration == iteration]
+        return found[0].state if found else None
 
     def forget(self, *, newer_than: int = 0) -> None:
         """Drop the copies of iterations after ``newer_than``."""
         for copies in self._places.values():
             copies[:] = [copy if copy.iteration <= newer_than else _Copy() for copy in copies]
 
-    def _place_for(self, cell: Cell, iteration: int, parameters: Parameters) -> None:
-        copies = self._places.setdefault(cell, [_Copy(), _Copy()])
+    def _place_for(self, key: ShardKey, iteration: int, state: State) -> None:
+        copies = self._places.setdefault(key, [_Copy(), _Copy()])
         place = min(copies, key=lambda copy: (copy.iteration == self._complete, copy.iteration))
-        place.iteration, place.parameters = iteration, parameters
+        place.iteration, place.state = iteration, state

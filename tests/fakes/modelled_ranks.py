@@ -1,7 +1,7 @@
 """A rank as the regroup protocol sees it, without torch: what it does, in the order it does it.
 
 ``ModelledProcess`` mirrors ``nodeagent.rank`` (``iteration``, ``reduction``, ``accumulate``,
-``resume``, ``train``) around the real ``Ledger``. Gradients are multisets of (iteration,
+``resume``, ``train``) around the real ``Ledger``; with a sharded optimizer, ``modelled_shards``. Gradients are multisets of (iteration,
 micro-batch), one per bucket; parameters are the sequence of multisets that were applied. A process
 is a generator that yields wherever a real one can be blocked, interrupted or killed; who goes on
 when is up to the test. Every update is checked when it is applied.
@@ -15,8 +15,8 @@ from typing import Final, Literal
 from nodeagent.protocol.regroup import Position, Resume, VoteResult, even_shares
 from nodeagent.rank.ledger import Ledger
 from tests.fakes.modelled_groups import Collective, Groups, Part
-from tests.fakes.modelled_memory import ModelledMemory
-from tests.fakes.modelled_state import Cell, Gradient, Job, Parameters, Storage, whole_update
+from tests.fakes.modelled_memory import ModelledMemory, ShardKey
+from tests.fakes.modelled_state import Cell, Gradient, Job, State, Storage, whole_update
 
 LOSSES: Final = "losses"
 
@@ -37,6 +37,7 @@ class ModelledProcess:
     Attributes:
         run: What it does in the present generation; None before the first and once it is parked.
         stop: Where it is.
+        state: What it has of the state.
         memory: In-memory checkpoints that it makes and holds.
         to_write: Copies of its own state that are still to be written to disk.
     """
@@ -54,13 +55,13 @@ class ModelledProcess:
     groups: Groups = field(init=False)
     rank: int = field(init=False)
     resume: Resume = field(init=False)
-    parameters: Parameters = field(default_factory=dict)
+    state: State = field(default_factory=dict)
     sums: dict[str, Gradient] = field(default_factory=dict)
     staging: dict[str, Gradient] = field(default_factory=dict)
     loss_sums: tuple[float, float] = (0.0, 0.0)
     loss_staging: tuple[float, float] = (0.0, 0.0)
     memory: ModelledMemory = field(default_factory=ModelledMemory)
-    to_write: list[tuple[int, Parameters]] = field(default_factory=list)
+    to_write: list[tuple[int, State]] = field(default_factory=list)
     _is_paused: bool = False
     _knows_buckets: bool = False
     _works: dict[str, Collective] = field(default_factory=dict)
@@ -70,9 +71,10 @@ class ModelledProcess:
     # --- driven by the test -------------------------------------------------------------------
 
     def join(self, groups: Groups, rank: int, resume: Resume) -> None:
-        """Become a rank of a generation."""
+        """Become a rank of a generation; what is not written of the one before is abandoned."""
+        self.to_write = []
         self.groups, self.rank, self.resume = groups, rank, resume
-        self.memory.enter(groups, rank)
+        self.memory.enter(groups, rank, is_sharded=self.job.is_sharded)
         self.position, self.wants_pause, self._is_paused = None, False, False
         self.run = self._take_part()
         self.stop = next(self.run)
@@ -128,7 +130,53 @@ class ModelledProcess:
         if not self.is_built:
             return
         num_buckets = len(self.job.buckets) + 1
-        self.position = self.ledger.position(num_buckets, self.memory.held())
+        position = self.ledger.position(num_buckets, self.memory.held())
+        self.position = position.model_copy(update={"shard": self._shard})
+
+    # --- what it has of the state ----------------------------------------------------------------
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Which part of the state of its cell it has, and of how many."""
+        return self._shard or (0, 1)
+
+    @property
+    def pieces(self) -> Sequence[str]:
+        """What that part consists of."""
+        return self.job.buckets
+
+    @property
+    def _shard(self) -> tuple[int, int] | None:
+        """As it says it; None where all of its cell have the same."""
+        return None
+
+    def _build(self) -> None:
+        """Make a model, at its seed."""
+        self.state = dict.fromkeys(self.job.buckets, ())
+
+    def _load_whole(self, whole: State) -> None:
+        """Take its part of the state of its cell, or that of the seed."""
+        self.state = dict(whole or dict.fromkeys(self.job.buckets, ()))
+
+    def _update(self, bucket: str, gradient: Gradient, iteration: int) -> None:
+        self.state = {**self.state, bucket: self._updated(bucket, gradient, iteration)}
+
+    def _updated(self, piece: str, gradient: Gradient, iteration: int) -> tuple[Gradient, ...]:
+        history = self.state[piece]
+        assert len(history) == iteration - 1, f"{piece} steps from {len(history)}"
+        return (*history, gradient)
+
+    def _bring_state(self, level: int) -> Run:
+        """Have the state of iteration ``level``, wherever it comes from."""
+        yield from self._spread_copies(level)
+        yield from self._spread_state()
+
+    def _share(self) -> Run:
+        """What follows an update: the other replicas have made the same one."""
+        yield from ()
+
+    def _check_model(self) -> None:
+        """The parameters that it computes with are those after the iteration that it committed."""
 
     # --- one generation -----------------------------------------------------------------------
 
@@ -157,11 +205,10 @@ class ModelledProcess:
         yield self._begin("world", "form", None)
         if not self.is_built:
             self.is_built = True
-            self.parameters = dict.fromkeys(self.job.buckets, ())
+            self._build()
             self.staging = {bucket: Gradient() for bucket in self.job.buckets}
             self._forget_sums()
         self._works, self._to_compute = {}, None
-        self.to_write = []
         if self.resume.source == "disk":
             yield from self._load()
         else:
@@ -183,8 +230,7 @@ class ModelledProcess:
         choice = self._begin("world", "checkpoint", newest, 0)
         yield choice
         level = choice.sent
-        seed: Parameters = dict.fromkeys(self.job.buckets, ())
-        self.parameters = dict(self.storage.complete[level][self.cell] if level else seed)
+        self._load_whole(self.storage.complete[level][self.cell] if level else {})
         yield "local"
         ledger.adopt(level)
 
@@ -201,8 +247,7 @@ class ModelledProcess:
             assert ledger.committed == level, f"has committed {ledger.committed}, not {level}"
         else:
             ledger.has_state = False
-        yield from self._spread_copies(level)
-        yield from self._spread_state()
+        yield from self._bring_state(level)
         if has_state:
             ledger.has_state = True
         else:
@@ -220,7 +265,7 @@ class ModelledProcess:
             target = self._ranks_at(cell)[0]
             data = None
             if shard.holder == self.rank:
-                data = self.memory.data_of(cell, level)
+                data = self.memory.data_of(ShardKey(*cell, 0, 1), level)
                 assert data is not None, f"no copy of {cell} of iteration {level}"
             if self.rank in (shard.holder, target) and shard.holder != target:
                 sending = self.groups.begin(
@@ -231,7 +276,7 @@ class ModelledProcess:
             if self.rank == target:
                 assert data is not None
                 assert not self.ledger.has_state, "a copy for a rank that has the state"
-                self.parameters = dict(data)
+                self.state = dict(data)
 
     def _spread_state(self) -> Run:
         peers = self._ranks_at(self.cell)
@@ -242,11 +287,11 @@ class ModelledProcess:
         if len(sources) == len(peers):
             return
         for bucket in self.job.buckets:
-            part = self.parameters[bucket]
+            part = self.state[bucket]
             sending = self._begin("data parallel", f"state of {bucket}", part, sources[0])
             yield sending
             if self.rank not in sources:
-                self.parameters = {**self.parameters, bucket: sending.sent}
+                self.state = {**self.state, bucket: sending.sent}
 
     def _ranks_at(self, cell: Cell) -> list[int]:
         layout = self.groups.layout
@@ -304,11 +349,12 @@ class ModelledProcess:
         vote = self.ledger.vote
         assert vote is not None
         yield from self._step(vote)
+        yield from self._share()
         yield "local"
         if self.ledger.committed % self.job.checkpoint_interval == 0:
-            self.to_write.append((self.ledger.committed, dict(self.parameters)))
+            self.to_write.append((self.ledger.committed, dict(self.state)))
         if not is_copying:
-            self.memory.take(self.ledger.committed, dict(self.parameters))
+            self.memory.take(self.ledger.committed, dict(self.state))
         self._is_paused = vote.is_pause_wanted
 
     def _compute(self, micro_batches: Sequence[int]) -> Run:
@@ -361,9 +407,7 @@ class ModelledProcess:
         update = whole_update(vote.iteration, num)
         for bucket, gradient in self.sums.items():
             assert gradient == update, f"{bucket} of {self.cell}: {gradient} is not {update}"
-            history = self.parameters[bucket]
-            assert len(history) == vote.iteration - 1, f"{bucket} steps from {len(history)}"
-            self.parameters = {**self.parameters, bucket: (*history, gradient)}
+            self._update(bucket, gradient, vote.iteration)
             yield "local"
         ledger.commit(vote)
         ledger.has_state = True
@@ -373,6 +417,7 @@ class ModelledProcess:
     def _accumulate(self, micro_batches: Sequence[int]) -> Run:
         layout, ledger = self.groups.layout, self.ledger
         is_pipeline = layout.pp > 1
+        self._check_model()
         self._under_way = []
         if is_pipeline:
             ledger.tear()

@@ -1,6 +1,7 @@
 """What modelled ranks have instead of tensors: multisets of (iteration, micro-batch)."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nodeagent.protocol.ids import Generation
@@ -22,8 +23,18 @@ class Gradient:
         return Gradient(self.parts + parts, self.num_finalised)
 
 
-Parameters = dict[str, tuple[Gradient, ...]]
-"""By bucket: the updates that were applied to its parameters, in order."""
+State = dict[str, tuple[Gradient, ...]]
+"""By bucket: the updates that were applied to it, in order. With a sharded optimizer a bucket has ``UNITS``
+pieces, ``a:0`` to ``a:11``, so that it can be divided by 1 to 4."""
+
+UNITS = 12
+
+
+def pieces_of(buckets: Sequence[str], number: int, num_shards: int) -> list[str]:
+    """Return the pieces of a shard."""
+    size = UNITS // num_shards
+    units = range(number * size, (number + 1) * size)
+    return [f"{bucket}:{unit}" for bucket in buckets for unit in units]
 
 
 def whole_update(iteration: int, num_micro_batches: int) -> Gradient:
@@ -38,21 +49,25 @@ class Job:
     num_micro_batches: int
     buckets: tuple[str, ...]
     checkpoint_interval: int
+    is_sharded: bool = False
 
 
 @dataclass(eq=False)
 class Storage:
     """Checkpoints on disk, by iteration and cell; complete when all ranks of one generation wrote."""
 
-    complete: dict[int, dict[Cell, Parameters]] = field(default_factory=dict)
-    _parts: dict[tuple[Generation, int], dict[int, tuple[Cell, Parameters]]] = field(
+    complete: dict[int, dict[Cell, State]] = field(default_factory=dict)
+    _parts: dict[tuple[Generation, int], dict[int, tuple[Cell, State]]] = field(
         default_factory=dict
     )
 
-    def write(self, groups: Groups, rank: int, iteration: int, parameters: Parameters) -> None:
+    def write(self, groups: Groups, rank: int, iteration: int, state: State) -> None:
         """Write one rank's part."""
         parts = self._parts.setdefault((groups.generation, iteration), {})
         cell = groups.layout.tp_rank(rank), groups.layout.pp_rank(rank)
-        parts[rank] = cell, parameters
+        parts[rank] = cell, state
         if len(parts) == groups.layout.num_workers:
-            self.complete[iteration] = dict(parts.values())
+            whole: dict[Cell, State] = {}
+            for where, part in parts.values():
+                whole[where] = whole.get(where, {}) | part
+            self.complete[iteration] = whole

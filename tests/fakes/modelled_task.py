@@ -6,7 +6,7 @@ must hold is checked on the way.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,8 @@ from nodeagent.protocol.regroup import Position, Resume
 from profiles.layout import Layout
 from tests.fakes.modelled_groups import Groups
 from tests.fakes.modelled_ranks import ModelledProcess
-from tests.fakes.modelled_state import Job, Parameters, Storage, whole_update
+from tests.fakes.modelled_shards import ShardedProcess
+from tests.fakes.modelled_state import Cell, Job, State, Storage, whole_update
 
 Decide = Callable[..., Decision]
 
@@ -46,7 +47,7 @@ class ModelledTask:
     left_out: list[ModelledProcess] = field(default_factory=list)
     is_halting: bool = False
     newest: int = 0
-    _examined: dict[int, Parameters] = field(default_factory=dict)
+    _examined: dict[int, State] = field(default_factory=dict)
 
     @property
     def is_intact(self) -> bool:
@@ -147,7 +148,8 @@ class ModelledTask:
         new = Layout(self.layout.tp, self.layout.pp, dp)
         continues = self._continues(new, order, is_mixed=is_mixed)
         positions = {rank: p.position for rank, p in self.processes.items() if p.position}
-        parked = Parked(self.layout, self.job.num_micro_batches, positions, self.resume)
+        job = self.job
+        parked = Parked(self.layout, job.num_micro_batches, positions, self.resume, job.is_sharded)
         decision = self.decide(parked, new, continues, excluded=excluded, allows_reuse=allows_reuse)
         self._check_that_nothing_is_lost(continues, positions, decision, excluded)
         stay = {new: self.processes[old] for old, new in continues.items()}
@@ -164,11 +166,14 @@ class ModelledTask:
         groups = Groups(Generation(self.generation), layout)
         self.layout, self.resume, self.is_halting = layout, resume, False
         self.processes = {
-            rank: stay.get(rank) or ModelledProcess(self.job, self.storage)
-            for rank in range(layout.num_workers)
+            rank: stay.get(rank) or self._new_process() for rank in range(layout.num_workers)
         }
         for rank, process in self.processes.items():
             process.join(groups, rank, resume)
+
+    def _new_process(self) -> ModelledProcess:
+        kind = ShardedProcess if self.job.is_sharded else ModelledProcess
+        return kind(self.job, self.storage)
 
     def _continues(self, new: Layout, order: Sequence[int], *, is_mixed: bool) -> dict[int, int]:
         old, fit = self.layout, self.fit
@@ -189,15 +194,16 @@ class ModelledTask:
         """Whoever has the state after an iteration has exactly that."""
         for process in [*self.processes.values(), *self.left_out]:
             ledger = process.ledger
-            if not ledger.has_state or self._examined.get(id(process)) is process.parameters:
+            if not ledger.has_state or self._examined.get(id(process)) is process.state:
                 continue
             updates = tuple(
                 whole_update(iteration, self.job.num_micro_batches)
                 for iteration in range(1, ledger.committed + 1)
             )
-            for history in process.parameters.values():
+            assert process.state.keys() == set(process.pieces)
+            for history in process.state.values():
                 assert history == updates
-            self._examined[id(process)] = process.parameters
+            self._examined[id(process)] = process.state
 
     def _check_that_nothing_is_lost(
         self,
@@ -206,8 +212,8 @@ class ModelledTask:
         decision: Decision,
         excluded: Sequence[Source],
     ) -> None:
-        """While every cell has somebody with the newest state, or who can get there, it is kept."""
-        resume, layout = decision.resume, self.layout
+        """While every shard has somebody with the newest state, or who can get there, it is kept."""
+        resume = decision.resume
         level = resume.level
         if resume.source == "disk":
             level = max(self.storage.complete, default=0)
@@ -222,7 +228,7 @@ class ModelledTask:
             return ledger.has_state and (ledger.committed == self.newest or is_ready)
 
         holders = [self.processes[old] for old in continues if has_or_can_have(self.processes[old])]
-        is_covered = len({each.cell for each in holders}) == layout.tp * layout.pp
+        is_covered = self._are_all((each.shard[1], (each.cell, each.shard[0])) for each in holders)
         if resume.source == "disk" and "memory" not in excluded:
             assert not self._has_complete_copies(continues), decision.reason
         if is_covered and "peer" not in excluded:
@@ -231,13 +237,20 @@ class ModelledTask:
         self.newest = level
 
     def _has_complete_copies(self, continues: Mapping[int, int]) -> bool:
-        """Whether of some iteration every cell has a copy that a rank has told of."""
+        """Whether of some iteration every shard has a copy that a rank has told of."""
         positions = [self.processes[old].position for old in continues]
-        told = {
-            (copy.iteration, (copy.tp_rank, copy.pp_rank))
-            for position in positions
-            if position
-            for copy in position.copies
-        }
-        num_cells = Counter(iteration for iteration, _ in told)
-        return self.layout.tp * self.layout.pp in num_cells.values()
+        told = [copy for position in positions if position for copy in position.copies]
+        return any(
+            self._are_all(
+                (copy.num_shards, ((copy.tp_rank, copy.pp_rank), copy.dp_rank))
+                for copy in told
+                if copy.iteration == iteration
+            )
+            for iteration in {copy.iteration for copy in told}
+        )
+
+    def _are_all(self, found: Iterable[tuple[int, tuple[Cell, int]]]) -> bool:
+        """Whether these are all shards of all cells, of which each says into how many it is divided."""
+        num_found = Counter(num_shards for num_shards, _ in set(found))
+        num_cells = self.layout.tp * self.layout.pp
+        return any(number == num_cells * num_shards for num_shards, number in num_found.items())

@@ -40,7 +40,7 @@ from tests.fakes.modelled_task import Decide, ModelledTask
 pytestmark = pytest.mark.timeout(600)
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("UNICRON_MODEL_EXAMPLES", "80")),
+    max_examples=int(os.environ.get("UNICRON_MODEL_EXAMPLES", "160")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -68,10 +68,21 @@ class RegroupMachine(RuleBasedStateMachine):
         num_more=integers(0, 6),
         buckets=sampled_from(["a", "ab", "abc"]),
         interval=integers(2, 4),
+        is_sharded=booleans(),
     )
-    def start(self, tp: int, pp: int, dp: int, num_more: int, buckets: str, interval: int) -> None:
+    def start(
+        self,
+        *,
+        tp: int,
+        pp: int,
+        dp: int,
+        num_more: int,
+        buckets: str,
+        interval: int,
+        is_sharded: bool,
+    ) -> None:
         layout = Layout(tp, pp, min(dp, MAX_WORKERS // (tp * pp)))
-        job = Job(max(layout.dp, 2) + num_more, tuple(buckets), interval)
+        job = Job(max(layout.dp, 2) + num_more, tuple(buckets), interval, is_sharded)
         self.task = ModelledTask(job, layout, self.decide)
         self.task.begin(layout, {}, Resume())
 
@@ -273,6 +284,10 @@ def reduced_whatever_others_have(position: Position) -> Position:
     return position.model_copy(update={"reduced": ("a", LOSSES) if position.reduced else ()})
 
 
+def silent_about_shards(position: Position) -> Position:
+    return position.model_copy(update={"shard": None})
+
+
 def as_if_voted(position: Position) -> Position:
     """Whoever waits for the result of the vote is taken to have it."""
     vote = VoteResult(
@@ -306,6 +321,23 @@ def takes_buckets_from_anybody(
     return replace(decision, resume=decision.resume.model_copy(update={"reduced": reduced}))
 
 
+def takes_shards_from_anybody(
+    parked: Parked,
+    layout: Layout,
+    continues: Mapping[int, int],
+    *,
+    excluded: Collection[Source],
+    allows_reuse: bool,
+) -> Decision:
+    decision = decide(parked, layout, continues, excluded=excluded, allows_reuse=allows_reuse)
+    holders = decision.resume.state_from or (0,)
+    shards = tuple(
+        shard if shard.is_copy else shard.model_copy(update={"holder": holders[0]})
+        for shard in decision.resume.shards
+    )
+    return replace(decision, resume=decision.resume.model_copy(update={"shards": shards}))
+
+
 @pytest.mark.parametrize(
     "broken",
     [
@@ -314,6 +346,8 @@ def takes_buckets_from_anybody(
         pytest.param(seeing(as_if_voted), id="commits without a vote"),
         pytest.param(seeing(reduced_whatever_others_have), id="reduced buckets are made up"),
         pytest.param(takes_buckets_from_anybody, id="buckets come from anybody"),
+        pytest.param(seeing(silent_about_shards), id="shards are where they belong"),
+        pytest.param(takes_shards_from_anybody, id="shards come from anybody"),
     ],
 )
 def test_the_model_finds_a_broken_rule(broken: Decide) -> None:
