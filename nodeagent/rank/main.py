@@ -52,7 +52,8 @@ from nodeagent.rank.wake import HaltedError, StuckWorkError
 logger = logging.getLogger(__name__)
 
 _CLOCK: Final = SystemClock()
-_STORED_TIMEOUT_S: Final = 30.0
+_STORED_TIMEOUT_S: Final = 600.0
+"""How long a rank that is done waits for an agent to hear it: as long as one may take to come back."""
 
 
 class LaunchError(ValueError):

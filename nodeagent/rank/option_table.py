@@ -325,6 +325,13 @@ OPTIONS: Final = (
         ),
     ),
     Option(
+        "single sends between pipeline stages",
+        False,
+        "not tested; on a GPU each of them connects two ranks, where nothing can interrupt it; leave"
+        " batch_p2p_comm on",
+        (_model("batch_p2p_comm", _is_on), _model("overlap_p2p_comm")),
+    ),
+    Option(
         "weight gradients added by the backward kernels",
         False,
         "not tested; they reach the sums when our bookkeeping does not expect it",

@@ -1,28 +1,20 @@
 """The background half of a save: a thread per rank that writes, and on rank 0 completes.
 
-Ranks tell each other through the checkpoint's directory alone. A rank that has written its blocks
-adds ``part_<rank>.json``; one that could not, or was still busy with the checkpoint before, adds
-``part_<rank>.missing``, and global rank 0 gives this checkpoint up. Whatever goes wrong here is
+Ranks tell each other through the checkpoint's directory alone (``parts``). Whatever goes wrong here is
 logged and costs a checkpoint; it never ends training.
 """
 
-import contextlib
 import logging
 import queue
 import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from nodeagent.rank.checkpoint.directory import (
-    CheckpointDirectory,
-    name_of,
-    sync_directory,
-    write_durably,
-)
+from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, Part
+from nodeagent.rank.checkpoint.parts import GivenUpError, Parts
 from nodeagent.rank.checkpoint.snapshot import Snapshot
 from nodeagent.rank.checkpoint.writing import AbandonedError, write_metadata, write_part
 from nodeagent.rank.place import Place
@@ -74,10 +66,6 @@ class Order:
     snapshot: Snapshot
     began_s: float
     blocked_s: float
-
-
-class GivenUpError(Exception):
-    """A rank has no part in this checkpoint."""
 
 
 class Saver:
@@ -142,7 +130,7 @@ class Saver:
         if self._global_rank == 0:
             self._miss(iteration, reason)
         else:
-            self.call(lambda: self._tell_missing(iteration, reason))
+            self.call(lambda: self._parts_of(iteration).miss(self._global_rank, reason))
 
     def call(self, job: Callable[[], None]) -> None:
         """Run ``job`` on the thread, after what was asked for before."""
@@ -217,7 +205,7 @@ class Saver:
             return
         except GivenUpError as error:
             logger.warning("checkpoint of iteration %d given up: %s", iteration, error)
-            self._miss(iteration, str(error))
+            self._give_up(iteration, str(error))
         except (OSError, MemoryError, RuntimeError, ValueError, CheckpointError) as error:
             reason = first_line(error)
             if isinstance(error, OSError):
@@ -233,26 +221,23 @@ class Saver:
                 self._changed.notify_all()
 
     def _write(self, order: Order) -> None:
-        temporary = self._directory.temporary(order.manifest.iteration)
+        parts = self._parts_of(order.manifest.iteration)
+        temporary = parts.directory
         if self._global_rank == 0:
             self._directory.remove_stale(before_iteration=order.manifest.iteration)
         temporary.mkdir(parents=True, exist_ok=True)
         order.snapshot.wait_until_ready()
         part = write_part(temporary, self._global_rank, order.snapshot.blocks, self._check)
-        sync_directory(temporary)
-        write_durably(
-            self._part_path(temporary, self._global_rank), part.model_dump_json().encode()
-        )
+        parts.add(self._global_rank, part)
         if self._global_rank == 0:
-            self._complete(order, temporary)
+            self._complete(order, parts)
 
-    def _complete(self, order: Order, temporary: Path) -> None:
-        parts = self._await_parts(temporary)
-        blocks = [block for part in parts for block in part.blocks]
-        files = [file for part in parts for file in part.files]
+    def _complete(self, order: Order, parts: Parts) -> None:
+        temporary, found = parts.directory, self._wait_for(parts)
+        blocks = [block for part in found for block in part.blocks]
+        files = [file for part in found for file in part.files]
         files.append(write_metadata(temporary, blocks))
-        for path in temporary.glob("part_*"):
-            path.unlink()
+        parts.clear()
         manifest = order.manifest.model_copy(
             update={"files": tuple(files), "blocks": tuple(blocks)}
         )
@@ -266,26 +251,16 @@ class Saver:
         except (OSError, CheckpointError) as error:
             logger.warning("older ones than %s stay: %s", order.manifest.iteration, error)
 
-    def _await_parts(self, temporary: Path) -> list[Part]:
+    def _wait_for(self, parts: Parts) -> list[Part]:
         deadline = self._monotonic_s() + self._give_up_s
-        paths = [self._part_path(temporary, rank) for rank in range(self._num_ranks)]
-        for global_rank, path in enumerate(paths):
-            while not path.exists():
-                self._check_missing(temporary)
+        for global_rank in range(self._num_ranks):
+            while not parts.has(global_rank):
+                parts.check_missing()
                 if self._monotonic_s() > deadline:
-                    shutil.rmtree(temporary, ignore_errors=True)
                     raise GivenUpError(f"no part of rank {global_rank} in {self._give_up_s:.0f} s")
                 self._stop.wait(_POLL_S)
                 self._check()
-        return [Part.model_validate_json(path.read_bytes()) for path in paths]
-
-    def _check_missing(self, temporary: Path) -> None:
-        missing = sorted(temporary.glob(f"part_*{self._suffix}.missing"))
-        if missing:
-            ranks = " ".join(path.name.removeprefix("part_").partition(".")[0] for path in missing)
-            reason = missing[0].read_text() or "see the logs there"
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise GivenUpError(f"not saved by rank {ranks}: {reason}")
+        return [parts.read(global_rank) for global_rank in range(self._num_ranks)]
 
     def _announce(self, order: Order, num_bytes: int) -> None:
         saved = SavedCheckpoint(
@@ -309,31 +284,15 @@ class Saver:
             shutil.rmtree(self._directory.temporary(iteration), ignore_errors=True)
             self._miss(iteration, reason)
         else:
-            self._tell_missing(iteration, reason)
+            self._parts_of(iteration).miss(self._global_rank, reason)
 
     def _miss(self, iteration: int, reason: str) -> None:
         with self._changed:
             self._missed.append(MissedCheckpoint(iteration, reason))
 
-    def _tell_missing(self, iteration: int, reason: str) -> None:
-        temporary = self._directory.temporary(iteration)
-        path = self._part_path(temporary, self._global_rank).with_suffix(".missing")
-        try:
-            temporary.mkdir(parents=True, exist_ok=True)
-            # An empty file: a full disk has room for its name, as a rule.
-            path.touch()
-        except OSError as error:
-            logger.warning("rank 0 can't be told to give up %s: %s", temporary.name, error)
-        with contextlib.suppress(OSError):
-            path.write_text(reason)
-
     def _check(self) -> None:
         if self._stop.is_set():
             raise AbandonedError
 
-    @property
-    def _suffix(self) -> str:
-        return f".{self.run}" if self.run else ""
-
-    def _part_path(self, temporary: Path, global_rank: int) -> Path:
-        return temporary / f"part_{global_rank}{self._suffix}.json"
+    def _parts_of(self, iteration: int) -> Parts:
+        return Parts(self._directory.temporary(iteration), self.run)
