@@ -264,7 +264,7 @@ def _why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | No
             " updated, and the task is held; look at data and learning rate, then propose a plan"
         )
     if task.num_recoveries > turn.policy.max_recoveries and diagnosis.is_of_checkpoints:
-        return "no checkpoint can be loaded: the task is held; see to checkpoint_dir, then propose a plan"
+        return f"{diagnosis.root.summary}: the task is held; mend that, then propose a plan"
     if task.num_recoveries > turn.policy.max_recoveries:
         return (
             f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"

@@ -120,7 +120,7 @@ def choose(case: Case, policy: Policy) -> Handling:
     if case.diagnosis.is_of_state:
         return Handling("reattempt", "with the state from the next source")
     if case.diagnosis.is_of_checkpoints:
-        return Handling("reattempt", "what keeps checkpoints from being loaded may pass")
+        return Handling("reattempt", "no process and no node is to blame for its checkpoints")
     is_hardware = case.diagnosis.severity is Severity.SEV1
     handling = Handling("reconfigure") if is_hardware else _escalated(case)
     if not is_hardware and case.node is not None and (policy.counts_drills or not case.is_drill):

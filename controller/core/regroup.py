@@ -23,12 +23,13 @@ exactly once, and what is handed out is handed out by a rank that said it has it
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from controller.core.cuts import Copies, Cut, all_shards, copies_by_level, newest_cut
 from controller.core.parked import Parked, Shard, Survivor, new_ranks, survivors_of
 from controller.core.partial_results import PartialResults
-from nodeagent.protocol.regroup import HeldCopy, Position, Resume, ShardHolder, VoteResult
+from nodeagent.protocol.regroup import Resume, ShardHolder, VoteResult
 from profiles.layout import Layout
 
 Rung = Literal["commit", "reuse", "re-run", "restore"]
@@ -69,33 +70,48 @@ def decide(
         allows_reuse: False skips the second rung.
         disk_iteration: Iteration of the newest checkpoint on disk; older copies in memory give way.
     """
-    survivors = survivors_of(parked, layout, continues)
-    votes = known_votes(parked)
     hands = {
         new: parked.positions[old] for old, new in continues.items() if old in parked.positions
     }
-    allows_copies = "memory" not in excluded and _is_same_model(parked.layout, layout)
-    cuts = _copies_by_level(hands) if allows_copies else {}
-    levels = _levels(survivors, votes) if "peer" not in excluded else []
-    for level, num_shards in itertools.product(levels, _divisions(survivors)):
+    cuts = copies_by_level(hands) if _is_same_model(parked.layout, layout) else {}
+    allowed = {} if "memory" in excluded else cuts
+    survivors = survivors_of(parked, layout, continues)
+    decision = None
+    if "peer" not in excluded:
+        decision = _of_survivors(parked, layout, survivors, allowed, allows_reuse=allows_reuse)
+    if decision is None:
+        decision = _restore(parked, layout, survivors, newest_cut(allowed, layout), disk_iteration)
+    resume = decision.resume
+    kept = {key: holders for key, holders in cuts.items() if key[0] <= resume.level}
+    if resume.source == "disk" or (cut := newest_cut(kept, layout)) is None:
+        return decision
+    return replace(decision, resume=resume.model_copy(update={"copied": cut.iteration}))
+
+
+def _of_survivors(
+    parked: Parked,
+    layout: Layout,
+    survivors: Sequence[Survivor],
+    cuts: Copies,
+    *,
+    allows_reuse: bool,
+) -> Decision | None:
+    """Go on from what survivors have, and copies of the same iteration where a shard is missing."""
+    votes = known_votes(parked)
+    for level, num_shards in itertools.product(_levels(survivors, votes), _divisions(survivors)):
         holders = [
             survivor
             for survivor in _holders(survivors, level, votes.get(level))
             if survivor.num_shards == num_shards
         ]
-        missing = _all_shards(layout, num_shards) - {survivor.shard for survivor in holders}
+        missing = all_shards(layout, num_shards) - {survivor.shard for survivor in holders}
         copies = cuts.get((level, num_shards), {})
         if holders and missing <= set(copies):
             sources = _Sources(parked, holders, {shard: copies[shard] for shard in missing})
             if any(_is_behind(survivor, level) for survivor in survivors):
                 return _commit(survivors, sources, level, votes.get(level))
             return _finish(parked, layout, sources, level, allows_reuse=allows_reuse)
-    reason = "tp or pp change"
-    if _is_same_model(parked.layout, layout):
-        reason = _why_no_peer(survivors, layout)
-    cut = _newest_cut(cuts, layout)
-    is_outdated = cut is not None and cut.iteration < disk_iteration
-    return _restore(parked, None if is_outdated else cut, reason)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +163,6 @@ def _divisions(survivors: Iterable[Survivor]) -> list[int]:
     """
     counts = Counter(survivor.num_shards for survivor in survivors if survivor.position.has_state)
     return [number for number, _ in counts.most_common()]
-
-
-def _all_shards(layout: Layout, num_shards: int) -> set[Shard]:
-    return {
-        (tp, pp, number)
-        for tp in range(layout.tp)
-        for pp in range(layout.pp)
-        for number in range(num_shards)
-    }
 
 
 def known_votes(parked: Parked) -> dict[int, VoteResult]:
@@ -230,12 +237,21 @@ def _finish(
     return Decision("re-run", resume, f"re-run of iteration {level + 1}: {obstacle}")
 
 
-def _restore(parked: Parked, cut: "_Cut | None", reason: str) -> Decision:
-    """Take the state from in-memory checkpoints, or from the disk."""
+def _restore(
+    parked: Parked,
+    layout: Layout,
+    survivors: Sequence[Survivor],
+    cut: Cut | None,
+    disk_iteration: int,
+) -> Decision:
+    """Take the state from in-memory checkpoints, or from the disk, if that is newer."""
+    reason = "tp or pp change"
+    if _is_same_model(parked.layout, layout):
+        reason = _why_no_peer(survivors, layout)
     level = max((each.committed for each in parked.positions.values()), default=0)
     iteration = PartialResults(parked, parked.layout, (), level)
     num_recomputed = iteration.num_begun(range(parked.layout.dp))
-    if cut is None:
+    if cut is None or cut.iteration < disk_iteration:
         resume = Resume(source="disk", num_recomputed=num_recomputed)
         return Decision("restore", resume, f"from disk: {reason}, and no copies in memory serve")
     resume = Resume(
@@ -254,46 +270,8 @@ def _why_no_peer(survivors: Sequence[Survivor], layout: Layout) -> str:
         return "no rank goes on"
     num_shards = next(iter(_divisions(survivors)), 1)
     covered = {each.shard for each in survivors if each.position.has_state}
-    missing = sorted(_all_shards(layout, num_shards) - covered)
+    missing = sorted(all_shards(layout, num_shards) - covered)
     if not missing:
         return "the survivors hold no common iteration"
     tp, pp, _ = missing[0]
     return f"no survivor has the state of tp rank {tp}, stage {pp}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """Copies of one iteration, one of every shard, with the rank that hands each out."""
-
-    iteration: int
-    num_shards: int
-    holder_of: dict[Shard, int]
-
-
-def _copies_by_level(hands: Mapping[int, Position]) -> dict[tuple[int, int], dict[Shard, int]]:
-    """Return, by iteration and number of shards, who can hand out which shard.
-
-    Copies lie in the memory of nodes, so ranks of any place can hand them out; ``hands`` are by new
-    rank.
-    """
-    found: dict[tuple[int, int], dict[Shard, int]] = {}
-    for rank, position in sorted(hands.items()):
-        for copy in position.copies:
-            of_level = found.setdefault((copy.iteration, copy.num_shards), {})
-            of_level.setdefault(_shard_of(copy), rank)
-    return found
-
-
-def _shard_of(copy: HeldCopy) -> Shard:
-    return copy.tp_rank, copy.pp_rank, copy.dp_rank
-
-
-def _newest_cut(
-    copies: Mapping[tuple[int, int], Mapping[Shard, int]], layout: Layout
-) -> _Cut | None:
-    """Return the newest iteration of which every shard has a copy."""
-    for (iteration, num_shards), holder_of in sorted(copies.items(), reverse=True):
-        needed = _all_shards(layout, num_shards)
-        if needed <= set(holder_of):
-            return _Cut(iteration, num_shards, {shard: holder_of[shard] for shard in needed})
-    return None

@@ -234,7 +234,7 @@ class Iterations:
                 raise HaltedError("halted while the state was on its way")
             # A peer that broke off may look like one that has sent all; but it does not come here.
             if self.place.sum_over_all([1.0], self._is_halted) != [self.place.layout.num_workers]:
-                raise RuntimeError("a peer broke off while the state was on its way")
+                raise RuntimeError("NCCL: a peer broke off while the state was on its way")
 
     def settle(self, is_inner_cut: Callable[[], bool]) -> None:
         """The iteration broke off: with NCCL, take back what a peer's abort may have made (``nccl``).

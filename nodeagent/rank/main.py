@@ -296,6 +296,8 @@ class _Process:
                 )
             )
         else:
+            if self._unsupported:
+                position = None  # another process takes its place
             iteration = self._training.iteration if self._training is not None else 0
             self._link.report(describe(error, launch, iteration, position))
         if groups is not None and is_halting:

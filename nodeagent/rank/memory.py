@@ -62,7 +62,7 @@ class MissedCopy(NamedTuple):
 
 
 class _Transfer(NamedTuple):
-    """What one boundary has to send and to receive; ``own`` is None where nobody holds copies of this rank."""
+    """What one boundary has to send and to receive. Without ``own`` the holder, if there is one, is told so."""
 
     iteration: int
     own: _Copy | None
@@ -115,6 +115,7 @@ class MemoryCheckpoints:
             if holder == self._rank
         ]
         self._key = self._key_of(place, self._rank)
+        self._complete_iteration = launch.resume.copied
 
     def _key_of(self, place: Place, rank: int) -> ShardKey:
         layout, is_sharded = place.layout, self._state.sharded is not None
@@ -150,7 +151,8 @@ class MemoryCheckpoints:
             with self._lock:
                 for copies in self._places.values():
                     copies[:] = [copy if copy.iteration else _Copy() for copy in copies]
-        self._thread = self._connections = self._missed = None
+        with self._lock:
+            self._thread = self._connections = self._missed = None
 
     # --- copies --------------------------------------------------------------------------------
 
@@ -174,24 +176,23 @@ class MemoryCheckpoints:
         self._num_taken += 1
         self._newest_iteration = iteration
         if self._holder is not None:
-            try:
-                self._begin(self._copied(iteration))
-            except (RuntimeError, MemoryError) as error:
-                # Training does not need it. But what is complete stays: no copy is begun after it.
-                self._begin(None)
-                self._miss(self._connections, f"no host memory for it: {first_line(error)}")
+            self._begin(self._copied(iteration))
         elif self._owners:
             self._begin(_Transfer(iteration, None, lambda: None))
 
     def _copied(self, iteration: int) -> _Transfer:
         sources = [source.reshape(-1) for source in self._state.sources()]
         extents = extents_of(sources)
-        own = self._place_for(self._key, num_packed_bytes(extents))
+        try:
+            own = self._place_for(self._key, num_packed_bytes(extents))
+        except (RuntimeError, MemoryError) as error:
+            # Training does not need the copy.
+            self._miss(self._connections, f"no host memory for it: {first_line(error)}")
+            return _Transfer(iteration, None, lambda: None)
         targets = packed_over(own.data, extents).tensors
         return _Transfer(iteration, own, copy_to_host(sources, targets))
 
-    def _begin(self, transfer: _Transfer | None) -> None:
-        """Have the thread carry out a transfer. None ends it, and nothing will arrive."""
+    def _begin(self, transfer: _Transfer) -> None:
         assert self._connections is not None, "connect() comes first"
         with self._lock:
             self._connections.num_open += 1
@@ -242,7 +243,7 @@ class MemoryCheckpoints:
         with self._lock:
             copies = self._places.setdefault(key, [_Copy(), _Copy()])
             safe = self._complete_iteration
-            place = min(copies, key=lambda copy: (copy.iteration == safe, copy.iteration))
+            place = min(copies, key=lambda copy: (0 < copy.iteration == safe, copy.iteration))
             place.iteration = 0
             if place.data.numel() != num_bytes:
                 place.data = torch.empty(
@@ -260,18 +261,26 @@ class MemoryCheckpoints:
         use_device(self._device)
         while (transfer := connections.transfers.get()) is not None:
             try:
-                self._carry_out(transfer, connections.groups)
+                is_complete = self._carry_out(transfer, connections.groups)
             except (RuntimeError, ValueError, MemoryError) as error:
-                # Where a peer is gone the generation is over, and nobody will ask.
+                # Where a peer is gone the generation is over, and ``leave`` forgets this.
                 self._miss(connections, first_line(error))
+                return
+            if not is_complete:
+                # Another one would take the place of what is complete: it stays open, and none is begun.
                 return
             with self._lock:
                 connections.num_open -= 1
 
-    def _carry_out(self, transfer: _Transfer, groups: Mapping[int, ProcessGroup]) -> None:
+    def _carry_out(self, transfer: _Transfer, groups: Mapping[int, ProcessGroup]) -> bool:
+        """Send and receive; return whether there was something from everybody."""
         works = []
+        is_complete = transfer.own is not None or self._holder is None
         group = groups[self._holder] if self._holder is not None else None
-        if transfer.own is not None and self._holder is not None:
+        if transfer.own is None and self._holder is not None:
+            nothing = torch.zeros(3, dtype=torch.int64)
+            works = [distributed.isend(nothing, self._holder, group=group, tag=_HEADER_TAG)]
+        elif transfer.own is not None and self._holder is not None:
             transfer.wait_until_copied()
             self._complete(transfer.own, transfer.iteration)
             data = transfer.own.data
@@ -281,17 +290,22 @@ class MemoryCheckpoints:
                 distributed.isend(data, self._holder, group=group, tag=_DATA_TAG),
             ]
         for owner, key in self._owners:
-            self._receive(owner, key, groups[owner])
+            is_complete &= self._receive(owner, key, groups[owner])
         for work in works:
             assert work is not None
             work.wait()
+        return is_complete
 
-    def _receive(self, owner: int, key: ShardKey, group: ProcessGroup) -> None:
+    def _receive(self, owner: int, key: ShardKey, group: ProcessGroup) -> bool:
+        """Take a copy from its owner; return whether there was one."""
         header = torch.zeros(3, dtype=torch.int64)
         distributed.recv(header, owner, group=group, tag=_HEADER_TAG)
         iteration, num_bytes, expected = header.tolist()
+        if not iteration:
+            return False
         copy = self._place_for(key, num_bytes)
         distributed.recv(copy.data, owner, group=group, tag=_DATA_TAG)
         if checksum(copy.data) != expected:
             raise ValueError(f"the copy of rank {owner} was damaged on its way")
         self._complete(copy, iteration)
+        return True

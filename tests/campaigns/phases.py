@@ -56,8 +56,9 @@ def main(arguments: Sequence[str]) -> int:
         for (layout, optimizer), cases in parts:
             findings = _run(cases, options)
             today = dt.datetime.now(dt.UTC).date()  # noqa: TID251 - of the page
-            when = (today.isoformat(), commit)
-            summaries.append(findings.summary(layout, optimizer, _selection(options), *when))
+            summary = findings.summary(layout, optimizer, _selection(options))
+            when = {"date": today.isoformat(), "commit": commit}
+            summaries.append(summary.model_copy(update=when))
             if record is not None:
                 record.add(summaries[-1])
     failures = [failure for summary in summaries for failure in summary.failures]
@@ -107,7 +108,10 @@ def _selection(options: argparse.Namespace) -> str:
 def _commit() -> str:
     """Return the commit of what is run, with a mark where files differ; empty outside of a clone."""
     command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty=+"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""
 
 
 def _tell(text: str) -> None:

@@ -29,7 +29,7 @@ _COLUMNS: Final = (
 _PAGE: Final = """\
 # Faults in every phase of an iteration
 
-    make phases ARGS=--write-docs                   # everything; hours
+    make phases ARGS=--write-docs                   # every case of the layouts of up to 4 ranks and tp2-pp2-dp2; hours
     make phases ARGS="--seed 7 --write-docs"        # one case of each kind
     make phases ARGS="--layout dp2 --optimizer plain --write-docs"
     make phases ARGS="--part 1/8 --write-docs"      # all of it in eight parts, on eight evenings
@@ -86,9 +86,9 @@ class Summary(BaseModel):
     num_stuck: int
     difference: float
     median_s: float
-    date: str
-    commit: str = ""
     versions: str
+    date: str = ""
+    commit: str = ""
 
     @property
     def row(self) -> str:
@@ -118,10 +118,8 @@ class Findings:
     outcomes: list[tuple[Case, Outcome]] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
-    def summary(
-        self, layout: str, optimizer: str, selection: str, date: str, commit: str
-    ) -> Summary:
-        """Return the result."""
+    def summary(self, layout: str, optimizer: str, selection: str) -> Summary:
+        """Return the result, without its date."""
         cases = [*(case for case, _ in self.outcomes), *(one.case for one in self.failures)]
         outcomes = [outcome for _, outcome in self.outcomes]
         times = sorted(outcome.duration_s for outcome in outcomes)
@@ -136,8 +134,6 @@ class Findings:
             num_stuck=sum(outcome.num_stuck for outcome in outcomes),
             difference=max((outcome.difference for outcome in outcomes), default=0.0),
             median_s=times[len(times) // 2] if times else 0.0,
-            date=date,
-            commit=commit,
             versions=", ".join(
                 [f"Python {platform.python_version()}", *(f"{n} {version(n)}" for n in _PACKAGES)]
             ),

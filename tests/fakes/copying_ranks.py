@@ -38,14 +38,13 @@ class FlatState:
 
 
 class Narrow(MemoryCheckpoints):
-    """The same, in a process that may run out of memory."""
+    """The same, in a process that can't have as much memory as it asks for, once it has no room for its own."""
 
     has_room = True
 
     def _place_for(self, key: ShardKey, num_bytes: int) -> _Copy:
-        if not self.has_room:
-            raise MemoryError
-        return super()._place_for(key, num_bytes)
+        has_room = self.has_room or key != self._key
+        return super()._place_for(key, num_bytes if has_room else 2**62)
 
 
 def main() -> None:
@@ -65,7 +64,7 @@ def _run(rank: int, directory: Path) -> None:
         "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2
     )
     state: Any = FlatState()
-    launch: Any = SimpleNamespace(copy_holders=(1, 0))
+    launch: Any = launch_after(0)
     memory = Narrow(state)
     memory.enter(launch, Place(rank, LAYOUT, torch.device("cpu")))
     memory.connect({1 - rank: new_group()})
@@ -78,6 +77,7 @@ def _run(rank: int, directory: Path) -> None:
         memory.take(4)
         wait_until(lambda: 4 in held_by_stage(memory)["0"], limit_s=_LIMIT_S)
     memory.leave()
+    launch = launch_after(3)
     memory.enter(launch, Place(rank, LAYOUT, torch.device("cpu")))
     memory.connect({1 - rank: new_group()})
     path = directory / "without memory"
@@ -100,6 +100,11 @@ def _find_no_memory(memory: Narrow) -> None:
     memory.has_room = False
     memory.take(5)
     wait_until(lambda: memory.is_broken, limit_s=_LIMIT_S)
+
+
+def launch_after(copied: int) -> SimpleNamespace:
+    """Return as much of a ``RankLaunch`` as copies need, where those of iteration ``copied`` are complete."""
+    return SimpleNamespace(copy_holders=(1, 0), resume=SimpleNamespace(copied=copied))
 
 
 def new_group(limit_s: float = 20.0) -> distributed.ProcessGroup:

@@ -52,7 +52,7 @@ class ModelledMemory:
     _newest: int = 0
     _complete: int = 0
 
-    def enter(self, groups: Groups, rank: int, *, is_sharded: bool) -> None:
+    def enter(self, groups: Groups, rank: int, *, is_sharded: bool, copied: int) -> None:
         """Take up a generation: what was on its way is not there, what has arrived stays."""
         layout = groups.layout
         nodes = [Worker(NodeId(f"n{number}"), 0) for number in range(layout.num_workers)]
@@ -69,6 +69,7 @@ class ModelledMemory:
         self._key, self.holder = self._keys[rank], holders[rank]
         self._owners = [owner for owner, holder in enumerate(holders) if holder == rank]
         self.outgoing, self.awaited, self._num_taken = None, set(), 0
+        self._complete = copied
 
     @property
     def is_busy(self) -> bool:
@@ -120,5 +121,5 @@ class ModelledMemory:
 
     def _place_for(self, key: ShardKey, iteration: int, state: State) -> None:
         copies = self._places.setdefault(key, [_Copy(), _Copy()])
-        place = min(copies, key=lambda copy: (copy.iteration == self._complete, copy.iteration))
+        place = min(copies, key=lambda copy: (0 < copy.iteration == self._complete, copy.iteration))
         place.iteration, place.state = iteration, state

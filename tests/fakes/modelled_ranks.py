@@ -39,6 +39,7 @@ class ModelledProcess:
         stop: Where it is.
         state: What it has of the state.
         memory: In-memory checkpoints that it makes and holds.
+        has_resumed: Whether it has taken up training in the present generation.
         to_write: Copies of its own state that are still to be written to disk.
     """
 
@@ -50,6 +51,7 @@ class ModelledProcess:
     is_alive: bool = True
     is_frozen: bool = False
     is_built: bool = False
+    has_resumed: bool = False
     wants_pause: bool = False
     position: Position | None = None
     groups: Groups = field(init=False)
@@ -72,9 +74,9 @@ class ModelledProcess:
 
     def join(self, groups: Groups, rank: int, resume: Resume) -> None:
         """Become a rank of a generation; what is not written of the one before is abandoned."""
-        self.to_write = []
+        self.to_write, self.has_resumed = [], False
         self.groups, self.rank, self.resume = groups, rank, resume
-        self.memory.enter(groups, rank, is_sharded=self.job.is_sharded)
+        self.memory.enter(groups, rank, is_sharded=self.job.is_sharded, copied=resume.copied)
         self.position, self.wants_pause, self._is_paused = None, False, False
         self.run = self._take_part()
         self.stop = next(self.run)
@@ -213,6 +215,7 @@ class ModelledProcess:
             yield from self._load()
         else:
             yield from self._resume()
+        self.has_resumed = True
         yield "local"
         while True:
             yield from self._iterate()

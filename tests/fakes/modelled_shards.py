@@ -99,6 +99,7 @@ class ShardedProcess(ModelledProcess):
             if shard.holder == self.rank and targets:
                 key = ShardKey(shard.tp_rank, shard.pp_rank, shard.dp_rank, num_shards)
                 data = self.memory.data_of(key, level) if shard.is_copy else own
+                assert shard.is_copy or self.cell == key[:2], f"has nothing of {key}"
                 assert data is not None, f"does not have {key} of iteration {level}"
             for target in targets:
                 if self.rank in (shard.holder, target) and shard.holder != target:

@@ -13,7 +13,7 @@ from typing import Final
 from controller.core.parked import Parked
 from controller.core.regroup import Decision, Source, decide
 from nodeagent.protocol.ids import Generation
-from nodeagent.protocol.regroup import Position, Resume
+from nodeagent.protocol.regroup import HeldCopy, Position, Resume
 from profiles.layout import Layout
 from tests.fakes.modelled_groups import Groups
 from tests.fakes.modelled_ranks import ModelledProcess
@@ -48,6 +48,8 @@ class ModelledTask:
     is_halting: bool = False
     newest: int = 0
     _examined: dict[int, State] = field(default_factory=dict)
+    _is_covered: bool = False
+    """Whether any one process could be lost and copies of every shard would be left."""
 
     @property
     def is_intact(self) -> bool:
@@ -170,6 +172,7 @@ class ModelledTask:
         }
         for rank, process in self.processes.items():
             process.join(groups, rank, resume)
+        self._is_covered = self._outlasts_any_loss()
 
     def _new_process(self) -> ModelledProcess:
         kind = ShardedProcess if self.job.is_sharded else ModelledProcess
@@ -187,6 +190,44 @@ class ModelledTask:
                     if rank in fit:
                         continues[rank] = (pp * new.dp + replica) * new.tp + tp
         return continues
+
+    def check_copies(self) -> None:
+        """Copies that outlast the loss of any one process are not given up while none is lost."""
+        if not all(each.is_well for each in self.processes.values()):
+            self._is_covered = False
+            return
+        is_covered = self._outlasts_any_loss()
+        assert is_covered or not self._is_covered, (
+            "copies were given up before newer ones were complete"
+        )
+        self._is_covered = is_covered
+
+    def _outlasts_any_loss(self) -> bool:
+        # Until all have taken up training, what is newer will be dropped.
+        have_resumed = all(each.has_resumed for each in self.processes.values())
+        newest = None if have_resumed else 0 if self.resume.source == "disk" else self.resume.level
+        told = {
+            rank: [
+                copy for copy in each.memory.held() if newest is None or copy.iteration <= newest
+            ]
+            for rank, each in self.processes.items()
+        }
+        return all(
+            self._have_all(copy for rank, copies in told.items() if rank != lost for copy in copies)
+            for lost in self.processes
+        )
+
+    def _have_all(self, copies: Iterable[HeldCopy]) -> bool:
+        """Whether of some iteration every shard is among these."""
+        found = set(copies)
+        return any(
+            self._are_all(
+                (copy.num_shards, ((copy.tp_rank, copy.pp_rank), copy.dp_rank))
+                for copy in found
+                if copy.iteration == iteration
+            )
+            for iteration in {copy.iteration for copy in found}
+        )
 
     # --- what must hold -----------------------------------------------------------------------
 
@@ -239,15 +280,7 @@ class ModelledTask:
     def _has_complete_copies(self, continues: Mapping[int, int]) -> bool:
         """Whether of some iteration every shard has a copy that a rank has told of."""
         positions = [self.processes[old].position for old in continues]
-        told = [copy for position in positions if position for copy in position.copies]
-        return any(
-            self._are_all(
-                (copy.num_shards, ((copy.tp_rank, copy.pp_rank), copy.dp_rank))
-                for copy in told
-                if copy.iteration == iteration
-            )
-            for iteration in {copy.iteration for copy in told}
-        )
+        return self._have_all(copy for each in positions if each for copy in each.copies)
 
     def _are_all(self, found: Iterable[tuple[int, tuple[Cell, int]]]) -> bool:
         """Whether these are all shards of all cells, of which each says into how many it is divided."""

@@ -3,7 +3,8 @@
     python -m tests.fakes.parking_ranks
 
 The copies of iteration 1 are on their way when the ranks are to park after iteration 2. *slow*: rank 1 takes
-its time with them. *broken*: its thread ends. *halted*: both are halted while they wait. Prints, as JSON, the
+its time with them. *broken*: its thread ends. *halted*: both are halted while they wait. *narrow*: those of
+iteration 2 are begun, and rank 1 finds no memory for its own. Prints, as JSON, the
 iterations that each rank has of each stage then, whether waiting was broken off, and whether it was in vain.
 """
 
@@ -25,9 +26,17 @@ from nodeagent.clock import SystemClock
 from nodeagent.rank.keeping import Keeping, _Generation
 from nodeagent.rank.place import Place
 from nodeagent.rank.wake import HaltedError
-from tests.fakes.copying_ranks import LAYOUT, FlatState, held_by_stage, new_group
+from tests.fakes.copying_ranks import (
+    LAYOUT,
+    FlatState,
+    Narrow,
+    held_by_stage,
+    launch_after,
+    new_group,
+)
 from tests.fakes.polling import wait_until
 
+_STATE: Any = FlatState()
 _SLOW_S = 0.5
 _GROUP_LIMIT_S = 20.0
 """How long an operation waits for a peer that does nothing."""
@@ -37,7 +46,7 @@ def main() -> None:
     """Run both ranks and print what they say."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as parent:
-        directories = {what: Path(parent, what) for what in ("slow", "broken", "halted")}
+        directories = {what: Path(parent, what) for what in ("slow", "broken", "halted", "narrow")}
         for directory in directories.values():
             directory.mkdir()
         ranks = [
@@ -61,19 +70,24 @@ def _run(rank: int, directory: Path, what: str) -> None:
         "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2
     )
     halted, clock = threading.Event(), SystemClock()
-    keeping = _keeping(rank, halted)
+    keeping = _keeping(rank, halted, Narrow(_STATE))
     memory: Any = keeping.memory
     carry_out = memory._carry_out
 
-    def late(*arguments: object) -> None:
+    def late(*arguments: object) -> object:
         if what == "broken":
             raise MemoryError("no memory for the copy of another rank")
         time.sleep(_SLOW_S if what == "slow" else 60.0)
-        carry_out(*arguments)
+        return carry_out(*arguments)
 
-    if rank == 1:
+    if rank == 1 and what != "narrow":
         memory._carry_out = late
     memory.take(1)
+    if what == "narrow":
+        wait_until(lambda: not memory.is_busy, limit_s=_GROUP_LIMIT_S / 2)
+        distributed.barrier()
+        memory.has_room = rank == 0
+        memory.take(2)
     if what == "broken" and rank == 1:
         wait_until(lambda: memory.is_broken, limit_s=_SLOW_S)
     distributed.barrier()
@@ -81,7 +95,7 @@ def _run(rank: int, directory: Path, what: str) -> None:
         threading.Timer(_SLOW_S, halted.set).start()
     is_halted, began = False, clock.monotonic_s()
     try:
-        keeping.complete_copies(2, are_begun=False)
+        keeping.complete_copies(2, are_begun=what == "narrow")
     except HaltedError:
         is_halted = True
     (directory / f"rank-{rank}").write_text(
@@ -97,13 +111,13 @@ def _run(rank: int, directory: Path, what: str) -> None:
     os._exit(0)  # a thread may wait for what never comes
 
 
-def _keeping(rank: int, halted: threading.Event) -> Keeping:
-    state: Any = FlatState()
+def _keeping(rank: int, halted: threading.Event, memory: Narrow) -> Keeping:
     anything: Any = None
     around: Any = SimpleNamespace(halted=halted)
-    launch: Any = SimpleNamespace(copy_holders=(1, 0))
+    launch: Any = launch_after(0)
     place = Place(rank, LAYOUT, torch.device("cpu"))
-    keeping = Keeping(anything, state, around)
+    keeping = Keeping(anything, _STATE, around)
+    keeping.memory = memory
     keeping._generation = _Generation(launch, place, anything, anything, anything)
     keeping.memory.enter(launch, place)
     keeping.memory.connect({1 - rank: new_group(_GROUP_LIMIT_S)})

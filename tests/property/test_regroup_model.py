@@ -243,6 +243,10 @@ class RegroupMachine(RuleBasedStateMachine):
     def whoever_has_the_state_has_exactly_that(self) -> None:
         self.task.check_states()
 
+    @invariant()
+    def copies_outlast_any_one_process(self) -> None:
+        self.task.check_copies()
+
     def _pick(self, which: int) -> ModelledProcess:
         return self.task.processes[which % len(self.task.processes)]
 

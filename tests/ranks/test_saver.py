@@ -154,11 +154,8 @@ class Exchange:
 
 
 @pytest.fixture
-def checkpoints(training: TrainingSpec, tmp_path: Path) -> Iterator[Lazy]:
+def checkpoints(training: TrainingSpec) -> Iterator[Lazy]:
     """The checkpoints of a rank that is alone, with the losses of twenty iterations."""
-    distributed = import_module("torch.distributed")
-    rendezvous = f"file://{tmp_path}/rendezvous"
-    distributed.init_process_group("gloo", init_method=rendezvous, rank=0, world_size=1)
     place = import_module("nodeagent.rank.place").Place(
         0, Layout(), import_module("torch").device("cpu")
     )
@@ -171,7 +168,6 @@ def checkpoints(training: TrainingSpec, tmp_path: Path) -> Iterator[Lazy]:
     assert written.wait(WAIT_S)
     yield made
     made.abandon()
-    distributed.destroy_process_group()
 
 
 def test_losses_after_copies_are_compared_also_when_a_fault_comes_between(
@@ -206,9 +202,24 @@ def test_a_wrong_checkpoint_that_can_not_be_put_away_is_told(
 
     monkeypatch.setattr(kind, "complete", lambda _: [(4, Path("4")), (2, Path("2"))])
     monkeypatch.setattr(kind, "quarantine", refuse)
+    checkpoints.recall(4, Exchange(), is_from_copies=False)
     checkpoints._loaded = part_of("loading").Loaded(4, {})
     with pytest.raises(error, match=r"Read-only file system; its loss is not the recorded one"):
         checkpoints.distrust(5, "its loss is not the recorded one")
+
+
+def test_the_last_checkpoint_stays_though_it_comes_of_a_wrong_one(
+    checkpoints: Lazy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, put_away = part_of("directory").CheckpointDirectory, []
+    checkpoints.recall(10, Exchange(), is_from_copies=False)
+    checkpoints._loaded = part_of("loading").Loaded(10, {})
+    # The wrong one was loaded, and has made way for those that followed.
+    monkeypatch.setattr(kind, "complete", lambda _: [(16, Path("16")), (15, Path("15"))])
+    monkeypatch.setattr(kind, "quarantine", lambda _, path, *__: put_away.append(path.name))
+    with pytest.raises(part_of("manifest").CheckpointError, match="15 is not to be trusted"):
+        checkpoints.distrust(17, "its loss is not the recorded one")
+    assert put_away == ["16"]
 
 
 def test_a_file_system_that_hangs_holds_up_no_regroup(start: Start) -> None:

@@ -13,7 +13,7 @@ from megatron.core.optimizer import MegatronOptimizer
 from nodeagent.clock import SystemClock
 from nodeagent.protocol.training import RankLaunch
 from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
-from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader
+from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader, told_by_rank_0
 from nodeagent.rank.checkpoint.losses import NUM_COMPARED, RecordedLosses
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settings_digest
 from nodeagent.rank.checkpoint.saving import MissedCheckpoint, Order, SavedCheckpoint, Saver
@@ -79,6 +79,7 @@ class Checkpoints:
         self._expected: dict[int, float] = {}
         self._can_note = bool(training.checkpoint_dir)
         self._saver = self._new_saver()
+        self._store: Exchange | None = None
 
     def _new_saver(self) -> Saver:
         return Saver(
@@ -171,7 +172,7 @@ class Checkpoints:
         return self._saver.pending is not None
 
     def abandon(self) -> None:
-        """The generation has ended: stop what is being written. Nothing is completed any more."""
+        """The generation has ended: stop what is being written."""
         self._saver.abandon()
 
     # --- load --------------------------------------------------------------------------------
@@ -215,18 +216,14 @@ class Checkpoints:
         losses = self._recalled[1] if self._recalled is not None else {}
         if self._loaded is not None:
             losses = self._loaded.losses
-        recorded = self._told_by_rank_0(store, _LOSSES_KEY, json.dumps(losses))
+        recorded = told_by_rank_0(self._place, store, _LOSSES_KEY, json.dumps(losses))
         self._expected = {int(number): loss for number, loss in json.loads(recorded).items()}
         self._agree_on_run(store)
 
     def _agree_on_run(self, store: Exchange) -> None:
         """Take a word under which the ranks of this generation know each other's parts."""
-        self._saver.run = self._told_by_rank_0(store, _RUN_KEY, secrets.token_hex(8))
-
-    def _told_by_rank_0(self, store: Exchange, key: str, value: str) -> str:
-        if self._place.global_rank == 0:
-            store.set(key, value)
-        return bytes(store.get(key)).decode()
+        self._store = store
+        self._saver.run = told_by_rank_0(self._place, store, _RUN_KEY, secrets.token_hex(8))
 
     def note_loss(self, iteration: int, loss: float) -> None:
         """Record the loss of a committed iteration; does nothing but on global rank 0."""
@@ -256,9 +253,9 @@ class Checkpoints:
         Raises:
             CheckpointError: It would be loaded again: there is no older one, and to begin from the
                 seed is for a person to decide, or it can't be quarantined. On all ranks alike.
-            HaltedError: The generation was halted.
-            RuntimeError: A peer was lost.
+            StoreError: Rank 0 does not say.
         """
+        assert self._store is not None, "load() or recall() comes first"
         loaded, self._loaded, self._expected = self._loaded, None, {}
         self._recalled = None
         if loaded is not None and iteration > loaded.iteration + NUM_COMPARED:
@@ -274,19 +271,18 @@ class Checkpoints:
                 problem = self._quarantine_from(loaded.iteration, reason)
             except CheckpointError as error:
                 problem = f"{error}; {reason}"
-        self._loader.refuse_alike(problem)
+        self._loader.refuse_alike(problem, self._store)
 
     def _quarantine_from(self, iteration: int, reason: str) -> str:
-        """Quarantine a checkpoint and the newer ones; return why it stays, if it does."""
-        complete = self._directory.complete()
-        is_oldest = all(saved >= iteration for saved, _ in complete)
-        for saved, path in complete:
-            if saved > iteration or (saved == iteration and not is_oldest):
-                self._directory.quarantine(path, "distrusted", reason)
-        if not is_oldest:
+        """Quarantine a checkpoint and the newer ones, but never the last; return why one stays."""
+        complete = sorted(self._directory.complete())
+        bad = [(saved, path) for saved, path in complete if saved >= iteration]
+        is_any_older = len(bad) < len(complete)
+        for _, path in reversed(bad if is_any_older else bad[1:]):
+            self._directory.quarantine(path, "distrusted", reason)
+        if is_any_older or not bad:
             return ""
-        path = self._directory.path / name_of(iteration)
-        return f"{path} is not to be trusted, and there is no older one: {reason}; remove it to begin from the seed"
+        return f"{bad[0][1]} is not to be trusted, and there is no older one: {reason}; remove it to begin from the seed"
 
 
 def _chunks(model: Model) -> Sequence[DistributedDataParallel]:

@@ -155,10 +155,10 @@ class CheckpointDirectory:
         """
         target = path.with_name(f"{path.name}.bad-{why}")
         number = 1
-        while target.exists():
-            number += 1
-            target = path.with_name(f"{path.name}.bad-{why}-{number}")
         try:
+            while target.exists():
+                number += 1
+                target = path.with_name(f"{path.name}.bad-{why}-{number}")
             path.rename(target)
         except FileNotFoundError:
             return

@@ -51,6 +51,13 @@ class Exchange(Protocol):
         """Return the value, waiting for the key."""
 
 
+def told_by_rank_0(place: Place, store: Exchange, key: str, value: str) -> str:
+    """Return the ``value`` of global rank 0, on all ranks of the generation."""
+    if place.global_rank == 0:
+        store.set(key, value)
+    return bytes(store.get(key)).decode()
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What was loaded.
@@ -88,7 +95,7 @@ class Loader:
         self._training = training
         self._losses = losses
         self._is_halted = is_halted
-        self._num_loads = 0
+        self._num_loads = self._num_refusals = 0
 
     def load(
         self,
@@ -106,7 +113,7 @@ class Loader:
         candidates = self._agree(store)
         had_state = _has_state(optimizer)
         for iteration, losses in candidates:
-            if self._try(iteration, chunks, optimizer):
+            if self._try(iteration, chunks, optimizer, store):
                 logger.info("loaded %s", name_of(iteration))
                 return Loaded(iteration, losses)
         if not had_state:
@@ -119,9 +126,8 @@ class Loader:
         """Return iterations and following losses of the candidates, the same on all ranks."""
         self._num_loads += 1
         key = f"{_KEY}/{self._num_loads}"
-        if self._place.global_rank == 0:
-            store.set(key, json.dumps(self._proposal()))
-        proposal = json.loads(store.get(key))
+        own = json.dumps(self._proposal()) if self._place.global_rank == 0 else ""
+        proposal = json.loads(told_by_rank_0(self._place, store, key, own))
         if "error" in proposal:
             raise CheckpointError(proposal["error"])
         return [
@@ -162,6 +168,7 @@ class Loader:
         iteration: int,
         chunks: Sequence[DistributedDataParallel],
         optimizer: MegatronOptimizer,
+        store: Exchange,
     ) -> bool:
         path = self._directory.path / name_of(iteration)
         state = whole_state(chunks, optimizer, is_loading=True)
@@ -181,7 +188,7 @@ class Loader:
         if is_misfit:
             raise CheckpointError(misfit or f"{path} can't be loaded by another rank")
         if is_damaged:
-            self._quarantine(iteration, damage or "found damaged by another rank")
+            self._quarantine(iteration, damage or "found damaged by another rank", store)
             return False
         assert manifest is not None
         _restore(state, staged, optimizer, manifest)
@@ -212,7 +219,7 @@ class Loader:
         reading.read()
         return staged
 
-    def _quarantine(self, iteration: int, reason: str) -> None:
+    def _quarantine(self, iteration: int, reason: str, store: Exchange) -> None:
         problem = ""
         if self._place.global_rank == 0:
             try:
@@ -221,24 +228,25 @@ class Loader:
                 )
             except CheckpointError as error:
                 problem = str(error)
-        self.refuse_alike(problem)
+        self.refuse_alike(problem, store)
 
-    def refuse_alike(self, problem: str) -> None:
-        """Raise what rank 0 has found, on all ranks; nothing if that is an empty text.
+    def refuse_alike(self, problem: str, store: Exchange) -> None:
+        """Raise what rank 0 has found, on all ranks, which all call it; nothing if that is an empty text.
 
         Raises:
             CheckpointError: Rank 0 has found a problem.
-            HaltedError: The generation was halted.
-            RuntimeError: A peer was lost.
+            StoreError: Rank 0 does not say.
         """
-        if any(self._is_so_anywhere(bool(problem))):
-            raise CheckpointError(problem or "a bad checkpoint stays in use, see rank 0")
+        self._num_refusals += 1
+        key = f"{_KEY}/refused/{self._num_refusals}"
+        if problem := told_by_rank_0(self._place, store, key, problem):
+            raise CheckpointError(problem)
 
     def _is_so_anywhere(self, *findings: bool) -> list[bool]:
         """Return which findings any rank has made. What a broken peer has left in sums is none."""
         num_ranks, *numbers = self._place.sum_over_all([1.0, *findings], self._is_halted)
         if num_ranks != self._place.layout.num_workers:
-            raise RuntimeError("a peer broke off while a checkpoint was loaded")
+            raise RuntimeError("NCCL: a peer broke off while a checkpoint was loaded")
         return [number > 0 for number in numbers]
 
 

@@ -170,8 +170,8 @@ class Saver:
         if self._publishing.acquire(timeout=_ABANDON_S):
             self._publishing.release()
         else:
-            # Right as a state of its iteration, whenever it comes to be.
-            logger.warning("%s does not answer: a checkpoint may yet appear", self._directory.path)
+            # Whatever it holds is compared with the recorded losses, should it be loaded.
+            logger.warning("%s is slow: a checkpoint may yet appear", self._directory.path)
         with self._changed:
             if self._pending is not None:
                 logger.info(
@@ -233,7 +233,8 @@ class Saver:
             self._complete(order, parts)
 
     def _complete(self, order: Order, parts: Parts) -> None:
-        temporary, found = parts.directory, self._wait_for(parts)
+        temporary = parts.directory
+        found = self._wait_for(parts)
         blocks = [block for part in found for block in part.blocks]
         files = [file for part in found for file in part.files]
         files.append(write_metadata(temporary, blocks))

@@ -100,7 +100,7 @@ def test_checkpoints_that_can_not_be_loaded_are_no_nodes_fault() -> None:
     assert task(world).phase is TaskPhase.HELD
     assert not any(node.isolated for node in world.machine.state.nodes.values())
     [told] = [each for _, each in world.announcements if each.kind == "held"]
-    assert "see to checkpoint_dir" in told.text
+    assert "CheckpointError: loss 9, and 5 before: the task is held" in told.text
 
 
 def test_operators_hear_of_copies_that_are_not_made_any_more() -> None:
