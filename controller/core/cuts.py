@@ -3,6 +3,7 @@
 Copies lie in the memory of nodes, so ranks of any place can hand them out.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -41,6 +42,26 @@ def newest_cut(copies: Copies, layout: Layout) -> Cut | None:
         if needed <= set(holder_of):
             return Cut(iteration, num_shards, {shard: holder_of[shard] for shard in needed})
     return None
+
+
+def safest_iteration(hands: Mapping[int, Position], layout: Layout, newest: int) -> int:
+    """Return the iteration up to ``newest`` whose copies are to be kept until newer ones are complete.
+
+    That is the newest one of which two ranks have every shard, so that either may be lost; where there is
+    none, the newest one of which every shard has a copy; 0 where there is none of that either.
+    """
+    num_by_level: dict[tuple[int, int], Counter[Shard]] = {}
+    for position in hands.values():
+        for copy in position.copies:
+            if copy.iteration <= newest:
+                of_level = num_by_level.setdefault((copy.iteration, copy.num_shards), Counter())
+                of_level[_shard_of(copy)] += 1
+    fewest = {
+        (iteration, num_shards): min(nums[shard] for shard in all_shards(layout, num_shards))
+        for (iteration, num_shards), nums in num_by_level.items()
+    }
+    found = [(num > 1, iteration) for (iteration, _), num in fewest.items() if num]
+    return max(found, default=(False, 0))[1]
 
 
 def all_shards(layout: Layout, num_shards: int) -> set[Shard]:

@@ -26,7 +26,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from controller.core.cuts import Copies, Cut, all_shards, copies_by_level, newest_cut
+from controller.core.cuts import (
+    Copies,
+    Cut,
+    all_shards,
+    copies_by_level,
+    newest_cut,
+    safest_iteration,
+)
 from controller.core.parked import Parked, Shard, Survivor, new_ranks, survivors_of
 from controller.core.partial_results import PartialResults
 from nodeagent.protocol.regroup import Resume, ShardHolder, VoteResult
@@ -82,10 +89,10 @@ def decide(
     if decision is None:
         decision = _restore(parked, layout, survivors, newest_cut(allowed, layout), disk_iteration)
     resume = decision.resume
-    kept = {key: holders for key, holders in cuts.items() if key[0] <= resume.level}
-    if resume.source == "disk" or (cut := newest_cut(kept, layout)) is None:
+    if resume.source == "disk" or not cuts:
         return decision
-    return replace(decision, resume=resume.model_copy(update={"copied": cut.iteration}))
+    copied = safest_iteration(hands, layout, resume.level)
+    return replace(decision, resume=resume.model_copy(update={"copied": copied}))
 
 
 def _of_survivors(

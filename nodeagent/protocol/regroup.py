@@ -143,8 +143,8 @@ class Resume(_Record):
             in-memory checkpoints. Those are of the iteration that the generation begins with:
             ``vote.iteration`` where there is a vote, else ``committed``.
         num_shards: Shards of the optimizer state at each (tp, pp) that ``shards`` speaks of.
-        copied: The newest iteration up to that one of which the ranks together have in-memory
-            checkpoints of every shard; 0 if there is none. They keep those until newer ones are complete.
+        copied: An iteration up to that one of which the ranks together have in-memory checkpoints of
+            every shard, and keep them until newer ones are complete; 0 if there is none.
         num_recomputed: Micro-batches that were computed before the fault and are computed again.
         num_saved: Micro-batches whose results were kept.
     """

@@ -105,6 +105,9 @@ class _Rank:
             case "rejoin":
                 self._generation += 1
                 self._checkpoints.rejoin(self._launch(), self._place)
+                prefix: Any = distributed.__dict__["PrefixStore"]
+                self._store = prefix(str(self._generation), self._store)
+                self._checkpoints.recall(self.iteration, self._store, is_from_copies=False)
 
     def finish(self) -> None:
         self.found.missed.extend(self._checkpoints.missed())

@@ -212,6 +212,18 @@ def test_without_a_living_copy_of_a_stage_a_complete_cut_in_memory_serves() -> N
     assert decided(positions, old, excluded=("memory",)).resume.source == "disk"
 
 
+def test_copies_are_kept_that_either_holder_may_be_lost_of() -> None:
+    old = Layout(pp=2)
+    # Of iteration 5 nobody but the owners has a copy yet.
+    both = copies(4, 0, 1)
+    positions = {0: at(5, copies=both + copies(5, 0)), 1: at(5, copies=both + copies(5, 1))}
+    assert decided(positions, old).resume.copied == 4
+    # Where one of each is all there is, the newest; never what is newer than what all begin with.
+    alone = {0: at(5, copies=copies(4, 0, 1) + copies(6, 0, 1)), 1: at(5)}
+    assert decided(alone, old).resume.copied == 4
+    assert decided({0: at(5, copies=copies(4, 0)), 1: at(5)}, old).resume.copied == 0
+
+
 def test_an_incomplete_cut_sends_everybody_to_the_disk() -> None:
     positions = {0: at(5, copies=copies(4, 1)), 1: at(5, copies=copies(3, 0))}
     decision = decided(positions, Layout(pp=2, dp=2))
