@@ -26,7 +26,6 @@ from tests.campaigns.report import ALL, Failure, Findings, Record, Summary, line
 from tests.campaigns.trial import Outcome, Trials
 from tests.fakes.fault_points import Point
 from tests.fakes.rank_host import FAULTY_GPU_TEMPLATE, FAULTY_TEMPLATE, REPOSITORY, rank_host
-from tests.fakes.rank_task import NotReachedError
 
 _OPTIMIZERS = ("plain", "sharded")
 _OPTIMIZERS_BF16 = ("plain-bf16", "sharded-bf16")
@@ -34,7 +33,6 @@ _REPLICAS_ALONE = [name for name, layout in LAYOUTS.items() if layout.dp == layo
 _TEMPLATES = {"cpu": FAULTY_TEMPLATE, "cuda": FAULTY_GPU_TEMPLATE}
 _USUAL = [name for name, layout in LAYOUTS.items() if layout.dp == 2 or name in _REPLICAS_ALONE]
 """Those that are run where none is named; the others have the same kinds of cases with more ranks."""
-_NUM_TRIES = 3
 _PAGE = REPOSITORY / "docs" / "campaigns" / "phases.md"
 
 
@@ -75,7 +73,7 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> Findings:
         trials = Trials(host, directory, options.limit_s)
         for number, case in enumerate(cases, 1):
             try:
-                outcome = _tried(trials, case)
+                outcome = trials.run(case, _tell)
             except AssertionError as error:
                 reason = str(error) or "an assertion without words"
                 findings.failures.append(Failure(case, reason))
@@ -84,19 +82,6 @@ def _run(cases: Sequence[Case], options: argparse.Namespace) -> Findings:
                 findings.outcomes.append((case, outcome))
                 _tell(line(number, len(cases), case, outcome))
     return findings
-
-
-def _tried(trials: Trials, case: Case) -> Outcome:
-    """Run a case; again where its second fault comes to nothing.
-
-    How many buckets there are to copy depends on how far the other ranks were at the first one.
-    """
-    for _ in range(_NUM_TRIES - 1):
-        try:
-            return trials.run(case)
-        except NotReachedError as error:
-            _tell(f"      again: {case}: {error}")
-    return trials.run(case)
 
 
 def _selection(options: argparse.Namespace) -> str:
