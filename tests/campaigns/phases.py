@@ -23,7 +23,7 @@ from typing import get_args
 
 from tests.campaigns.matrix import LAYOUTS, Case, all_cases, sample
 from tests.campaigns.report import ALL, Failure, Findings, Record, Summary, line, table
-from tests.campaigns.trial import Outcome, Trials
+from tests.campaigns.trial import Trials
 from tests.fakes.fault_points import Point
 from tests.fakes.rank_host import FAULTY_GPU_TEMPLATE, FAULTY_TEMPLATE, REPOSITORY, rank_host
 
