@@ -97,6 +97,7 @@ class _Process:
         self._device: torch.device | None = None
         self._training: Training | None = None
         self._unsupported: tuple[str, ...] = ()
+        self._has_joined = False
         self._lock = threading.Lock()
         self._generation = launch.generation
         self._newest_halt = Generation(0)
@@ -160,6 +161,7 @@ class _Process:
             self._training = self._build(launch, place)
         formed = _CLOCK.monotonic_s()
         source = self._training.enter(launch, place, groups, store)
+        self._has_joined = True
         self._link.report(
             RankJoined(
                 task=launch.task,
@@ -296,8 +298,8 @@ class _Process:
                 )
             )
         else:
-            if self._unsupported:
-                position = None  # another process takes its place
+            if self._unsupported and not self._has_joined:
+                position = None  # nobody has heard of that: another process takes its place
             iteration = self._training.iteration if self._training is not None else 0
             self._link.report(describe(error, launch, iteration, position))
         if groups is not None and is_halting:

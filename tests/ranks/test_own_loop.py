@@ -265,6 +265,22 @@ def test_a_killed_rank_is_replaced_and_the_losses_are_those_of_the_fault_free_ru
         assert losses == {number: expected[number] for number in losses}
 
 
+def test_one_that_does_not_recover_gives_way_where_it_can_not_load(
+    host: RankHost, spec: TrainingSpec, tmp_path: Path
+) -> None:
+    program = unusual(tmp_path, "overlap_grad_reduce")
+    directory = tmp_path / "no directory"
+    directory.write_text("a file")
+    unusual_spec = spec.model_copy(update={"program": program, "checkpoint_dir": str(directory)})
+    ranks = launches(unusual_spec, Layout(dp=2), task="own-no-directory")
+    host.start(ranks)
+    for launch in ranks:
+        raised = host.wait_for_raise(launch)
+        assert raised.exception_type == "CheckpointError"
+        assert raised.position is None
+    host.kill_ranks()
+
+
 @pytest.mark.parametrize(
     "setting",
     ["overlap_grad_reduce", pytest.param("grad_reduce_in_fp32", marks=pytest.mark.thorough)],
