@@ -104,10 +104,12 @@ def _run(rank: int, directory: Path, what: str) -> None:
                 "held": held_by_stage(memory),
                 "is_halted": is_halted,
                 "has_waited": clock.monotonic_s() - began > _GROUP_LIMIT_S / 2,
+                "is_broken": memory.is_broken,
             }
         )
     )
-    sys.stdout.flush()
+    if what == "narrow":
+        distributed.barrier()  # the other one is not to notice by a lost connection
     os._exit(0)  # a thread may wait for what never comes
 
 

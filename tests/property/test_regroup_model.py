@@ -305,41 +305,45 @@ def as_if_voted(position: Position) -> Position:
     return position.model_copy(update={"vote": vote}) if is_waiting else position
 
 
-def takes_buckets_from_anybody(
-    parked: Parked,
-    layout: Layout,
-    continues: Mapping[int, int],
-    *,
-    excluded: Collection[Source],
-    allows_reuse: bool,
-) -> Decision:
-    decision = decide(parked, layout, continues, excluded=excluded, allows_reuse=allows_reuse)
+def told(change: Callable[[Resume, Layout], Resume]) -> Decide:
+    """Return the decision of somebody who says another thing than was decided."""
+
+    def broken(
+        parked: Parked,
+        layout: Layout,
+        continues: Mapping[int, int],
+        *,
+        excluded: Collection[Source],
+        allows_reuse: bool,
+    ) -> Decision:
+        decision = decide(parked, layout, continues, excluded=excluded, allows_reuse=allows_reuse)
+        return replace(decision, resume=change(decision.resume, layout))
+
+    return broken
+
+
+def buckets_from_anybody(resume: Resume, layout: Layout) -> Resume:
     last = {
-        (layout.tp_rank(rank), layout.pp_rank(rank)): rank
-        for rank in sorted(decision.resume.state_from)
+        (layout.tp_rank(rank), layout.pp_rank(rank)): rank for rank in sorted(resume.state_from)
     }
     reduced = tuple(
         each.model_copy(update={"holder": last[each.tp_rank, each.pp_rank]})
-        for each in decision.resume.reduced
+        for each in resume.reduced
     )
-    return replace(decision, resume=decision.resume.model_copy(update={"reduced": reduced}))
+    return resume.model_copy(update={"reduced": reduced})
 
 
-def takes_shards_from_anybody(
-    parked: Parked,
-    layout: Layout,
-    continues: Mapping[int, int],
-    *,
-    excluded: Collection[Source],
-    allows_reuse: bool,
-) -> Decision:
-    decision = decide(parked, layout, continues, excluded=excluded, allows_reuse=allows_reuse)
-    holders = decision.resume.state_from or (0,)
+def shards_from_anybody(resume: Resume, _: Layout) -> Resume:
+    holders = resume.state_from or (0,)
     shards = tuple(
         shard if shard.is_copy else shard.model_copy(update={"holder": holders[0]})
-        for shard in decision.resume.shards
+        for shard in resume.shards
     )
-    return replace(decision, resume=decision.resume.model_copy(update={"shards": shards}))
+    return resume.model_copy(update={"shards": shards})
+
+
+def no_copies_kept(resume: Resume, _: Layout) -> Resume:
+    return resume.model_copy(update={"copied": 0})
 
 
 @pytest.mark.parametrize(
@@ -349,9 +353,10 @@ def takes_shards_from_anybody(
         pytest.param(seeing(silent), id="votes are forgotten"),
         pytest.param(seeing(as_if_voted), id="commits without a vote"),
         pytest.param(seeing(reduced_whatever_others_have), id="reduced buckets are made up"),
-        pytest.param(takes_buckets_from_anybody, id="buckets come from anybody"),
+        pytest.param(told(buckets_from_anybody), id="buckets come from anybody"),
         pytest.param(seeing(silent_about_shards), id="shards are where they belong"),
-        pytest.param(takes_shards_from_anybody, id="shards come from anybody"),
+        pytest.param(told(shards_from_anybody), id="shards come from anybody"),
+        pytest.param(told(no_copies_kept), id="copies are not kept"),
     ],
 )
 def test_the_model_finds_a_broken_rule(broken: Decide) -> None:

@@ -280,6 +280,7 @@ def test_ranks_complete_their_copies_before_they_park() -> None:
         assert 1 in rank["held"]["1"]
         assert 2 not in rank["held"]["1"]
         assert (rank["is_halted"], rank["has_waited"]) == (False, False)
+        assert rank["is_broken"]
     # A halt ends the wait.
     assert [rank["is_halted"] for rank in said["halted"]] == [True, True]
 
