@@ -3,7 +3,7 @@
 Copies lie in the memory of nodes, so ranks of any place can hand them out.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -44,24 +44,36 @@ def newest_cut(copies: Copies, layout: Layout) -> Cut | None:
     return None
 
 
-def safest_iteration(hands: Mapping[int, Position], layout: Layout, newest: int) -> int:
-    """Return the iteration up to ``newest`` whose copies are to be kept until newer ones are complete.
+def iterations_to_keep(
+    hands: Mapping[int, Position], layout: Layout, newest: int
+) -> tuple[int, ...]:
+    """Return the iterations up to ``newest`` whose copies are to be kept until newer ones are complete.
 
-    That is the newest one of which two ranks have every shard, so that either may be lost; where there is
-    none, the newest one of which every shard has a copy; 0 where there is none of that either.
+    That is, for each rank that may be lost next, the newest one of which the others have every shard. Where
+    nobody can be spared, the newest one of which every shard has a copy.
+
+    Returns:
+        Newest first; empty where of no iteration every shard has a copy.
     """
-    num_by_level: dict[tuple[int, int], Counter[Shard]] = {}
-    for position in hands.values():
+    holders: defaultdict[tuple[int, int], defaultdict[Shard, set[int]]]
+    holders = defaultdict(lambda: defaultdict(set))
+    for rank, position in hands.items():
         for copy in position.copies:
             if copy.iteration <= newest:
-                of_level = num_by_level.setdefault((copy.iteration, copy.num_shards), Counter())
-                of_level[_shard_of(copy)] += 1
-    fewest = {
-        (iteration, num_shards): min(nums[shard] for shard in all_shards(layout, num_shards))
-        for (iteration, num_shards), nums in num_by_level.items()
-    }
-    found = [(num > 1, iteration) for (iteration, _), num in fewest.items() if num]
-    return max(found, default=(False, 0))[1]
+                holders[copy.iteration, copy.num_shards][_shard_of(copy)].add(rank)
+    complete: list[int] = []
+    kept: list[int] = []
+    exposed = set(hands)
+    for (iteration, num_shards), holders_of in sorted(holders.items(), reverse=True):
+        of_each = [holders_of[shard] for shard in all_shards(layout, num_shards)]
+        if not all(of_each):
+            continue
+        are_alone = {rank for ranks in of_each if len(ranks) == 1 for rank in ranks}
+        complete.append(iteration)
+        if exposed - are_alone:
+            kept.append(iteration)
+        exposed &= are_alone
+    return tuple(dict.fromkeys(kept or complete[:1]))
 
 
 def all_shards(layout: Layout, num_shards: int) -> set[Shard]:

@@ -97,6 +97,7 @@ def _observe_rank(
             rank.is_broken = observation.position is None or is_own
             _take_fault(turn, task, evidence)
         case RankHalted():
+            _take_unsupported(turn, task, observation)
             take_position(task, observation.global_rank, observation.position)
         case RankJoined():
             rank.joined = observation
@@ -180,9 +181,9 @@ def _take_fault(turn: Turn, task: TaskState, evidence: Evidence) -> None:
         judge_nodes_of(turn, task)
 
 
-def _take_unsupported(turn: Turn, task: TaskState, joined: RankJoined) -> None:
+def _take_unsupported(turn: Turn, task: TaskState, told: RankJoined | RankHalted) -> None:
     """Tell operators once what the task does not recover from in process, and remember it."""
-    new = [each for each in joined.unsupported if each not in task.unsupported]
+    new = [each for each in told.unsupported if each not in task.unsupported]
     if not new:
         return
     task.unsupported = (*task.unsupported, *new)

@@ -31,8 +31,8 @@ from controller.core.cuts import (
     Cut,
     all_shards,
     copies_by_level,
+    iterations_to_keep,
     newest_cut,
-    safest_iteration,
 )
 from controller.core.parked import Parked, Shard, Survivor, new_ranks, survivors_of
 from controller.core.partial_results import PartialResults
@@ -91,8 +91,8 @@ def decide(
     resume = decision.resume
     if resume.source == "disk" or not cuts:
         return decision
-    copied = safest_iteration(hands, layout, resume.level)
-    return replace(decision, resume=resume.model_copy(update={"copied": copied}))
+    kept = iterations_to_keep(hands, layout, resume.level)
+    return replace(decision, resume=resume.model_copy(update={"kept_copies": kept}))
 
 
 def _of_survivors(

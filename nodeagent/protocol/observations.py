@@ -72,10 +72,16 @@ class RankRaised(Observation):
 
 
 class RankHalted(Observation):
-    """A rank was told to park and has; it waits in its process for another generation."""
+    """A rank was told to park and has; it waits in its process for another generation.
+
+    Attributes:
+        position: Where it stands.
+        unsupported: As in ``RankJoined``; a rank may be halted before it has joined.
+    """
 
     kind: Literal["rank_halted"] = "rank_halted"
     position: Position
+    unsupported: tuple[str, ...] = ()
 
 
 class RankJoined(Observation):

@@ -143,8 +143,8 @@ class Resume(_Record):
             in-memory checkpoints. Those are of the iteration that the generation begins with:
             ``vote.iteration`` where there is a vote, else ``committed``.
         num_shards: Shards of the optimizer state at each (tp, pp) that ``shards`` speaks of.
-        copied: An iteration up to that one of which the ranks together have in-memory checkpoints of
-            every shard, and keep them until newer ones are complete; 0 if there is none.
+        kept_copies: Iterations whose in-memory checkpoints are not overwritten until newer ones are
+            complete, since together they outlast further losses.
         num_recomputed: Micro-batches that were computed before the fault and are computed again.
         num_saved: Micro-batches whose results were kept.
     """
@@ -158,7 +158,7 @@ class Resume(_Record):
     reduced: tuple[ReducedBucket, ...] = ()
     shards: tuple[ShardHolder, ...] = ()
     num_shards: int = 1
-    copied: int = 0
+    kept_copies: tuple[int, ...] = ()
     num_recomputed: int = 0
     num_saved: int = 0
 

@@ -100,6 +100,10 @@ class Keeping:
             HaltedError: The generation was halted meanwhile.
             RuntimeError: A peer was lost meanwhile.
         """
+        self._complete_copies(iteration, are_begun=are_begun)
+        self._report_missed_copy()
+
+    def _complete_copies(self, iteration: int, *, are_begun: bool) -> None:
         memory = self.memory
         if are_begun:
             self._wait_for_copies()
@@ -162,8 +166,7 @@ class Keeping:
         launch = self._entered.launch
         for missed in self.checkpoints.missed():
             self._report_missed("disk", missed)
-        if copy := self.memory.take_missed():
-            self._report_missed("memory", copy)
+        self._report_missed_copy()
         for saved in self.checkpoints.finished():
             self._around.control.report(
                 CheckpointSaved(
@@ -175,6 +178,10 @@ class Keeping:
                     num_bytes=saved.num_bytes,
                 )
             )
+
+    def _report_missed_copy(self) -> None:
+        if missed := self.memory.take_missed():
+            self._report_missed("memory", missed)
 
     def _report_missed(
         self, tier: Literal["memory", "disk"], missed: MissedCheckpoint | MissedCopy

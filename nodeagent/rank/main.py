@@ -295,6 +295,7 @@ class _Process:
                     generation=launch.generation,
                     global_rank=launch.global_rank,
                     position=position,
+                    unsupported=self._unsupported,
                 )
             )
         else:

@@ -1,28 +1,27 @@
 """In-memory checkpoints: a copy of this rank's shard here, and one in the memory of another rank.
 
 At an iteration boundary the shard is copied; while training goes on the copy travels to its holder,
-over connections of its own. A new copy is begun only when all ranks have sent and received the last
-one, which they tell each other in the vote (or, before they park, in a sum of its own). Every shard has two places, and the iteration that is
-known to be complete in all of them is not overwritten. So from the first one on some iteration is
-complete at any moment, until a holder is lost.
+over connections of its own: an offer, an answer, the data. A new copy is begun only when all ranks have sent and received the last
+one, which they tell each other in the vote (or, before they park, in a sum of its own). What is known to be complete on all
+ranks is not overwritten meanwhile (``held_copies``). So from the first one on some iteration is complete at any moment, until a holder is lost.
 
 Copies outlive generations with the process that holds them. What can be handed out is stated with
-the rank's position (``held``); the controller's core chooses a cut that is complete.
+the rank's position; the controller's core chooses a cut that is complete.
 """
 
 import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import torch
 from torch import distributed
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, Work
 
-from nodeagent.protocol.regroup import HeldCopy
+from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank.held_copies import Copy, HeldCopies, ShardKey
 from nodeagent.rank.host_copy import copy_to_host
 from nodeagent.rank.packed import checksum, extents_of, num_packed_bytes, packed_over
 from nodeagent.rank.place import Place
@@ -34,24 +33,9 @@ logger = logging.getLogger(__name__)
 
 _END_LIMIT_S: Final = 0.05
 _HEADER_TAG: Final = 1
-_DATA_TAG: Final = 2
-
-
-class ShardKey(NamedTuple):
-    """A shard: whose it is, and of how many at its (tp, pp)."""
-
-    tp_rank: int
-    pp_rank: int
-    dp_rank: int
-    num_shards: int
-
-
-@dataclass(slots=True)
-class _Copy:
-    """A place for a copy. Iteration 0: there is none, or it is being overwritten."""
-
-    iteration: int = 0
-    data: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
+_HEADER_SIZE: Final = 3
+_ANSWER_TAG: Final = 2
+_DATA_TAG: Final = 3
 
 
 class MissedCopy(NamedTuple):
@@ -65,27 +49,59 @@ class _Transfer(NamedTuple):
     """What one boundary has to send and to receive. Without ``own`` the holder, if there is one, is told so."""
 
     iteration: int
-    own: _Copy | None
+    own: Copy | None
     wait_until_copied: Callable[[], None]
+
+
+class _Offer(NamedTuple):
+    """What an owner will send, and the place that is ready for it."""
+
+    owner: int
+    iteration: int
+    checksum: int
+    place: Copy
 
 
 class _Connections:
     """The groups that copies travel over in one generation, by peer, and what is under way in them."""
 
-    def __init__(self, groups: Mapping[int, ProcessGroup]) -> None:
+    def __init__(self, generation: Generation, groups: Mapping[int, ProcessGroup]) -> None:
+        self.generation = generation
         self.groups = groups
         self.transfers: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()
         self.num_open = 0
         """Transfers that have not ended. Where one fails it stays, and no other is begun."""
+        self._works: list[Work] = []
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int) -> None:
+        """Begin to send; ``wait`` returns when all is sent."""
+        work = distributed.isend(tensor, peer, group=self.groups[peer], tag=tag)
+        assert work is not None, "this rank is in each of its groups"
+        self._works.append(work)
+
+    def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> None:
+        """Receive into a tensor."""
+        distributed.recv(tensor, peer, group=self.groups[peer], tag=tag)
+
+    def wait(self) -> None:
+        """Wait until what was sent has left."""
+        while self._works:
+            self._works.pop().wait()
 
 
 class MemoryCheckpoints:
-    """The in-memory checkpoints that one process makes and holds, over all its generations."""
+    """The in-memory checkpoints that one process makes and holds, over all its generations.
+
+    Attributes:
+        copies: What lies here.
+        is_wanted: Whether copies are made in this generation.
+    """
 
     def __init__(self, state: TrainingState) -> None:
         self._state = state
-        self._places: dict[ShardKey, list[_Copy]] = {}
+        self.copies = HeldCopies()
         self._lock = threading.Lock()
+        self._generation = Generation(0)
         self._rank = 0
         self._device = torch.device("cpu")
         self._holder: int | None = None
@@ -95,15 +111,14 @@ class MemoryCheckpoints:
         self._thread: threading.Thread | None = None
         self._num_taken = 0
         self._newest_iteration = 0
-        self._complete_iteration = 0
         self._missed: MissedCopy | None = None
         self.is_wanted = False
-        """Whether copies are made in this generation."""
 
     # --- generations ---------------------------------------------------------------------------
 
     def enter(self, launch: RankLaunch, place: Place) -> None:
         """Take up a new generation; the copies of the old ones stay."""
+        self._generation = launch.generation
         self._rank = place.global_rank
         self._device = place.device
         holders = launch.copy_holders
@@ -115,7 +130,7 @@ class MemoryCheckpoints:
             if holder == self._rank
         ]
         self._key = self._key_of(place, self._rank)
-        self._complete_iteration = launch.resume.copied
+        self.copies.enter(launch.generation, launch.resume.kept_copies)
 
     def _key_of(self, place: Place, rank: int) -> ShardKey:
         layout, is_sharded = place.layout, self._state.sharded is not None
@@ -133,7 +148,7 @@ class MemoryCheckpoints:
 
     def connect(self, groups: Mapping[int, ProcessGroup]) -> None:
         """Make copies from now on, which travel in host memory over the group with each peer."""
-        self._connections = _Connections(groups)
+        self._connections = _Connections(self._generation, groups)
         self._num_taken = 0
         self._thread = threading.Thread(
             target=self._run, args=(self._connections,), name="memory checkpoints", daemon=True
@@ -146,11 +161,8 @@ class MemoryCheckpoints:
             return
         self._connections.transfers.put(None)
         self._thread.join(_END_LIMIT_S)
-        if self._thread.is_alive():
-            # It is in the middle of a copy that is not complete, and keeps it and the group.
-            with self._lock:
-                for copies in self._places.values():
-                    copies[:] = [copy if copy.iteration else _Copy() for copy in copies]
+        # It may be in the middle of a copy that is not complete, and keeps it and the group.
+        self.copies.leave()
         with self._lock:
             self._thread = self._connections = self._missed = None
 
@@ -171,8 +183,7 @@ class MemoryCheckpoints:
         """Begin the copies of the state after ``iteration``. All ranks call it; none is busy."""
         if self._num_taken:
             # Complete everywhere by now: what is left of other partitions serves no more.
-            self._keep_only({self._key, *(key for _, key in self._owners)})
-            self._complete_iteration = self._newest_iteration
+            self.copies.keep(self._newest_iteration, {self._key, *(key for _, key in self._owners)})
         self._num_taken += 1
         self._newest_iteration = iteration
         if self._holder is not None:
@@ -184,7 +195,7 @@ class MemoryCheckpoints:
         sources = [source.reshape(-1) for source in self._state.sources()]
         extents = extents_of(sources)
         try:
-            own = self._place_for(self._key, num_packed_bytes(extents))
+            own = self._place_for(self._key, num_packed_bytes(extents), self._generation)
         except (RuntimeError, MemoryError) as error:
             # Training does not need the copy.
             self._miss(self._connections, f"no host memory for it: {first_line(error)}")
@@ -210,50 +221,9 @@ class MemoryCheckpoints:
             missed, self._missed = self._missed, None
         return missed
 
-    def held(self) -> tuple[HeldCopy, ...]:
-        """Return what this process can hand out: complete copies of its own shard and others'."""
-        with self._lock:
-            return tuple(
-                HeldCopy(**key._asdict(), iteration=copy.iteration)
-                for key, copies in self._places.items()
-                for copy in copies
-                if copy.iteration
-            )
-
-    def data_of(self, key: ShardKey, iteration: int) -> torch.Tensor | None:
-        """Return the packed shard of a copy; None if it is not here."""
-        with self._lock:
-            return next(
-                (copy.data for copy in self._places.get(key, ()) if copy.iteration == iteration),
-                None,
-            )
-
-    def forget(self, *, newer_than: int = 0) -> None:
-        """Drop the copies of iterations after ``newer_than``: training has taken another way."""
-        with self._lock:
-            for copies in self._places.values():
-                copies[:] = [copy if copy.iteration <= newer_than else _Copy() for copy in copies]
-
-    def _keep_only(self, keys: set[ShardKey]) -> None:
-        with self._lock:
-            self._places = {key: copies for key, copies in self._places.items() if key in keys}
-
-    def _place_for(self, key: ShardKey, num_bytes: int) -> _Copy:
-        """Return a place for the next copy of a shard, marked as not complete."""
-        with self._lock:
-            copies = self._places.setdefault(key, [_Copy(), _Copy()])
-            safe = self._complete_iteration
-            place = min(copies, key=lambda copy: (0 < copy.iteration == safe, copy.iteration))
-            place.iteration = 0
-            if place.data.numel() != num_bytes:
-                place.data = torch.empty(
-                    num_bytes, dtype=torch.uint8, pin_memory=self._device.type == "cuda"
-                )
-            return place
-
-    def _complete(self, copy: _Copy, iteration: int) -> None:
-        with self._lock:
-            copy.iteration = iteration
+    def _place_for(self, key: ShardKey, num_bytes: int, generation: Generation) -> Copy:
+        is_pinned = self._device.type == "cuda"
+        return self.copies.place_for(key, num_bytes, generation, is_pinned=is_pinned)
 
     # --- the thread ----------------------------------------------------------------------------
 
@@ -261,7 +231,7 @@ class MemoryCheckpoints:
         use_device(self._device)
         while (transfer := connections.transfers.get()) is not None:
             try:
-                is_complete = self._carry_out(transfer, connections.groups)
+                is_complete = self._carry_out(transfer, connections)
             except (RuntimeError, ValueError, MemoryError) as error:
                 # Where a peer is gone the generation is over, and ``leave`` forgets this.
                 self._miss(connections, first_line(error))
@@ -272,40 +242,60 @@ class MemoryCheckpoints:
             with self._lock:
                 connections.num_open -= 1
 
-    def _carry_out(self, transfer: _Transfer, groups: Mapping[int, ProcessGroup]) -> bool:
-        """Send and receive; return whether there was something from everybody."""
-        works = []
-        is_complete = transfer.own is not None or self._holder is None
-        group = groups[self._holder] if self._holder is not None else None
-        if transfer.own is None and self._holder is not None:
-            nothing = torch.zeros(3, dtype=torch.int64)
-            works = [distributed.isend(nothing, self._holder, group=group, tag=_HEADER_TAG)]
-        elif transfer.own is not None and self._holder is not None:
+    def _carry_out(self, transfer: _Transfer, connections: _Connections) -> bool:
+        """Send and receive; return whether everything that is due was.
+
+        Data follows an answer only: who has no copy, or no memory for another's, holds nobody up.
+        """
+        self._offer(transfer, connections)
+        offers = [self._answer(owner, key, connections) for owner, key in self._owners]
+        is_sent = self._send(transfer, connections)
+        for offer in offers:
+            if offer is not None:
+                self._take_in(offer, connections)
+        connections.wait()
+        return is_sent and None not in offers
+
+    def _offer(self, transfer: _Transfer, connections: _Connections) -> None:
+        if self._holder is None:
+            return
+        header = torch.zeros(_HEADER_SIZE, dtype=torch.int64)
+        if transfer.own is not None:
             transfer.wait_until_copied()
-            self._complete(transfer.own, transfer.iteration)
+            self.copies.complete(transfer.own, transfer.iteration)
             data = transfer.own.data
             header = torch.tensor([transfer.iteration, data.numel(), checksum(data)])
-            works = [
-                distributed.isend(header, self._holder, group=group, tag=_HEADER_TAG),
-                distributed.isend(data, self._holder, group=group, tag=_DATA_TAG),
-            ]
-        for owner, key in self._owners:
-            is_complete &= self._receive(owner, key, groups[owner])
-        for work in works:
-            assert work is not None
-            work.wait()
-        return is_complete
+        connections.send(header, self._holder, _HEADER_TAG)
 
-    def _receive(self, owner: int, key: ShardKey, group: ProcessGroup) -> bool:
-        """Take a copy from its owner; return whether there was one."""
-        header = torch.zeros(3, dtype=torch.int64)
-        distributed.recv(header, owner, group=group, tag=_HEADER_TAG)
+    def _answer(self, owner: int, key: ShardKey, connections: _Connections) -> _Offer | None:
+        """Hear what an owner has, and say whether there is room for it; None if nothing will come."""
+        header = torch.zeros(_HEADER_SIZE, dtype=torch.int64)
+        connections.receive(header, owner, _HEADER_TAG)
         iteration, num_bytes, expected = header.tolist()
         if not iteration:
+            return None
+        place = None
+        try:
+            place = self._place_for(key, num_bytes, connections.generation)
+        except (RuntimeError, MemoryError) as error:
+            self._miss(connections, f"no host memory for that of rank {owner}: {first_line(error)}")
+        connections.send(torch.tensor([int(place is not None)]), owner, _ANSWER_TAG)
+        return _Offer(owner, iteration, expected, place) if place else None
+
+    def _send(self, transfer: _Transfer, connections: _Connections) -> bool:
+        """Send the own copy, where it is wanted; return whether it was, or nobody is to have one."""
+        if self._holder is None:
+            return True
+        if transfer.own is None:
             return False
-        copy = self._place_for(key, num_bytes)
-        distributed.recv(copy.data, owner, group=group, tag=_DATA_TAG)
-        if checksum(copy.data) != expected:
-            raise ValueError(f"the copy of rank {owner} was damaged on its way")
-        self._complete(copy, iteration)
-        return True
+        answer = torch.zeros(1, dtype=torch.int64)
+        connections.receive(answer, self._holder, _ANSWER_TAG)
+        if answer:
+            connections.send(transfer.own.data, self._holder, _DATA_TAG)
+        return bool(answer)
+
+    def _take_in(self, offer: _Offer, connections: _Connections) -> None:
+        connections.receive(offer.place.data, offer.owner, _DATA_TAG)
+        if checksum(offer.place.data) != offer.checksum:
+            raise ValueError(f"the copy of rank {offer.owner} was damaged on its way")
+        self.copies.complete(offer.place, offer.iteration)

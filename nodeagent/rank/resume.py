@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import torch
 
 from nodeagent.protocol.regroup import Resume, StateSource
+from nodeagent.rank.held_copies import HeldCopies
 from nodeagent.rank.iteration import Iterations
 from nodeagent.rank.ledger import Ledger
-from nodeagent.rank.memory import MemoryCheckpoints
 from nodeagent.rank.parallel import data_parallel_group
 from nodeagent.rank.place import Place
 from nodeagent.rank.shards import spread_shards
@@ -52,7 +52,7 @@ def resume_from_peers(
     iterations: Iterations,
     ledger: Ledger,
     state: TrainingState,
-    memory: MemoryCheckpoints,
+    copies: HeldCopies,
 ) -> Resumed:
     """Carry out a ``Resume`` from ``peer`` or ``memory``. All ranks of the generation must call it.
 
@@ -67,7 +67,7 @@ def resume_from_peers(
     else:
         ledger.has_state = False
     with _keeping_shard(place, state, ledger) as own:
-        got_copy = spread_shards(resume, level, place, state, memory, own)
+        got_copy = spread_shards(resume, level, place, state, copies, own)
         if state.sharded is None:
             _spread_state(resume, place, state)
         else:
@@ -77,7 +77,7 @@ def resume_from_peers(
         ledger.has_state = True
     else:
         ledger.adopt(level)
-    memory.forget(newer_than=level)
+    copies.forget(newer_than=level)
     source: StateSource = "own" if has_state else "memory" if got_copy else "peer"
     if resume.vote is not None or not resume.shares:
         return Resumed(source, None)

@@ -14,7 +14,7 @@ from torch import distributed
 from torch.distributed import P2POp, Work
 
 from nodeagent.protocol.regroup import Resume, ShardHolder
-from nodeagent.rank.memory import MemoryCheckpoints, ShardKey
+from nodeagent.rank.held_copies import HeldCopies, ShardKey
 from nodeagent.rank.place import Place
 from nodeagent.rank.state import TrainingState
 
@@ -34,7 +34,7 @@ def spread_shards(
     level: int,
     place: Place,
     state: TrainingState,
-    memory: MemoryCheckpoints,
+    copies: HeldCopies,
     own: torch.Tensor | None = None,
 ) -> bool:
     """Send and receive the shards of iteration ``level``. All ranks of the generation must call it.
@@ -44,7 +44,7 @@ def spread_shards(
         level: The iteration.
         place: Of this rank.
         state: Of this rank; it takes what it is to keep.
-        memory: In-memory checkpoints that lie here.
+        copies: In-memory checkpoints that lie here.
         own: The shard that this rank had, packed, if it is to keep another one.
 
     Returns:
@@ -62,7 +62,7 @@ def spread_shards(
         targets = _targets(shard, place, state, is_divided_anew=is_divided_anew)
         if shard.holder == place.global_rank and targets:
             if shard.is_copy:
-                data = memory.data_of(key, level)
+                data = copies.data_of(key, level)
             else:
                 data = state.packed() if own is None else own
             if data is None:

@@ -94,7 +94,7 @@ class Training:
     def position(self) -> Position:
         """Return where this rank stands. Call it while nothing runs."""
         position = self._ledger.position(
-            len(self._iterations.reduction.names), self._keeping.memory.held()
+            len(self._iterations.reduction.names), self._keeping.memory.copies.held()
         )
         shard = self._state.partition if self._state.sharded is not None else None
         return position.model_copy(update={"shard": shard if shard and shard[1] else None})
@@ -119,7 +119,7 @@ class Training:
         """Others go on without this process: nothing that it has of the state will be of use to them."""
         self._ledger.adopt(0)
         self._ledger.has_state = False
-        self._keeping.memory.forget()
+        self._keeping.memory.copies.forget()
         self._keeping.checkpoints.forget_load()
 
     def leave(self) -> bool:
@@ -149,7 +149,7 @@ class Training:
                 self._iterations,
                 self._ledger,
                 self._state,
-                self._keeping.memory,
+                self._keeping.memory.copies,
             )
             self._to_compute = resumed.micro_batches
             has_copies = any(shard.is_copy for shard in launch.resume.shards)
@@ -266,7 +266,7 @@ class Training:
         reason = f"iteration {iteration}: loss {loss:.6g}, and {checkpoints.expected_loss(iteration):.6g} before"
         self._ledger.has_state = False
         # All copies are of it, or of what followed.
-        self._keeping.memory.forget()
+        self._keeping.memory.copies.forget()
         checkpoints.distrust(iteration, reason)
         return SuspectStateError(reason)
 

@@ -29,13 +29,16 @@ class Step(BaseModel):
         do: ``train`` runs iterations, ``save`` saves and waits, ``begin`` saves and doesn't wait,
             ``wait`` waits, ``load`` loads, ``dump`` writes parameters and optimizer state to
             ``name``, ``note`` records a loss per iteration trained, ``distrust`` distrusts,
-            ``rejoin`` goes on in the next generation with the same object.
+            ``rejoin`` goes on in the next generation with the same object, ``tear`` takes a file
+            from the checkpoint ``name``.
         times: How many iterations.
-        name: Of the dump.
+        name: Of the dump, or the checkpoint.
         ranks: Which ranks take the step; none means all.
     """
 
-    do: Literal["train", "save", "begin", "wait", "load", "dump", "note", "distrust", "rejoin"]
+    do: Literal[
+        "train", "save", "begin", "wait", "load", "dump", "note", "distrust", "rejoin", "tear"
+    ]
     times: int = 1
     name: str = ""
     ranks: list[int] = []

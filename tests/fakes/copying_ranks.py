@@ -3,13 +3,15 @@
     python -m tests.fakes.copying_ranks
 
 Prints, as JSON, the iterations that rank 0 has of each stage while the first copies of the next
-generation are on their way; and what rank 1 has, and says, when it finds no memory for a copy of its own.
+generation are on their way; what rank 1 has, and says, when it finds no memory for a copy of its own; and
+what rank 0 has of its own stage in a generation that keeps two iterations, after its first and its second copy.
 """
 
 import json
 import os
 import sys
 import tempfile
+from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +20,9 @@ from typing import Any
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
-from nodeagent.rank.memory import MemoryCheckpoints, ShardKey, _Copy
+from nodeagent.protocol.ids import Generation
+from nodeagent.rank.held_copies import Copy, ShardKey
+from nodeagent.rank.memory import MemoryCheckpoints
 from nodeagent.rank.place import Place
 from profiles.layout import Layout
 from tests.fakes.polling import wait_until
@@ -38,13 +42,13 @@ class FlatState:
 
 
 class Narrow(MemoryCheckpoints):
-    """The same, in a process that can't have as much memory as it asks for, once it has no room for its own."""
+    """The same, in a process that can't have as much memory as it asks for, once it has no room for some stages."""
 
-    has_room = True
+    without_room: Collection[int] = ()
 
-    def _place_for(self, key: ShardKey, num_bytes: int) -> _Copy:
-        has_room = self.has_room or key != self._key
-        return super()._place_for(key, num_bytes if has_room else 2**62)
+    def _place_for(self, key: ShardKey, num_bytes: int, generation: Generation) -> Copy:
+        has_room = key.pp_rank not in self.without_room
+        return super()._place_for(key, num_bytes if has_room else 2**62, generation)
 
 
 def main() -> None:
@@ -64,7 +68,7 @@ def _run(rank: int, directory: Path) -> None:
         "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2
     )
     state: Any = FlatState()
-    launch: Any = launch_after(0)
+    launch: Any = launch_of(1)
     memory = Narrow(state)
     memory.enter(launch, Place(rank, LAYOUT, torch.device("cpu")))
     memory.connect({1 - rank: new_group()})
@@ -77,7 +81,7 @@ def _run(rank: int, directory: Path) -> None:
         memory.take(4)
         wait_until(lambda: 4 in held_by_stage(memory)["0"], limit_s=_LIMIT_S)
     memory.leave()
-    launch = launch_after(3)
+    launch = launch_of(2, 3)
     memory.enter(launch, Place(rank, LAYOUT, torch.device("cpu")))
     memory.connect({1 - rank: new_group()})
     path = directory / "without memory"
@@ -85,26 +89,38 @@ def _run(rank: int, directory: Path) -> None:
         _find_no_memory(memory)
         note = {"held": held_by_stage(memory), "missed": memory.take_missed()}
         path.write_text(json.dumps(note))
-        distributed.barrier()
-        return
-    memory.take(5)
-    wait_until(lambda: 5 in held_by_stage(memory)["0"], limit_s=_LIMIT_S)
-    on_their_way = held_by_stage(memory)
+    else:
+        memory.take(5)
+        wait_until(lambda: 5 in held_by_stage(memory)["0"], limit_s=_LIMIT_S)
+    said: dict[str, Any] = {"on their way": held_by_stage(memory)}
     distributed.barrier()
-    without = json.loads(path.read_text())
-    sys.stdout.write(json.dumps({"on their way": on_their_way, "without memory": without}))
-    sys.stdout.flush()
+    said["without memory"] = json.loads(path.read_text())
+    memory.leave()
+    memory.without_room = ()
+    launch = launch_of(3, 5, 3)
+    memory.enter(launch, Place(rank, LAYOUT, torch.device("cpu")))
+    memory.connect({1 - rank: new_group()})
+    said["kept"] = []
+    for iteration in (6, 7):
+        memory.take(iteration)
+        wait_until(lambda: not memory.is_busy, limit_s=_LIMIT_S)
+        distributed.barrier()
+        said["kept"].append(sorted(held_by_stage(memory)["0"]))
+    if rank == 0:
+        sys.stdout.write(json.dumps(said))
+        sys.stdout.flush()
 
 
 def _find_no_memory(memory: Narrow) -> None:
-    memory.has_room = False
+    memory.without_room = {1}
     memory.take(5)
     wait_until(lambda: memory.is_broken, limit_s=_LIMIT_S)
 
 
-def launch_after(copied: int) -> SimpleNamespace:
-    """Return as much of a ``RankLaunch`` as copies need, where those of iteration ``copied`` are complete."""
-    return SimpleNamespace(copy_holders=(1, 0), resume=SimpleNamespace(copied=copied))
+def launch_of(generation: int, *kept: int) -> SimpleNamespace:
+    """Return as much of a ``RankLaunch`` as copies need, where those of these iterations are kept."""
+    resume = SimpleNamespace(kept_copies=kept)
+    return SimpleNamespace(generation=generation, copy_holders=(1, 0), resume=resume)
 
 
 def new_group(limit_s: float = 20.0) -> distributed.ProcessGroup:
@@ -116,7 +132,7 @@ def new_group(limit_s: float = 20.0) -> distributed.ProcessGroup:
 def held_by_stage(memory: MemoryCheckpoints) -> dict[str, list[int]]:
     """Return the iterations of which a rank has a complete copy, by the stage that they are of."""
     held: dict[str, list[int]] = {"0": [], "1": []}
-    for copy in memory.held():
+    for copy in memory.copies.held():
         held[str(copy.pp_rank)].append(copy.iteration)
     return held
 

@@ -1,10 +1,10 @@
 """In-memory checkpoints of modelled ranks: ``nodeagent.rank.memory`` without tensors and threads.
 
-Every shard has two places for copies, of which the one that is known complete everywhere stays. A copy lies with its owner
+Every shard has two places for copies, and a third one while both are to be kept. A copy lies with its owner
 at once, and with its holder when the test lets it arrive, or half of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,9 +50,9 @@ class ModelledMemory:
     _places: dict[ShardKey, list[_Copy]] = field(default_factory=dict)
     _num_taken: int = 0
     _newest: int = 0
-    _complete: int = 0
+    _kept: Collection[int] = ()
 
-    def enter(self, groups: Groups, rank: int, *, is_sharded: bool, copied: int) -> None:
+    def enter(self, groups: Groups, rank: int, *, is_sharded: bool, kept: Collection[int]) -> None:
         """Take up a generation: what was on its way is not there, what has arrived stays."""
         layout = groups.layout
         nodes = [Worker(NodeId(f"n{number}"), 0) for number in range(layout.num_workers)]
@@ -69,7 +69,7 @@ class ModelledMemory:
         self._key, self.holder = self._keys[rank], holders[rank]
         self._owners = [owner for owner, holder in enumerate(holders) if holder == rank]
         self.outgoing, self.awaited, self._num_taken = None, set(), 0
-        self._complete = copied
+        self._kept = kept
 
     @property
     def is_busy(self) -> bool:
@@ -79,9 +79,13 @@ class ModelledMemory:
     def take(self, iteration: int, state: State) -> None:
         """Begin the copies of an iteration."""
         if self._num_taken:
-            kept = {self._key, *(self._keys[owner] for owner in self._owners)}
-            self._places = {key: each for key, each in self._places.items() if key in kept}
-            self._complete = self._newest
+            keys = {self._key, *(self._keys[owner] for owner in self._owners)}
+            self._places = {
+                key: sorted(copies, key=lambda copy: copy.iteration)[-2:]
+                for key, copies in self._places.items()
+                if key in keys
+            }
+            self._kept = (self._newest,)
         self._num_taken += 1
         self._newest = iteration
         if self.holder is not None:
@@ -121,5 +125,8 @@ class ModelledMemory:
 
     def _place_for(self, key: ShardKey, iteration: int, state: State) -> None:
         copies = self._places.setdefault(key, [_Copy(), _Copy()])
-        place = min(copies, key=lambda copy: (0 < copy.iteration == self._complete, copy.iteration))
+        if all(copy.iteration in self._kept for copy in copies):
+            copies.append(_Copy())
+        free = [copy for copy in copies if copy.iteration not in self._kept]
+        place = min(free, key=lambda copy: copy.iteration)
         place.iteration, place.state = iteration, state

@@ -76,7 +76,7 @@ class ModelledProcess:
         """Become a rank of a generation; what is not written of the one before is abandoned."""
         self.to_write, self.has_resumed = [], False
         self.groups, self.rank, self.resume = groups, rank, resume
-        self.memory.enter(groups, rank, is_sharded=self.job.is_sharded, copied=resume.copied)
+        self.memory.enter(groups, rank, is_sharded=self.job.is_sharded, kept=resume.kept_copies)
         self.position, self.wants_pause, self._is_paused = None, False, False
         self.run = self._take_part()
         self.stop = next(self.run)

@@ -3,9 +3,10 @@
     python -m tests.fakes.parking_ranks
 
 The copies of iteration 1 are on their way when the ranks are to park after iteration 2. *slow*: rank 1 takes
-its time with them. *broken*: its thread ends. *halted*: both are halted while they wait. *narrow*: those of
-iteration 2 are begun, and rank 1 finds no memory for its own. Prints, as JSON, the
-iterations that each rank has of each stage then, whether waiting was broken off, and whether it was in vain.
+its time with them. *broken*: its thread ends. *halted*: both are halted while they wait. *narrow*, *full*: those of
+iteration 2 are begun, and rank 1 finds no memory for its own, or for that of rank 0. Prints, as JSON, the
+iterations that each rank has of each stage then, whether waiting was broken off, whether it was in vain, and
+which copy it says was missed, and why.
 """
 
 import json
@@ -23,6 +24,7 @@ import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
 from nodeagent.clock import SystemClock
+from nodeagent.protocol.observations import CheckpointMissed
 from nodeagent.rank.keeping import Keeping, _Generation
 from nodeagent.rank.place import Place
 from nodeagent.rank.wake import HaltedError
@@ -31,13 +33,16 @@ from tests.fakes.copying_ranks import (
     FlatState,
     Narrow,
     held_by_stage,
-    launch_after,
+    launch_of,
     new_group,
 )
 from tests.fakes.polling import wait_until
 
 _STATE: Any = FlatState()
 _SLOW_S = 0.5
+_WITHOUT_ROOM = {"narrow": 1, "full": 0}
+"""The stage whose copy rank 1 finds no memory for."""
+
 _GROUP_LIMIT_S = 20.0
 """How long an operation waits for a peer that does nothing."""
 
@@ -46,7 +51,9 @@ def main() -> None:
     """Run both ranks and print what they say."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as parent:
-        directories = {what: Path(parent, what) for what in ("slow", "broken", "halted", "narrow")}
+        directories = {
+            what: Path(parent, what) for what in ("slow", "broken", "halted", *_WITHOUT_ROOM)
+        }
         for directory in directories.values():
             directory.mkdir()
         ranks = [
@@ -70,7 +77,8 @@ def _run(rank: int, directory: Path, what: str) -> None:
         "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2
     )
     halted, clock = threading.Event(), SystemClock()
-    keeping = _keeping(rank, halted, Narrow(_STATE))
+    reported: list[CheckpointMissed] = []
+    keeping = _keeping(rank, halted, Narrow(_STATE), reported)
     memory: Any = keeping.memory
     carry_out = memory._carry_out
 
@@ -80,13 +88,13 @@ def _run(rank: int, directory: Path, what: str) -> None:
         time.sleep(_SLOW_S if what == "slow" else 60.0)
         return carry_out(*arguments)
 
-    if rank == 1 and what != "narrow":
+    if rank == 1 and what not in _WITHOUT_ROOM:
         memory._carry_out = late
     memory.take(1)
-    if what == "narrow":
+    if what in _WITHOUT_ROOM:
         wait_until(lambda: not memory.is_busy, limit_s=_GROUP_LIMIT_S / 2)
         distributed.barrier()
-        memory.has_room = rank == 0
+        memory.without_room = {_WITHOUT_ROOM[what]} if rank == 1 else ()
         memory.take(2)
     if what == "broken" and rank == 1:
         wait_until(lambda: memory.is_broken, limit_s=_SLOW_S)
@@ -95,7 +103,7 @@ def _run(rank: int, directory: Path, what: str) -> None:
         threading.Timer(_SLOW_S, halted.set).start()
     is_halted, began = False, clock.monotonic_s()
     try:
-        keeping.complete_copies(2, are_begun=what == "narrow")
+        keeping.complete_copies(2, are_begun=what in _WITHOUT_ROOM)
     except HaltedError:
         is_halted = True
     (directory / f"rank-{rank}").write_text(
@@ -105,18 +113,23 @@ def _run(rank: int, directory: Path, what: str) -> None:
                 "is_halted": is_halted,
                 "has_waited": clock.monotonic_s() - began > _GROUP_LIMIT_S / 2,
                 "is_broken": memory.is_broken,
+                "missed": [[each.tier, each.iteration, each.reason] for each in reported],
             }
         )
     )
-    if what == "narrow":
+    if what in _WITHOUT_ROOM:
         distributed.barrier()  # the other one is not to notice by a lost connection
     os._exit(0)  # a thread may wait for what never comes
 
 
-def _keeping(rank: int, halted: threading.Event, memory: Narrow) -> Keeping:
+def _keeping(
+    rank: int, halted: threading.Event, memory: Narrow, reported: list[CheckpointMissed]
+) -> Keeping:
     anything: Any = None
-    around: Any = SimpleNamespace(halted=halted)
-    launch: Any = launch_after(0)
+    control = SimpleNamespace(report=reported.append)
+    around: Any = SimpleNamespace(halted=halted, control=control)
+    launch: Any = launch_of(1)
+    launch.task, launch.global_rank = "gpt", rank
     place = Place(rank, LAYOUT, torch.device("cpu"))
     keeping = Keeping(anything, _STATE, around)
     keeping.memory = memory

@@ -616,7 +616,8 @@ class World:
 
         def tell() -> None:
             if rank.is_alive:
-                self.observe(node, RankHalted(**who, position=position))
+                reasons = self.unsupported.get(rank.task, ())
+                self.observe(node, RankHalted(**who, position=position, unsupported=reasons))
 
         self.after(self.random.uniform(0.0, 0.05), tell)
 

@@ -343,7 +343,7 @@ def shards_from_anybody(resume: Resume, _: Layout) -> Resume:
 
 
 def no_copies_kept(resume: Resume, _: Layout) -> Resume:
-    return resume.model_copy(update={"copied": 0})
+    return resume.model_copy(update={"kept_copies": ()})
 
 
 @pytest.mark.parametrize(

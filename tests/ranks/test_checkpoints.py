@@ -176,11 +176,23 @@ def test_what_was_saved_since_the_oldest_was_loaded_is_not_trusted_either(
     assert load(ranks, training, generation=3) == 1
 
 
-def test_a_wrong_loss_long_after_a_load_speaks_against_no_checkpoint(
+def test_an_older_checkpoint_that_is_torn_is_none_to_go_back_to(
     ranks: CheckpointRanks, trained: TrainingSpec
 ) -> None:
+    # Torn after the load, which would have quarantined them.
+    tear = [Step(do="tear", name=f"iter_000000{number}") for number in (1, 2)]
+    steps = [LOAD, *tear, Step(do="distrust")]
+    outcome = ranks.run(Case(training=trained, layout=TWO_STAGES, steps=steps, generation=2))
+    assert all("there is no older one: its loss" in found.error for found in outcome.all)
+    assert "iter_0000003" in names_in(trained)
+
+
+@pytest.mark.parametrize("between", [[], [Step(do="rejoin")]], ids=["same", "rejoined"])
+def test_a_wrong_loss_long_after_a_load_speaks_against_no_checkpoint(
+    ranks: CheckpointRanks, trained: TrainingSpec, between: list[Step]
+) -> None:
     later = Step(do="train", times=8)
-    steps = [LOAD, later, Step(do="rejoin"), Step(do="distrust"), LOAD]
+    steps = [LOAD, later, *between, Step(do="distrust"), LOAD]
     outcome = ranks.run_well(Case(training=trained, layout=TWO_STAGES, steps=steps, generation=2))
     assert [found.loaded for found in outcome.all] == [[3, 3]] * 2
 

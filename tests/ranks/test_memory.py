@@ -275,12 +275,22 @@ def test_ranks_complete_their_copies_before_they_park() -> None:
     assert 2 not in {*whole["held"]["0"], *whole["held"]["1"], *broken["held"]["1"]}
     for rank in (whole, broken):
         assert (rank["is_halted"], rank["has_waited"]) == (False, False)
-    # One that has no memory for a copy says so to its holder, who does not wait either.
-    for rank in said["narrow"]:
-        assert 1 in rank["held"]["1"]
-        assert 2 not in rank["held"]["1"]
-        assert (rank["is_halted"], rank["has_waited"]) == (False, False)
-        assert rank["is_broken"]
+    # One that has no memory for a copy says so to the other, who does not wait either.
+    for what, stage, reason in (
+        ("narrow", "1", "no host memory for it: "),
+        ("full", "0", "no host memory for that of rank 0: "),
+    ):
+        for rank in said[what]:
+            assert 1 in rank["held"][stage]
+            assert (rank["is_halted"], rank["has_waited"]) == (False, False)
+            assert rank["is_broken"]
+        assert 2 not in said[what][1]["held"][stage]
+        # It is told, though no other iteration follows.
+        [missed] = said[what][1]["missed"]
+        assert missed[:2] == ["memory", 2]
+        assert missed[2].startswith(reason)
+        assert not said[what][0]["missed"]
+    assert 2 not in said["narrow"][0]["held"]["1"]
     # A halt ends the wait.
     assert [rank["is_halted"] for rank in said["halted"]] == [True, True]
 
@@ -300,3 +310,5 @@ def test_while_copies_are_on_their_way_the_newest_complete_ones_are_kept() -> No
     assert 3 in without["held"]["1"]
     assert without["missed"][0] == 5
     assert without["missed"][1].startswith("no host memory for it: ")
+    # Two iterations that protect against one loss each both stay, until newer copies are complete.
+    assert said["kept"] == [[3, 5, 6], [6, 7]]

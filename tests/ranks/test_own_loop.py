@@ -53,6 +53,19 @@ def build(context):
 """
 
 
+LATE = f"""\
+{UNUSUAL.replace("def build", "def unusual")}
+
+def build(context):
+    import pathlib, time
+    if context.place.global_rank:
+        time.sleep(60)
+    loop = unusual(context)
+    pathlib.Path(__file__).with_name("has_a_model").touch()
+    return loop
+"""
+
+
 FROZEN = f"""\
 import sys
 sys.path.append({EXAMPLE.directory!r})
@@ -331,6 +344,24 @@ def test_a_process_that_does_not_recover_will_not_go_on(
     raised = host.wait_for_raise(alone)
     assert (raised.exception_type, raised.is_in_collective) == ("OutlivedError", False)
     assert "overlap_grad_reduce = False" in raised.message
+
+
+def test_one_that_is_halted_before_it_joins_says_that_it_does_not_recover(
+    host: RankHost, spec: TrainingSpec, tmp_path: Path
+) -> None:
+    program = unusual(tmp_path, "overlap_grad_reduce")
+    ranks = launches(spec.model_copy(update={"program": program}), Layout(dp=2), task="own-early")
+    # Rank 1 has its groups, and comes to no model: rank 0 waits for it with its own.
+    (tmp_path / "unusual.py").write_text(LATE)
+    pids = host.start(ranks)
+    host.wait_for((tmp_path / "has_a_model").exists)
+    os.kill(pids[1], signal.SIGKILL)
+    host.halt(ranks[:1], [1])
+    host.wait_for(lambda: host.record(ranks[0]).of_kind("rank_halted"))
+    record = host.record(ranks[0])
+    assert not record.of_kind("rank_joined")
+    [halted] = record.of_kind("rank_halted")
+    assert "overlap_grad_reduce = False" in {each.partition(":")[0] for each in halted.unsupported}
 
 
 MISTAKES = {

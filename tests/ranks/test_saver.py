@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -201,6 +202,7 @@ def test_a_wrong_checkpoint_that_can_not_be_put_away_is_told(
         raise error(f"{directory.path} can't be changed: Read-only file system")
 
     monkeypatch.setattr(kind, "complete", lambda _: [(4, Path("4")), (2, Path("2"))])
+    monkeypatch.setattr(kind, "candidates", lambda _: [SimpleNamespace(iteration=2)])
     monkeypatch.setattr(kind, "quarantine", refuse)
     checkpoints.recall(4, Exchange(), is_from_copies=False)
     checkpoints._loaded = part_of("loading").Loaded(4, {})
@@ -216,6 +218,8 @@ def test_the_last_checkpoint_stays_though_it_comes_of_a_wrong_one(
     checkpoints._loaded = part_of("loading").Loaded(10, {})
     # The wrong one was loaded, and has made way for those that followed.
     monkeypatch.setattr(kind, "complete", lambda _: [(16, Path("16")), (15, Path("15"))])
+    manifests = [SimpleNamespace(iteration=16), SimpleNamespace(iteration=15)]
+    monkeypatch.setattr(kind, "candidates", lambda _: manifests)
     monkeypatch.setattr(kind, "quarantine", lambda _, path, *__: put_away.append(path.name))
     with pytest.raises(part_of("manifest").CheckpointError, match="15 is not to be trusted"):
         checkpoints.distrust(17, "its loss is not the recorded one")

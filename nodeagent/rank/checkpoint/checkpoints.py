@@ -275,9 +275,9 @@ class Checkpoints:
 
     def _quarantine_from(self, iteration: int, reason: str) -> str:
         """Quarantine a checkpoint and the newer ones, but never the last; return why one stays."""
+        is_any_older = any(one.iteration < iteration for one in self._directory.candidates())
         complete = sorted(self._directory.complete())
         bad = [(saved, path) for saved, path in complete if saved >= iteration]
-        is_any_older = len(bad) < len(complete)
         for _, path in reversed(bad if is_any_older else bad[1:]):
             self._directory.quarantine(path, "distrusted", reason)
         if is_any_older or not bad:

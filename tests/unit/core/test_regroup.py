@@ -217,11 +217,25 @@ def test_copies_are_kept_that_either_holder_may_be_lost_of() -> None:
     # Of iteration 5 nobody but the owners has a copy yet.
     both = copies(4, 0, 1)
     positions = {0: at(5, copies=both + copies(5, 0)), 1: at(5, copies=both + copies(5, 1))}
-    assert decided(positions, old).resume.copied == 4
-    # Where one of each is all there is, the newest; never what is newer than what all begin with.
+    assert decided(positions, old).resume.kept_copies == (4,)
+    # What is newer than what all begin with is no way back.
     alone = {0: at(5, copies=copies(4, 0, 1) + copies(6, 0, 1)), 1: at(5)}
-    assert decided(alone, old).resume.copied == 4
-    assert decided({0: at(5, copies=copies(4, 0)), 1: at(5)}, old).resume.copied == 0
+    assert decided(alone, old).resume.kept_copies == (4,)
+    assert decided({0: at(5, copies=copies(4, 0)), 1: at(5)}, old).resume.kept_copies == ()
+
+
+def test_copies_are_kept_against_the_loss_of_each_holder() -> None:
+    old = Layout(pp=2)
+    # Rank 0 is new and has both of iteration 6; of stage 0 rank 1 has what is older.
+    positions = {
+        0: at(7, copies=copies(6, 0, 1)),
+        1: at(7, copies=copies(4, 0, 1) + copies(3, 0, 1) + copies(6, 1)),
+    }
+    # If rank 0 is lost 4 is what remains; 3 protects against nothing that 4 does not.
+    assert decided(positions, old).resume.kept_copies == (6, 4)
+    # Where either may be lost of the newest one, that is enough.
+    both = {rank: at(7, copies=copies(6, 0, 1) + copies(4, 0, 1)) for rank in (0, 1)}
+    assert decided(both, old).resume.kept_copies == (6,)
 
 
 def test_an_incomplete_cut_sends_everybody_to_the_disk() -> None:

@@ -84,6 +84,19 @@ def test_failed_collectives_without_a_cause_restart_it_too(world: World) -> None
     assert only_incident(world).action == "restart"
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fault_before_any_of_its_ranks_has_joined_takes_new_processes_too(seed: int) -> None:
+    world = World(demo_machine(), seed=seed, num_iterations=10**6)
+    world.unsupported = {A: (REASON,)}
+    world.run_until(lambda: bool(task(world).ranks) and None not in pids(world))
+    assert not task(world).unsupported
+    before = pids(world)
+    world.kill_rank("gpt-a", 1)
+    trained(world, 4)
+    assert not pids(world) & before
+    assert only_incident(world).action == "restart"
+
+
 def test_what_recovers_in_process_is_not_touched(world: World) -> None:
     before = pids(world, B)
     world.kill_rank("gpt-b", 1)
