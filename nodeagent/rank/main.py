@@ -16,12 +16,10 @@ import threading
 import time
 import traceback
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import torch
-from megatron.core.optimizer import MegatronOptimizer
 
 from nodeagent.clock import SystemClock
 from nodeagent.protocol.ids import Generation
@@ -30,17 +28,14 @@ from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
 from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch
+from nodeagent.rank.building import build, check_launch
 from nodeagent.rank.faults import describe
 from nodeagent.rank.files import RankFiles
 from nodeagent.rank.link import ControlLink
-from nodeagent.rank.loop import Context, Loop
-from nodeagent.rank.optimizers import UnsupportedOptimizerError
 from nodeagent.rank.parallel import Groups
 from nodeagent.rank.place import Place
 from nodeagent.rank.process import set_process_name
-from nodeagent.rank.program import build_loop, restart_reasons
 from nodeagent.rank.recorder import recorded_collectives
-from nodeagent.rank.sharded import ShardedOptimizer
 from nodeagent.rank.shim import prepare_device, use_device
 from nodeagent.rank.standing import allow_dumps, look
 from nodeagent.rank.store import AgentStore
@@ -54,10 +49,6 @@ logger = logging.getLogger(__name__)
 _CLOCK: Final = SystemClock()
 _STORED_TIMEOUT_S: Final = 600.0
 """How long a rank that is done waits for an agent to hear it: as long as one may take to come back."""
-
-
-class LaunchError(ValueError):
-    """The launch contradicts itself: the layout fits neither the model nor the global batch."""
 
 
 class OutlivedError(Exception):
@@ -138,7 +129,7 @@ class _Process:
 
     def _train(self, launch: RankLaunch) -> RankDone:
         began = _CLOCK.monotonic_s()
-        _check(launch)
+        check_launch(launch)
         if self._training is not None and self._unsupported:
             raise OutlivedError("; ".join(self._unsupported))
         place = self._place_of(launch, launch.global_rank)
@@ -196,14 +187,7 @@ class _Process:
                 self._training = self._build(launch, place)
         else:
             self._training.fall_behind()
-        self._link.report(
-            RankHalted(
-                task=launch.task,
-                generation=launch.generation,
-                global_rank=launch.global_rank,
-                position=self._training.position(),
-            )
-        )
+        self._report_halted(launch, self._training.position())
         logger.info("waits to be rank %d of %s, or one like it", global_rank, launch.layout)
 
     def _place_of(self, launch: RankLaunch, global_rank: int) -> Place:
@@ -212,10 +196,7 @@ class _Process:
         return Place(global_rank, launch.layout, self._device)
 
     def _build(self, launch: RankLaunch, place: Place) -> Training:
-        loop = build_loop(Context(launch.settings, place))
-        self._unsupported = restart_reasons(loop)
-        if launch.settings.shard_optimizer:
-            loop = _with_sharded_optimizer(loop)
+        loop, self._unsupported = build(launch.settings, place)
         return Training(loop, Surroundings(self._link, self._halted, _CLOCK.monotonic_s))
 
     def _leave_generation(self) -> None:
@@ -285,19 +266,12 @@ class _Process:
             position = Position(committed=0, has_state=False)  # it has let go of its model, no more
         # A generation that was refused before it began was not halted: the halt was of the one before.
         is_halted = self._halted.is_set() and launch.generation == self._generation
-        is_asked_for = isinstance(error, PausedError) or is_halted
-        if is_asked_for and position is None:
-            position = Position(committed=0, has_state=False)  # halted before its model was built
-        if is_asked_for and position is not None:
-            self._link.report(
-                RankHalted(
-                    task=launch.task,
-                    generation=launch.generation,
-                    global_rank=launch.global_rank,
-                    position=position,
-                    unsupported=self._unsupported,
-                )
-            )
+        if isinstance(error, PausedError) or is_halted:
+            if position is None:
+                position = Position(
+                    committed=0, has_state=False
+                )  # halted before its model was built
+            self._report_halted(launch, position)
         else:
             if self._unsupported and not self._has_joined:
                 position = None  # nobody has heard of that: another process takes its place
@@ -306,6 +280,17 @@ class _Process:
         if groups is not None and is_halting:
             groups.wake_peers()
         logger.info("parked in generation %d: %s", launch.generation, position)
+
+    def _report_halted(self, launch: RankLaunch, position: Position) -> None:
+        self._link.report(
+            RankHalted(
+                task=launch.task,
+                generation=launch.generation,
+                global_rank=launch.global_rank,
+                position=position,
+                unsupported=self._unsupported,
+            )
+        )
 
 
 def _settle(launch: RankLaunch) -> None:
@@ -320,24 +305,3 @@ def _settle(launch: RankLaunch) -> None:
     warnings.simplefilter("ignore")
     # After the fork: the pool of threads belongs to this process and is as small as can be.
     torch.set_num_threads(1)
-
-
-def _with_sharded_optimizer(loop: Loop) -> Loop:
-    assert isinstance(loop.optimizer, MegatronOptimizer)
-    try:
-        return replace(loop, optimizer=ShardedOptimizer(loop.optimizer))
-    except UnsupportedOptimizerError as error:
-        raise LaunchError(f"shard_optimizer: {error}; set it to false") from error
-
-
-def _check(launch: RankLaunch) -> None:
-    layout, training = launch.layout, launch.settings
-    if launch.global_rank >= layout.num_workers:
-        raise LaunchError(f"rank {launch.global_rank} of a world of {layout.num_workers}")
-    misfit = training.model.misfit(layout) if training.program is None else None
-    if misfit is not None:
-        raise LaunchError(misfit)
-    if training.num_micro_batches < layout.dp:
-        raise LaunchError(
-            f"num_micro_batches {training.num_micro_batches} is less than dp {layout.dp}"
-        )

@@ -63,7 +63,7 @@ class _Offer(NamedTuple):
 
 
 class _Connections:
-    """The groups that copies travel over in one generation, by peer, and what is under way in them."""
+    """The groups that copies travel over in one generation, by peer, and what is under way."""
 
     def __init__(self, generation: Generation, groups: Mapping[int, ProcessGroup]) -> None:
         self.generation = generation
@@ -94,7 +94,7 @@ class MemoryCheckpoints:
 
     Attributes:
         copies: What lies here.
-        is_wanted: Whether copies are made in this generation.
+        is_wanted: Whether they are made in this generation.
     """
 
     def __init__(self, state: TrainingState) -> None:
@@ -102,7 +102,6 @@ class MemoryCheckpoints:
         self.copies = HeldCopies()
         self._lock = threading.Lock()
         self._generation = Generation(0)
-        self._rank = 0
         self._device = torch.device("cpu")
         self._holder: int | None = None
         self._owners: list[tuple[int, ShardKey]] = []
@@ -119,17 +118,16 @@ class MemoryCheckpoints:
     def enter(self, launch: RankLaunch, place: Place) -> None:
         """Take up a new generation; the copies of the old ones stay."""
         self._generation = launch.generation
-        self._rank = place.global_rank
         self._device = place.device
-        holders = launch.copy_holders
+        own, holders = place.global_rank, launch.copy_holders
         self.is_wanted = any(holder is not None for holder in holders)
-        self._holder = holders[self._rank] if holders else None
+        self._holder = holders[own] if holders else None
         self._owners = [
             (owner, self._key_of(place, owner))
             for owner, holder in enumerate(holders)
-            if holder == self._rank
+            if holder == own
         ]
-        self._key = self._key_of(place, self._rank)
+        self._key = self._key_of(place, own)
         self.copies.enter(launch.generation, launch.resume.kept_copies)
 
     def _key_of(self, place: Place, rank: int) -> ShardKey:

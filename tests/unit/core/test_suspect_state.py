@@ -27,6 +27,10 @@ def newest(world: World) -> Incident:
 def refuse_the_state(world: World, error: str = "SuspectStateError") -> None:
     """All ranks refuse the vote on an iteration, as they do after a load, or the load itself."""
     world.run_until(lambda: all(rank.joined for rank in task(world).ranks.values()))
+    raise_in_all(world, error)
+
+
+def raise_in_all(world: World, error: str) -> None:
     generation = task(world).generation
     for number in sorted(task(world).ranks):
         _, rank = world.rank(A, number)
@@ -101,6 +105,18 @@ def test_checkpoints_that_can_not_be_loaded_are_no_nodes_fault() -> None:
     assert not any(node.isolated for node in world.machine.state.nodes.values())
     [told] = [each for _, each in world.announcements if each.kind == "held"]
     assert "CheckpointError: loss 9, and 5 before: the task is held" in told.text
+
+
+def test_nor_are_those_that_can_not_be_loaded_at_the_first_start() -> None:
+    world = World(demo_machine(is_auto_heal=True, num_nodes=4), num_iterations=10**6)
+    world.run_until(lambda: bool(task(world).ranks) and None not in pids(world))
+    before = pids(world)
+    assert not any(rank.joined for rank in task(world).ranks.values())
+    raise_in_all(world, "CheckpointError")
+    assert newest(world).action == "reattempt"
+    world.run_until(lambda: task(world).iteration >= 3)
+    assert pids(world) == before
+    assert not any(node.isolated for node in world.machine.state.nodes.values())
 
 
 def test_operators_hear_of_copies_that_are_not_made_any_more() -> None:
