@@ -102,6 +102,8 @@ class _Rank:
                     self._checkpoints.note_loss(self.iteration, _loss(self.iteration))
             case "distrust":
                 self._checkpoints.distrust(self.iteration + 1, "its loss is not the recorded one")
+            case "blind":
+                vars(os)["access"] = lambda *_: False
             case "tear":
                 path = Path(self._case.training.checkpoint_dir, step.name, "manifest.crc32")
                 path.unlink(missing_ok=True)

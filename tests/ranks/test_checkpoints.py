@@ -135,6 +135,23 @@ def test_one_flipped_bit_is_found_and_never_met_again(
     assert load(ranks, trained, generation=5) == 4
 
 
+def test_all_ranks_say_what_one_of_them_has_found(
+    ranks: CheckpointRanks, trained: TrainingSpec
+) -> None:
+    steps = [Step(do="blind", ranks=[1]), LOAD]
+    outcome = ranks.run(Case(training=trained, layout=TWO_STAGES, steps=steps, generation=2))
+    told = "iter_0000003 can't be loaded: it is not there for this rank, or may not be read; checkpoint_dir"
+    assert all("CheckpointError: rank 1: " in found.error for found in outcome.all)
+    assert all(told in found.error for found in outcome.all)
+    assert "iter_0000003" in names_in(trained)
+
+    flip_a_bit(directory_of(trained) / "iter_0000003" / "__1_0.distcp")
+    ranks.run_well(Case(training=trained, layout=TWO_STAGES, steps=[LOAD], generation=3))
+    reason = directory_of(trained) / "iter_0000003.bad-checksum" / "why_quarantined.txt"
+    assert reason.read_text().startswith("rank 1: ")
+    assert "__1_0.distcp" in reason.read_text()
+
+
 def test_damage_in_all_checkpoints_leaves_model_and_optimizer_as_they_were(
     ranks: CheckpointRanks, trained: TrainingSpec
 ) -> None:

@@ -95,7 +95,7 @@ class Loader:
         self._training = training
         self._losses = losses
         self._is_halted = is_halted
-        self._num_loads = self._num_refusals = 0
+        self._num_loads = self._num_refusals = self._num_findings = 0
 
     def load(
         self,
@@ -186,9 +186,9 @@ class Loader:
             logger.warning("%s is damaged: %s", path, damage)
         is_misfit, is_damaged = self._is_so_anywhere(bool(misfit), bool(damage))
         if is_misfit:
-            raise CheckpointError(misfit or f"{path} can't be loaded by another rank")
+            raise CheckpointError(self._told_by_any(misfit, store))
         if is_damaged:
-            self._quarantine(iteration, damage or "found damaged by another rank", store)
+            self._quarantine(iteration, self._told_by_any(damage, store), store)
             return False
         assert manifest is not None
         _restore(state, staged, optimizer, manifest)
@@ -198,7 +198,7 @@ class Loader:
         # Rank 0 has just seen it. What is wrong with this node must not condemn the checkpoint.
         if not os.access(path, os.R_OK | os.X_OK):
             raise CheckpointError(
-                f"rank {self._place.global_rank} doesn't see it or may not read it; checkpoint_dir"
+                "it is not there for this rank, or may not be read; checkpoint_dir"
                 " must be shared by all nodes"
             )
 
@@ -229,6 +229,14 @@ class Loader:
             except CheckpointError as error:
                 problem = str(error)
         self.refuse_alike(problem, store)
+
+    def _told_by_any(self, finding: str, store: Exchange) -> str:
+        """Return a finding of some rank, on all ranks, at least one of which has one."""
+        self._num_findings += 1
+        key = f"{_KEY}/found/{self._num_findings}"
+        if finding:
+            store.set(key, f"rank {self._place.global_rank}: {finding}")
+        return bytes(store.get(key)).decode()
 
     def refuse_alike(self, problem: str, store: Exchange) -> None:
         """Raise what rank 0 has found, on all ranks, which all call it; nothing if that is an empty text.
