@@ -51,10 +51,11 @@ from typing import Any, Final
 from ending import end_on_sigterm
 from pages import (
     MEASUREMENTS,
-    command_line,
+    commands_of,
     machine,
     machine_line,
-    read_results,
+    origin,
+    with_others,
     write_results,
     write_section,
 )
@@ -103,7 +104,8 @@ def main() -> None:
         for num_ranks in arguments.ranks:
             figures = _measure(tokens, Layout(dp=num_ranks), arguments)
             size = {"num_tokens": tokens, "num_ranks": num_ranks}
-            cases.append({**size, **_origin(arguments), **figures})
+            steady = {"steady_s": arguments.rounds * arguments.steady}
+            cases.append({**size, **origin(arguments), **steady, **figures})
             sys.stderr.write(f"{_row(cases[-1])}\n")
     report = {
         **machine(),
@@ -112,27 +114,9 @@ def main() -> None:
     json.dump(report, sys.stdout, indent=1)
     sys.stdout.write("\n")
     if arguments.write_docs:
-        report["cases"] = _with_others(cases)
+        report["cases"] = with_others(_NAME, cases, "num_ranks", "num_tokens")
         write_results(_NAME, report)
         write_section(MEASUREMENTS, _NAME, _section(report))
-
-
-def _origin(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "date": machine()["date"],
-        "command": command_line(),
-        "steady_s": arguments.rounds * arguments.steady,
-        "model": {"num_layers": arguments.layers, "hidden_size": arguments.hidden_size},
-    }
-
-
-def _with_others(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return ``cases`` beside those of other sizes that were measured before."""
-    measured = {(case["num_ranks"], case["num_tokens"]): case for case in cases}
-    for case in read_results(_NAME).get("cases", []):
-        if case["model"] == cases[0]["model"]:
-            measured.setdefault((case["num_ranks"], case["num_tokens"]), case)
-    return [measured[key] for key in sorted(measured)]
 
 
 def _measure(tokens: int, layout: Layout, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -178,13 +162,12 @@ def _row(case: dict[str, Any]) -> str:
 
 def _section(report: dict[str, Any]) -> str:
     rows = "\n".join(map(_row, report["cases"]))
-    commands = "\n".join(f"    {case['command']}" for case in report["cases"])
     newest = report["cases"][-1]
     model = newest["model"]
     return f"""\
 {machine_line(report)} {model["num_layers"]} layers, hidden size {model["hidden_size"]}.
 
-{commands}
+{commands_of(report["cases"])}
 
 | ranks | tokens per rank and iteration | off, ms | on, ms | ratio of means (95 %) | of neighbouring blocks, median | more waiting for a core | iterations of each | date |
 |---|---|---|---|---|---|---|---|---|

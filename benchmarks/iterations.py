@@ -24,7 +24,16 @@ import sys
 from typing import Any
 
 from ending import end_on_sigterm
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+from pages import (
+    MEASUREMENTS,
+    commands_of,
+    machine,
+    machine_line,
+    origin,
+    with_others,
+    write_results,
+    write_section,
+)
 from paired.plain import PlainMegatron
 from paired.product import Product, launch_of
 from paired.ratio import Ratio
@@ -55,13 +64,12 @@ def main() -> None:
             sys.stderr.write(f"{_row(cases[-1])}\n")
     report = {
         **machine(),
-        "command": command_line(),
-        "model": {"num_layers": arguments.layers, "hidden_size": arguments.hidden_size},
         "cases": cases,
     }
     json.dump(report, sys.stdout, indent=1)
     sys.stdout.write("\n")
     if arguments.write_docs:
+        report["cases"] = with_others("iterations", cases, "layout", "num_tokens")
         write_results("iterations", report)
         write_section(MEASUREMENTS, "iterations", _section(report))
 
@@ -75,7 +83,7 @@ def _measure(name: str, tokens: int, arguments: argparse.Namespace) -> dict[str,
         _build_plain,
         turns_of(arguments),
     )
-    return {"layout": name, "num_tokens": tokens, **figures}
+    return {"layout": name, "num_tokens": tokens, **origin(arguments), **figures}
 
 
 def _build_product(stage: Stage) -> Product:
@@ -90,19 +98,19 @@ def _row(case: dict[str, Any]) -> str:
     return (
         f"| {case['layout']} | {case['num_tokens']} | {1000 * case['reference_iteration']:.1f}"
         f" | {1000 * case['iteration']:.1f} | {Ratio(**case['ratio']).percent}"
-        f" | {Ratio(**case['mean_ratio']).percent} | {case['max_loss_deviation']:.0e} |"
+        f" | {Ratio(**case['mean_ratio']).percent} | {case['max_loss_deviation']:.0e} | {case['date']} |"
     )
 
 
 def _section(report: dict[str, Any]) -> str:
-    model, rows = report["model"], "\n".join(map(_row, report["cases"]))
+    model, rows = report["cases"][-1]["model"], "\n".join(map(_row, report["cases"]))
     return f"""\
 {machine_line(report)} {model["num_layers"]} layers, hidden size {model["hidden_size"]}.
 
-    {report["command"]}
+{commands_of(report["cases"])}
 
-| layout | tokens per rank and iteration | plain Megatron, ms | Unicron, ms | ratio of neighbouring blocks (95 %) | of means | losses differ by |
-|---|---|---|---|---|---|---|
+| layout | tokens per rank and iteration | plain Megatron, ms | Unicron, ms | ratio of neighbouring blocks (95 %) | of means | losses differ by | date |
+|---|---|---|---|---|---|---|---|
 {rows}"""
 
 

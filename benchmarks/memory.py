@@ -24,7 +24,16 @@ import sys
 from typing import Any, Final
 
 from ending import end_on_sigterm
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+from pages import (
+    MEASUREMENTS,
+    commands_of,
+    machine,
+    machine_line,
+    origin,
+    with_others,
+    write_results,
+    write_section,
+)
 from paired.product import Product, launch_of
 from paired.ratio import Ratio
 from paired.rounds import Stage, add_arguments, compare, node_of, turns_of
@@ -68,18 +77,17 @@ def main() -> None:
     cases = []
     for name in arguments.cases:
         for tokens in arguments.tokens:
-            cases.append({"case": name, "num_tokens": tokens, **_measure(name, tokens, arguments)})
+            size = {"case": name, "num_tokens": tokens, "interval": arguments.interval}
+            cases.append({**size, **origin(arguments), **_measure(name, tokens, arguments)})
             sys.stderr.write(f"{_row(cases[-1])}\n")
     report = {
         **machine(),
-        "command": command_line(),
-        "interval": arguments.interval,
-        "model": {"num_layers": arguments.layers, "hidden_size": arguments.hidden_size},
         "cases": cases,
     }
     json.dump(report, sys.stdout, indent=1)
     sys.stdout.write("\n")
     if arguments.write_docs:
+        report["cases"] = with_others("memory", cases, "case", "num_tokens", "interval")
         write_results("memory", report)
         write_section(MEASUREMENTS, "memory", _section(report))
 
@@ -117,24 +125,21 @@ def _build(stage: Stage, interval: int) -> Product:
 
 def _row(case: dict[str, Any]) -> str:
     return (
-        f"| {case['case']} | {case['num_tokens']} | {1000 * case['reference_iteration']:.1f}"
+        f"| {case['case']} | {case['num_tokens']} | {case['interval']} | {1000 * case['reference_iteration']:.1f}"
         f" | {1000 * case['iteration']:.1f} | {Ratio(**case['ratio']).percent}"
-        f" | {Ratio(**case['mean_ratio']).percent} | {100 * case['copied']:.0f} % |"
+        f" | {Ratio(**case['mean_ratio']).percent} | {100 * case['copied']:.0f} % | {case['date']} |"
     )
 
 
 def _section(report: dict[str, Any]) -> str:
-    model, rows = report["model"], "\n".join(map(_row, report["cases"]))
-    every = (
-        "every iteration" if report["interval"] == 1 else f"every {report['interval']} iterations"
-    )
+    model, rows = report["cases"][-1]["model"], "\n".join(map(_row, report["cases"]))
     return f"""\
-{machine_line(report)} {model["num_layers"]} layers, hidden size {model["hidden_size"]}; a checkpoint {every}.
+{machine_line(report)} {model["num_layers"]} layers, hidden size {model["hidden_size"]}.
 
-    {report["command"]}
+{commands_of(report["cases"])}
 
-| | tokens per rank and iteration | without, ms | with, ms | ratio of neighbouring blocks (95 %) | of means | checkpoints made |
-|---|---|---|---|---|---|---|
+| | tokens per rank and iteration | a checkpoint every ... iterations | without, ms | with, ms | ratio of neighbouring blocks (95 %) | of means | checkpoints made | date |
+|---|---|---|---|---|---|---|---|---|
 {rows}"""
 
 

@@ -1,11 +1,13 @@
 """Where results go: JSON files and generated sections of the documentation."""
 
+import argparse
 import json
 import os
 import platform
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +55,34 @@ def read_results(name: str) -> dict[str, Any]:
     """Return what ``write_results`` wrote last; empty if it never did."""
     path = ROOT / "docs" / "benchmarks" / f"{name}.json"
     return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def with_others(name: str, cases: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
+    """Return ``cases`` beside those that were measured before, of the same model; ``keys`` tell cases apart."""
+
+    def key_of(case: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(case[key] for key in keys)
+
+    measured = {
+        key_of(case): case
+        for case in [*read_results(name).get("cases", []), *cases]
+        if case["model"] == cases[0]["model"]
+    }
+    return [measured[key] for key in sorted(measured)]
+
+
+def origin(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what a case of its own date says of how it was measured."""
+    return {
+        "date": machine()["date"],
+        "command": command_line(),
+        "model": {"num_layers": arguments.layers, "hidden_size": arguments.hidden_size},
+    }
+
+
+def commands_of(cases: Sequence[dict[str, Any]]) -> str:
+    """Return the commands that measured ``cases``, each once, as a block of a page."""
+    return "\n".join(dict.fromkeys(f"    {case['command']}" for case in cases))
 
 
 def write_section(page: Path, name: str, text: str) -> None:
