@@ -91,12 +91,18 @@ def _selection(options: argparse.Namespace) -> str:
 
 
 def _commit() -> str:
-    """Return the commit of what is run, with a mark where files differ; empty outside of a clone."""
-    command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty=+"]
+    """Return the commit of what is run, with a mark where files differ that do not document it; empty outside of a clone."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        described = _git("describe", "--always")
+        differs = _git("diff", "--quiet", "HEAD", "--", ".", ":!docs").returncode == 1
     except FileNotFoundError:
         return ""
+    return described.stdout.strip() + "+" * differs
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["git", "-C", str(REPOSITORY), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def _tell(text: str) -> None:
