@@ -1,6 +1,6 @@
 """Measures the demo as a user runs it, and prints one JSON object.
 
-    python benchmarks/demo.py [--repeat N]
+    python benchmarks/demo.py [--repeat N] [--write-docs]
 
 Figures, seconds unless said otherwise, median and worst over the repeats:
 
@@ -8,26 +8,38 @@ Figures, seconds unless said otherwise, median and worst over the repeats:
 - ``agent_ready``: from an agent process's start to its socket answering, as the agent itself says;
 - ``agent_rss_mb``: the largest resident memory of any agent at the end of the run;
 - ``rank_start``: from the order to start a rank to its process, forked from the warm template;
-- ``detect_*``, ``cure_*``: from a fault to its detection, and to the first iteration after it.
+- ``detect_*``, ``recovery_*``, ``cure_*``: from a fault to its detection, to the first iteration after it, and to its
+  incident's end.
 
 These are measurements of one machine at one time, not limits.
 """
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any, Final
 
 from ending import end_on_sigterm
+from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 
 DRILLS = ("kill-rank@8", "lose-node@16")
+_TITLES: Final = {
+    "first_iteration": "from the command until all tasks are past their first iteration",
+    "total": "whole run, both faults healed",
+    "agent_ready": "an agent's start until its socket answers",
+    "agent_rss_mb": "resident memory of the largest agent at the end of the run (no torch imported), MB",
+    "rank_start": "order to start a rank until its process runs, forked from the warm template",
+    "detect_exited_abnormally": "killed rank: fault until first trace",
+    "recovery_exited_abnormally": "killed rank: fault until its task has committed the next iteration",
+    "cure_exited_abnormally": "killed rank: fault until the incident is resolved",
+    "detect_lost_connection": "lost node: connection lost until it is given up",
+    "recovery_lost_connection": "lost node: until the tasks it hit have committed the next iteration",
+    "cure_lost_connection": "lost node: until the incident is resolved",
+}
 
 
 def main() -> None:
@@ -35,6 +47,7 @@ def main() -> None:
     end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs (default 3)")
+    parser.add_argument("--write-docs", action="store_true", help=f"update {MEASUREMENTS.name}")
     arguments = parser.parse_args()
     samples: dict[str, list[float]] = {}
     for number in range(arguments.repeat):
@@ -42,17 +55,32 @@ def main() -> None:
         for name, value in measure().items():
             samples.setdefault(name, []).append(value)
     report = {
-        "version": version("unicron"),
-        "torch": version("torch"),
-        "python": platform.python_version(),
-        "cores": len(os.sched_getaffinity(0)),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        **machine(),
+        "command": command_line(),
         "repeats": arguments.repeat,
         "median": {name: round(statistics.median(values), 3) for name, values in samples.items()},
         "worst": {name: round(max(values), 3) for name, values in samples.items()},
     }
     json.dump(report, sys.stdout, indent=2)
     sys.stdout.write("\n")
+    if arguments.write_docs:
+        write_results("demo", report)
+        write_section(MEASUREMENTS, "demo", _section(report))
+
+
+def _section(report: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {_TITLES.get(name, name)} | {median:.2f} | {report['worst'][name]:.2f} |"
+        for name, median in report["median"].items()
+    )
+    return f"""\
+{machine_line(report)}
+
+    {report["command"]}
+
+| | median | worst of {report["repeats"]} |
+|---|---|---|
+{rows}"""
 
 
 def measure() -> dict[str, float]:
@@ -81,6 +109,7 @@ def measure() -> dict[str, float]:
     for incident in outcome["incidents"]:
         status = incident["status"]
         figures[f"detect_{status}"] = incident["detected_at"] - incident["fault_at"]
+        figures[f"recovery_{status}"] = incident["recovery_s"]
         figures[f"cure_{status}"] = incident["resolved_at"] - incident["fault_at"]
     return figures
 

@@ -207,15 +207,17 @@ def _take_joined(turn: Turn, task: TaskState) -> None:
     state_s = max(each.state_s for each in joined)
     if task.transition:
         task.transition.join(turn.at, form_s=form_s, state_s=state_s)
-    note_source(turn, task, source, num_lost=max(0, task.state_iteration - iteration))
+    num_lost = max(0, task.state_iteration - iteration)
+    note_source(turn, task, source, num_lost=num_lost)
     task.state_iteration = iteration
     if source in {"disk", "seed"}:
         # Newer ones were damaged, or not what they seemed to be.
         task.checkpoint_iteration = iteration
     note_joined(turn, task)
+    lost = f"; iterations run again: {num_lost}" if num_lost else ""
     turn.tell(
-        "info", "resume", task.spec.task,
-        f"generation {task.generation} goes on after iteration {iteration}; state from {source}",
+        "warning" if num_lost else "info", "resume", task.spec.task,
+        f"generation {task.generation} goes on after iteration {iteration}; state from {source}{lost}",
         iteration=iteration, generation=task.generation, state_source=source,
         form_s=form_s, state_s=state_s,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Where copies of shards lie in the memory of one process: its own, and those that it holds for others.
 
-Every shard has two places, one for a complete copy and one for the next. A third one is made where both
-hold something that is to be kept: after a fault no single iteration may protect against every further
-loss. It goes once newer copies are complete everywhere.
+Every shard has two places, one for a complete copy and one for the next. Another one is made where all
+hold what is to be kept: after a fault no single iteration may protect against every further loss. It
+goes when newer copies are known to be complete everywhere.
 """
 
 import threading
@@ -68,7 +68,8 @@ class HeldCopies:
     def forget(self, *, newer_than: int = 0) -> None:
         """Drop the copies of iterations after ``newer_than``."""
         with self._lock:
-            self._renew(lambda copy: copy.iteration <= newer_than)
+            # One that is being filled is newer than what is complete.
+            self._renew(lambda copy: 0 < copy.iteration <= newer_than)
 
     def held(self) -> tuple[HeldCopy, ...]:
         """Return what can be handed out."""

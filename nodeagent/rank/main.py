@@ -267,11 +267,8 @@ class _Process:
         # A generation that was refused before it began was not halted: the halt was of the one before.
         is_halted = self._halted.is_set() and launch.generation == self._generation
         if isinstance(error, PausedError) or is_halted:
-            if position is None:
-                position = Position(
-                    committed=0, has_state=False
-                )  # halted before its model was built
-            self._report_halted(launch, position)
+            # Without a position it was halted before its model was built.
+            self._report_halted(launch, position or Position(committed=0, has_state=False))
         else:
             if self._unsupported and not self._has_joined:
                 position = None  # nobody has heard of that: another process takes its place

@@ -181,7 +181,8 @@ class MemoryCheckpoints:
         """Begin the copies of the state after ``iteration``. All ranks call it; none is busy."""
         if self._num_taken:
             # Complete everywhere by now: what is left of other partitions serves no more.
-            self.copies.keep(self._newest_iteration, {self._key, *(key for _, key in self._owners)})
+            own = {self._key} if self._holder is not None else set()
+            self.copies.keep(self._newest_iteration, own | {key for _, key in self._owners})
         self._num_taken += 1
         self._newest_iteration = iteration
         if self._holder is not None:
@@ -248,11 +249,9 @@ class MemoryCheckpoints:
         self._offer(transfer, connections)
         offers = [self._answer(owner, key, connections) for owner, key in self._owners]
         is_sent = self._send(transfer, connections)
-        for offer in offers:
-            if offer is not None:
-                self._take_in(offer, connections)
+        are_here = [offer is not None and self._take_in(offer, connections) for offer in offers]
         connections.wait()
-        return is_sent and None not in offers
+        return is_sent and all(are_here)
 
     def _offer(self, transfer: _Transfer, connections: _Connections) -> None:
         if self._holder is None:
@@ -276,7 +275,7 @@ class MemoryCheckpoints:
         try:
             place = self._place_for(key, num_bytes, connections.generation)
         except (RuntimeError, MemoryError) as error:
-            self._miss(connections, f"no host memory for that of rank {owner}: {first_line(error)}")
+            self._miss(connections, f"no room for that of rank {owner}: {first_line(error)}")
         connections.send(torch.tensor([int(place is not None)]), owner, _ANSWER_TAG)
         return _Offer(owner, iteration, expected, place) if place else None
 
@@ -292,8 +291,11 @@ class MemoryCheckpoints:
             connections.send(transfer.own.data, self._holder, _DATA_TAG)
         return bool(answer)
 
-    def _take_in(self, offer: _Offer, connections: _Connections) -> None:
+    def _take_in(self, offer: _Offer, connections: _Connections) -> bool:
+        """Receive a copy; return whether it is whole."""
         connections.receive(offer.place.data, offer.owner, _DATA_TAG)
         if checksum(offer.place.data) != offer.checksum:
-            raise ValueError(f"the copy of rank {offer.owner} was damaged on its way")
+            self._miss(connections, f"the copy of rank {offer.owner} was damaged on its way")
+            return False
         self.copies.complete(offer.place, offer.iteration)
+        return True

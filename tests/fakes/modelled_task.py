@@ -48,7 +48,7 @@ class ModelledTask:
     is_halting: bool = False
     newest: int = 0
     _examined: dict[int, State] = field(default_factory=dict)
-    _is_covered: bool = False
+    _dispensable: set[int] = field(default_factory=set)
     """Whether any one process could be lost and copies of every shard would be left."""
 
     @property
@@ -172,7 +172,7 @@ class ModelledTask:
         }
         for rank, process in self.processes.items():
             process.join(groups, rank, resume)
-        self._is_covered = self._outlasts_any_loss()
+        self._dispensable = self._dispensable_ranks()
 
     def _new_process(self) -> ModelledProcess:
         kind = ShardedProcess if self.job.is_sharded else ModelledProcess
@@ -192,17 +192,18 @@ class ModelledTask:
         return continues
 
     def check_copies(self) -> None:
-        """Copies that outlast the loss of any one process are not given up while none is lost."""
+        """While no process is lost no copies are given up that outlast the loss of one, whichever that is."""
         if not all(each.is_well for each in self.processes.values()):
-            self._is_covered = False
+            self._dispensable = set()
             return
-        is_covered = self._outlasts_any_loss()
-        assert is_covered or not self._is_covered, (
+        dispensable = self._dispensable_ranks()
+        assert dispensable >= self._dispensable, (
             "copies were given up before newer ones were complete"
         )
-        self._is_covered = is_covered
+        self._dispensable = dispensable
 
-    def _outlasts_any_loss(self) -> bool:
+    def _dispensable_ranks(self) -> set[int]:
+        """Return the ranks without which the others together have copies of everything."""
         # Until all have taken up training, what is newer will be dropped.
         have_resumed = all(each.has_resumed for each in self.processes.values())
         newest = None if have_resumed else 0 if self.resume.source == "disk" else self.resume.level
@@ -212,10 +213,13 @@ class ModelledTask:
             ]
             for rank, each in self.processes.items()
         }
-        return all(
-            self._have_all(copy for rank, copies in told.items() if rank != lost for copy in copies)
+        return {
+            lost
             for lost in self.processes
-        )
+            if self._have_all(
+                copy for rank, copies in told.items() if rank != lost for copy in copies
+            )
+        }
 
     def _have_all(self, copies: Iterable[HeldCopy]) -> bool:
         """Whether of some iteration every shard is among these."""

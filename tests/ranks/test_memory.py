@@ -278,7 +278,7 @@ def test_ranks_complete_their_copies_before_they_park() -> None:
     # One that has no memory for a copy says so to the other, who does not wait either.
     for what, stage, reason in (
         ("narrow", "1", "no host memory for it: "),
-        ("full", "0", "no host memory for that of rank 0: "),
+        ("full", "0", "no room for that of rank 0: "),
     ):
         for rank in said[what]:
             assert 1 in rank["held"][stage]

@@ -74,6 +74,9 @@ def test_a_killed_rank_takes_new_processes_for_all_and_the_state_from_disk(world
     assert incident.saved_micro_batches == 0
     # The newest checkpoint is that of iteration 5.
     assert task(world).num_rerun_iterations == iteration - 5
+    told = [line for _, line in world.announcements if line.kind == "resume" and line.source == A]
+    assert [line.level for line in told] == ["info", "warning"]
+    assert told[-1].text.endswith(f"state from disk; iterations run again: {iteration - 5}")
 
 
 def test_failed_collectives_without_a_cause_restart_it_too(world: World) -> None:
