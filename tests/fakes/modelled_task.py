@@ -49,7 +49,9 @@ class ModelledTask:
     newest: int = 0
     _examined: dict[int, State] = field(default_factory=dict)
     _dispensable: set[int] = field(default_factory=set)
-    """Whether any one process could be lost and copies of every shard would be left."""
+    """Ranks without which the others together had copies of everything."""
+    _untold: set[tuple[int, HeldCopy]] = field(default_factory=set)
+    """Copies that arrived when their ranks had parked and told what they have: nobody counts on them yet."""
 
     @property
     def is_intact(self) -> bool:
@@ -170,6 +172,12 @@ class ModelledTask:
         self.processes = {
             rank: stay.get(rank) or self._new_process() for rank in range(layout.num_workers)
         }
+        self._untold = {
+            (rank, copy)
+            for rank, process in self.processes.items()
+            for copy in process.memory.held()
+            if process.position is None or copy not in process.position.copies
+        }
         for rank, process in self.processes.items():
             process.join(groups, rank, resume)
         self._dispensable = self._dispensable_ranks()
@@ -209,7 +217,9 @@ class ModelledTask:
         newest = None if have_resumed else 0 if self.resume.source == "disk" else self.resume.level
         told = {
             rank: [
-                copy for copy in each.memory.held() if newest is None or copy.iteration <= newest
+                copy
+                for copy in each.memory.held()
+                if (newest is None or copy.iteration <= newest) and (rank, copy) not in self._untold
             ]
             for rank, each in self.processes.items()
         }
