@@ -5,7 +5,7 @@
 
 All of it takes hours; ``--seed`` takes one case of each kind, which takes half an hour, and ``--part 1/4``
 every fourth case, so that all can be run in parts. A line per case
-and a table go to standard output. The exit code is 1 if anything did not hold, or was not run. Ctrl-C ends
+and a table go to standard output. The exit code is 1 if anything did not hold, or was not run. Ctrl-C or SIGTERM ends
 it with the table of the layouts and optimizers that were run to their end.
 """
 
@@ -14,6 +14,7 @@ import contextlib
 import datetime as dt
 import itertools
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,9 @@ _PAGE = REPOSITORY / "docs" / "campaigns" / "phases.md"
 def main(arguments: Sequence[str]) -> int:
     """Run the campaign and return the exit code."""
     options = _parse(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Also where it was started in the background, with SIGINT ignored: its ranks are ended with it.
+        signal.signal(number, signal.default_int_handler)
     parts = [(part, cases) for part in _parts(options) if (cases := _cases(*part, options))]
     if not parts:
         sys.stderr.write("phases: no case is at such a point\n")
