@@ -58,7 +58,7 @@ LATE = f"""\
 
 def build(context):
     import pathlib, time
-    if context.place.global_rank:
+    if not context.place.global_rank:
         time.sleep(60)
     loop = unusual(context)
     pathlib.Path(__file__).with_name("has_a_model").touch()
@@ -351,14 +351,14 @@ def test_one_that_is_halted_before_it_joins_says_that_it_does_not_recover(
 ) -> None:
     program = unusual(tmp_path, "overlap_grad_reduce")
     ranks = launches(spec.model_copy(update={"program": program}), Layout(dp=2), task="own-early")
-    # Rank 1 has its groups, and comes to no model: rank 0 waits for it with its own.
+    # Rank 0 has its groups, and comes to no model: it names no checkpoint, and rank 1 waits for that.
     (tmp_path / "unusual.py").write_text(LATE)
     pids = host.start(ranks)
     host.wait_for((tmp_path / "has_a_model").exists)
-    os.kill(pids[1], signal.SIGKILL)
-    host.halt(ranks[:1], [1])
-    host.wait_for(lambda: host.record(ranks[0]).of_kind("rank_halted"))
-    record = host.record(ranks[0])
+    os.kill(pids[0], signal.SIGKILL)
+    host.halt(ranks[1:], [0])
+    host.wait_for(lambda: host.record(ranks[1]).of_kind("rank_halted"))
+    record = host.record(ranks[1])
     assert not record.of_kind("rank_joined")
     [halted] = record.of_kind("rank_halted")
     assert "overlap_grad_reduce = False" in {each.partition(":")[0] for each in halted.unsupported}
