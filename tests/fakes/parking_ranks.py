@@ -117,8 +117,8 @@ def _run(rank: int, directory: Path, what: str) -> None:
             }
         )
     )
-    if what in _WITHOUT_ROOM:
-        distributed.barrier()  # the other one is not to notice by a lost connection
+    # The other one is not to notice by a lost connection.
+    wait_until((directory / f"rank-{1 - rank}").exists, limit_s=_GROUP_LIMIT_S)
     os._exit(0)  # a thread may wait for what never comes
 
 
