@@ -40,7 +40,7 @@ Point = Literal[
     "resumed",  # the generation has taken up training, and computes next
 ]
 
-Action = Literal["kill", "stop", "raise", "sleep", "receive"]
+Action = Literal["kill", "stop", "raise", "sleep", "receive", "linger"]
 
 
 class Fault(BaseModel):
@@ -52,8 +52,8 @@ class Fault(BaseModel):
         point: Where.
         iteration: In which iteration; None counts over all iterations.
         count: At which passage of the point.
-        action: SIGKILL, SIGSTOP, an exception, a sleep without end, or waiting in a collective for a
-            message that nobody sends.
+        action: SIGKILL, SIGSTOP, an exception, a sleep without end, waiting in a collective for a
+            message that nobody sends, or (no fault) waiting until the rank is halted or to pause.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -82,6 +82,13 @@ class Contribution(BaseModel):
     dp_rank: int
     bucket: str
     micro_batches: tuple[int, ...]
+
+
+def lingering(iteration: int, *, generation: int = 1) -> Fault:
+    """Return what holds rank 0 at the begin of an iteration: no task runs away from a test meanwhile."""
+    return Fault(
+        generation=generation, global_rank=0, point="forward", iteration=iteration, action="linger"
+    )
 
 
 def plan_path(state_dir: Path, task: str) -> Path:

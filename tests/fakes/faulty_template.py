@@ -50,6 +50,7 @@ class _Rank:
         self._global_rank = 0
         self._contributions = Path()
         self.iterations: Any = None
+        self.surroundings: Any = None
 
     def enter(self, state_dir: Path, launch: RankLaunch) -> None:
         """Be the rank of ``launch``."""
@@ -106,7 +107,16 @@ def _break(fault: Fault) -> None:
         time.sleep(_FOR_EVER_S)
     if fault.action == "receive":
         _receive_nothing()
+    if fault.action == "linger":
+        _linger()
+        return
     os.kill(os.getpid(), signal.SIGKILL if fault.action == "kill" else signal.SIGSTOP)
+
+
+def _linger() -> None:
+    around = _RANK.surroundings
+    while not (around.halted.is_set() or around.control.is_pause_requested):
+        time.sleep(_LOOK_S)
 
 
 def _receive_nothing() -> None:
@@ -256,6 +266,11 @@ def _plant_around_it() -> None:
     )
     _wrap(reduction.Reduction, "share", before=_here("sharing"))
     _wrap(train, "resume_from_peers", after=_here("resumed"))
+    _wrap(
+        train.Training,
+        "__init__",
+        after=lambda _, __, surroundings: setattr(_RANK, "surroundings", surroundings),
+    )
 
 
 def plant() -> None:

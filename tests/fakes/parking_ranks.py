@@ -47,6 +47,14 @@ _GROUP_LIMIT_S = 20.0
 """How long an operation waits for a peer that does nothing."""
 
 
+class _HaltedWhileWaiting(threading.Event):
+    """Is set a moment after somebody waits for it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        threading.Timer(_SLOW_S / 10, self.set).start()
+        return super().wait(timeout)
+
+
 def main() -> None:
     """Run both ranks and print what they say."""
     fork = multiprocessing.get_context("fork")
@@ -76,7 +84,8 @@ def _run(rank: int, directory: Path, what: str) -> None:
     distributed.init_process_group(
         "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2
     )
-    halted, clock = threading.Event(), SystemClock()
+    halted = _HaltedWhileWaiting() if what == "halted" else threading.Event()
+    clock = SystemClock()
     reported: list[CheckpointMissed] = []
     keeping = _keeping(rank, halted, Narrow(_STATE), reported)
     memory: Any = keeping.memory
@@ -96,11 +105,12 @@ def _run(rank: int, directory: Path, what: str) -> None:
         distributed.barrier()
         memory.without_room = {_WITHOUT_ROOM[what]} if rank == 1 else ()
         memory.take(2)
-    if what == "broken" and rank == 1:
-        wait_until(lambda: memory.is_broken, limit_s=_SLOW_S)
+    if what == "broken":
+        wait_until(
+            lambda: memory.is_broken if rank else held_by_stage(memory)["0"],
+            limit_s=_GROUP_LIMIT_S / 2,
+        )
     distributed.barrier()
-    if what == "halted":
-        threading.Timer(_SLOW_S, halted.set).start()
     is_halted, began = False, clock.monotonic_s()
     try:
         keeping.complete_copies(2, are_begun=what in _WITHOUT_ROOM)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from nodeagent.protocol.rendezvous import StoreCall
 from nodeagent.protocol.standing import Standing
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
+from tests.fakes.fault_points import Fault, FaultPlan, plan_path
 
 REPOSITORY = Path(__file__).parents[2]
 TEMPLATE = "nodeagent.rank.template"
@@ -198,6 +199,11 @@ class RankHost:
         hello = self._template_answer()
         assert isinstance(hello, TemplateHello)
         return hello
+
+    def plan(self, task: str, faults: Iterable[Fault]) -> None:
+        """Have the ranks of a task break as ``faults`` say. Before they start, on a faulty template."""
+        plan = FaultPlan(faults=tuple(faults))
+        plan_path(self.state_dir, task).write_text(plan.model_dump_json())
 
     def fork(self, launch: RankLaunch) -> RankForked | ForkRefused:
         assert self._template_socket is not None
@@ -366,7 +372,8 @@ class RankHost:
                     if key.data is None:
                         connection, _ = self._listener.accept()
                         peer = _Peer(connection)
-                        self._peers.add(peer)
+                        with self._changed:
+                            self._peers.add(peer)
                         selector.register(connection, selectors.EVENT_READ, peer)
                     elif not self._receive(key.data):
                         selector.unregister(key.fileobj)

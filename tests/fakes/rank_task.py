@@ -26,7 +26,6 @@ from profiles.layout import Layout
 from tests.fakes.fault_points import (
     Contribution,
     Fault,
-    FaultPlan,
     contributions_path,
     plan_path,
 )
@@ -87,8 +86,7 @@ class RankTask:
 
     def start(self, faults: Iterable[Fault] = ()) -> None:
         """Start the first generation; its ranks break as ``faults`` say, if they can."""
-        plan = FaultPlan(faults=tuple(faults))
-        plan_path(self.host.state_dir, self.name).write_text(plan.model_dump_json())
+        self.host.plan(self.name, faults)
         self._begin(self.layout, {}, Resume(), self._fork)
 
     def wait_for_fault(self, fault: Fault) -> None:
@@ -107,7 +105,7 @@ class RankTask:
                 assert ended["signal"] == signal.SIGKILL, f"did not reach {fault}: {ended}"
             case "stop":
                 self.host.wait_for(lambda: is_stopped(member.pid), self.limit_s)
-            case "sleep" | "receive":
+            case "sleep" | "receive" | "linger":
                 # Its log comes into being a moment after the fork.
                 record = self.host.record(member.launch)
                 self.host.wait_for(lambda: record.hellos, self.limit_s)

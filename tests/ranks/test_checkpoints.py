@@ -315,7 +315,7 @@ def test_rank_without_a_part_is_not_waited_for_for_ever(
     ranks: CheckpointRanks, training: TrainingSpec
 ) -> None:
     steps = [TRAIN, Step(do="begin", ranks=[0]), Step(do="wait", ranks=[0]), TRAIN, SAVE]
-    case = Case(training=training, layout=TWO_STAGES, steps=steps, give_up_s=0.3)
+    case = Case(training=training, layout=TWO_STAGES, steps=steps, give_up_s=2)
     outcome = ranks.run_well(case)
     assert "checkpoint of iteration 1 given up: no part of rank 1" in outcome.first.log
     assert outcome.first.saved == [2]

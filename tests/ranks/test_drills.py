@@ -65,7 +65,10 @@ def test_exception_reaches_the_agent_with_its_own_words(
 
 
 def test_one_nan_costs_a_second_try_and_nothing_else(host: RankHost, paced: TrainingSpec) -> None:
-    sound = launches(paced, Layout(dp=2), task="sound")
+    directory = f"{paced.checkpoint_dir}-sound"
+    sound = launches(
+        paced.model_copy(update={"checkpoint_dir": directory}), Layout(dp=2), task="sound"
+    )
     host.start(sound)
     ranks = struck(host, paced, "one-nan", RankFault(kind="nan", count=1))
     host.wait_for(lambda: all("run once more" in host.log(launch) for launch in ranks))

@@ -68,8 +68,8 @@ def test_exception_drill_raises_in_the_chosen_rank_only(
     assert raised.exception_type == "DrillError"
     assert not raised.is_in_collective
     assert "_forward_step" in raised.traceback
-    # The culprit's process lives, so its peer waits for it and has nothing to report.
-    assert not host.record(ranks[0]).of_kind("rank_raised")
+    # The culprit's process lives, and is to its peer like a dead one.
+    assert host.wait_for_raise(ranks[0]).is_in_collective
 
 
 def test_graceful_stop_ends_all_ranks_after_the_same_iteration(

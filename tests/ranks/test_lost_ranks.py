@@ -14,7 +14,7 @@ import pytest
 from nodeagent.protocol.training import TrainingSpec
 from profiles.layout import Layout
 from tests.campaigns.matrix import fault_at, second_at
-from tests.fakes.fault_points import Fault
+from tests.fakes.fault_points import Fault, lingering
 from tests.fakes.rank_host import RankHost, rank_host
 from tests.fakes.rank_task import RankTask, is_stopped
 from tests.fakes.whole_parameters import read_parameters, relative_difference
@@ -105,16 +105,18 @@ def test_two_ranks_lost_at_once_are_replaced(
     ids=["all replicas of a stage", "all of a tensor-parallel rank", "all ranks"],
 )
 def test_where_no_replica_has_the_state_all_load_the_newest_checkpoint(
-    host: RankHost, spec: TrainingSpec, layout: Layout, lost: tuple[int, int]
+    faulty_host: RankHost, spec: TrainingSpec, layout: Layout, lost: tuple[int, int]
 ) -> None:
+    host = faulty_host
     # In-memory checkpoints would be nearer.
-    spec = spec.model_copy(update={"iteration_floor_s": 0.4, "memory_interval": 0})
+    spec = spec.model_copy(update={"memory_interval": 0})
     whole = expected(host, spec, layout)
     task = RankTask(host, spec, layout, f"all-{layout.tp}-{layout.pp}")
-    task.start()
+    task.start([lingering(5)])
     before = pids(task)
     record = host.record(task.members[0].launch)
-    host.wait_for(lambda: record.of_kind("checkpoint_saved"))
+    host.wait_for(lambda: 4 in record.loss_by_iteration)
+    host.wait_for(Path(spec.checkpoint_dir, "iter_0000003").exists)
     task.lose(*lost)
     task.park(lost)
     decision = task.regroup()
@@ -168,12 +170,12 @@ def test_stopped_rank_that_wakes_later_harms_nobody(
 
 
 def test_agent_that_is_lost_during_a_regroup_costs_nothing(
-    host: RankHost, spec: TrainingSpec
+    faulty_host: RankHost, spec: TrainingSpec
 ) -> None:
-    layout = Layout(tp=2, dp=2)
+    host, layout = faulty_host, Layout(tp=2, dp=2)
     whole = expected(host, spec, layout)
     task = RankTask(host, spec, layout, "agent")
-    task.start()
+    task.start([lingering(2)])
     record = host.record(task.members[0].launch)
     host.wait_for(lambda: 1 in record.loss_by_iteration)
     task.lose(1)
@@ -200,18 +202,20 @@ def test_agent_that_is_lost_during_a_regroup_costs_nothing(
     ids=["pipeline", "tensor", "tensor-sharded"],
 )
 def test_the_mate_of_a_lost_rank_waits_with_its_model_and_joins_the_replacement(
-    host: RankHost, spec: TrainingSpec, layout: Layout, mate: int, is_sharded: bool
+    faulty_host: RankHost, spec: TrainingSpec, layout: Layout, mate: int, is_sharded: bool
 ) -> None:
-    spec = spec.model_copy(update={"iteration_floor_s": 0.3, "shard_optimizer": is_sharded})
+    host = faulty_host
+    spec = spec.model_copy(update={"shard_optimizer": is_sharded})
     whole = expected(host, spec, layout)
     task = RankTask(host, spec, layout, f"mate-{layout.tp}-{is_sharded}".lower())
-    task.start()
+    task.start([lingering(3), lingering(5, generation=2)])
     before = pids(task)
-    record = host.record(task.members[0].launch)
-    host.wait_for(lambda: 1 in record.loss_by_iteration)
+    task.wait_for_fault(lingering(3))
     task.lose(0)
     task.park({0})
-    task.regroup(replace(layout, dp=1), leaves_waiting={mate})
+    decision = task.regroup(replace(layout, dp=1), leaves_waiting={mate})
+    assert (decision.resume.source, decision.resume.committed) == ("peer", 2), decision.reason
+    assert any(shard.is_copy for shard in decision.resume.shards) == is_sharded
     [waiting] = task.waiting.values()
     assert not host.wait_for_position(waiting.launch).has_state
     record = host.record(task.members[0].launch)
@@ -249,8 +253,11 @@ def test_ranks_survive_their_template_and_are_replaced_without_it(
     host.wait_for(lambda: 2 in record.loss_by_iteration)
     task.lose(1)
     task.park({1})
+    # Without this one no group can form, and no iteration passes while the template imports.
+    os.kill(before[0], signal.SIGSTOP)
     task.regroup(start=host.start_cold)
     host.start_template()
+    os.kill(before[0], signal.SIGCONT)
     record = host.record(task.members[0].launch)
     host.wait_for(lambda: record.loss_by_iteration)
     task.lose(2)
@@ -281,9 +288,9 @@ def test_a_generation_that_does_not_form_costs_no_shard(
     whole = expected(faulty_host, spec, Layout(dp=2))
     task = RankTask(faulty_host, spec, Layout(dp=2), f"grows-{point}-{after.dp}")
     fault = second_at(2, point)
-    task.start([fault])
+    task.start([fault, lingering(3)])
     record = faulty_host.record(task.members[0].launch)
-    faulty_host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 2)
+    faulty_host.wait_for(lambda: 2 in record.loss_by_iteration)
     task.park(())
     before = pids(task)
     assert task.regroup(Layout(dp=3)).resume.source == "peer"

@@ -18,6 +18,7 @@ from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
+from tests.fakes.fault_points import lingering
 from tests.fakes.rank_host import REPOSITORY, RankHost, launches
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
@@ -25,14 +26,13 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def long(training: TrainingSpec) -> TrainingSpec:
-    """Eight iterations, slow enough to be interrupted, without a checkpoint on disk in time."""
+    """Eight iterations, without a checkpoint on disk in time."""
     return training.model_copy(
         update={
             "num_micro_batches": 12,
             "bucket_size": 2000,
             "checkpoint_interval": 1000,
             "num_iterations": 8,
-            "iteration_floor_s": 0.12,
         }
     )
 
@@ -51,7 +51,6 @@ def reference(
     """Return the losses of a run without a fault, and without copies."""
     update = {
         "checkpoint_dir": f"{training.checkpoint_dir}-reference",
-        "iteration_floor_s": 0.0,
         "memory_interval": 0,
     }
     ranks = launches(training.model_copy(update=update), layout, task=task)
@@ -67,7 +66,7 @@ def lose(
 ) -> dict[int, Position]:
     """Kill ranks once iteration ``after`` was committed; return where the others stand."""
     record = host.record(ranks[0])
-    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= after)
+    host.wait_for(lambda: after in record.loss_by_iteration)
     for number in lost:
         os.kill(pids[number], signal.SIGKILL)
     survivors = [launch for launch in ranks if launch.global_rank not in lost]
@@ -126,8 +125,9 @@ def go_on(
     ids=str,
 )
 def test_the_last_copy_of_a_shard_in_a_process_is_not_the_last_one(
-    host: RankHost, long: TrainingSpec, layout: Layout, is_sharded: bool, lost: set[int]
+    faulty_host: RankHost, long: TrainingSpec, layout: Layout, is_sharded: bool, lost: set[int]
 ) -> None:
+    host = faulty_host
     shape = long.model.model_copy(update={"num_layers": 3 if layout.pp == 3 else 2})
     spec = long.model_copy(update={"shard_optimizer": is_sharded, "model": shape})
     task = f"memory-{layout.tp}-{layout.pp}-{layout.dp}-{is_sharded}".lower()
@@ -178,6 +178,7 @@ def check_restored(
     is_sharded = spec.shard_optimizer
     spec = spec.model_copy(update={"checkpoint_dir": f"{spec.checkpoint_dir}-{task}"})
     ranks = with_copies(launches(spec, layout, task=task))
+    host.plan(task, [lingering(4)])
     pids = host.start(ranks)
 
     positions = lose(host, ranks, pids, lost, after=3)
@@ -195,12 +196,14 @@ def check_restored(
 
 
 def test_a_sharded_state_is_divided_anew_over_fewer_replicas(
-    host: RankHost, long: TrainingSpec
+    faulty_host: RankHost, long: TrainingSpec
 ) -> None:
+    host = faulty_host
     spec = long.model_copy(update={"shard_optimizer": True})
     old, new = Layout(dp=3), Layout(dp=2)
     expected = reference(host, spec, old, "anew-whole")
     ranks = with_copies(launches(spec, old, task="anew"))
+    host.plan("anew", [lingering(4)])
     pids = host.start(ranks)
 
     positions = lose(host, ranks, pids, {1}, after=3)
@@ -222,15 +225,17 @@ def test_a_sharded_state_is_divided_anew_over_fewer_replicas(
     ids=str,
 )
 def test_a_sharded_state_goes_on_without_ranks_that_leave_at_a_boundary(
-    host: RankHost, long: TrainingSpec, layout: Layout, leaving: set[int], interval: int
+    faulty_host: RankHost, long: TrainingSpec, layout: Layout, leaving: set[int], interval: int
 ) -> None:
+    host = faulty_host
     spec = long.model_copy(update={"shard_optimizer": True, "memory_interval": interval})
     name = f"leaving-{layout.tp}-{interval}"
     expected = reference(host, spec, layout, f"{name}-whole")
     ranks = with_copies(launches(spec, layout, task=name))
+    host.plan(name, [lingering(3)])
     host.start(ranks)
     record = host.record(ranks[0])
-    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 2)
+    host.wait_for(lambda: 2 in record.loss_by_iteration)
     host.pause(ranks, completes_copies=True)
     positions = {launch.global_rank: host.wait_for_position(launch) for launch in ranks}
     before = record.loss_by_iteration

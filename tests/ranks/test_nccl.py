@@ -129,6 +129,7 @@ def test_an_abort_waits_for_a_batch_that_is_being_launched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(nccl, "_GRACE_S", 0.0)
+    monkeypatch.setattr(nccl, "_LAUNCH_LIMIT_S", 60.0)
     may_end = threading.Event()
     may_end.set()
     backend = Backend(may_end)

@@ -8,6 +8,7 @@ from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.training import TrainingSpec
 from profiles.layout import Layout
+from tests.fakes.fault_points import lingering
 from tests.fakes.rank_host import RankHost, launches
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
@@ -23,22 +24,21 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
     ids=str,
 )
 def test_prepared_ranks_join_and_the_losses_stay(
-    host: RankHost, training: TrainingSpec, old: Layout, new: Layout, is_sharded: bool
+    faulty_host: RankHost, training: TrainingSpec, old: Layout, new: Layout, is_sharded: bool
 ) -> None:
+    host = faulty_host
     spec = training.model_copy(
         update={
             "num_iterations": 8,
             "checkpoint_interval": 1000,
-            "iteration_floor_s": 0.2,
             "shard_optimizer": is_sharded,
         }
     )
     name = f"prepared-{new.tp}-{is_sharded}".lower()
-    reference = spec.model_copy(
-        update={"checkpoint_dir": f"{spec.checkpoint_dir}-reference", "iteration_floor_s": 0.0}
-    )
+    reference = spec.model_copy(update={"checkpoint_dir": f"{spec.checkpoint_dir}-reference"})
     expected = host.run(launches(reference, old, task=f"{name}-whole")).loss_by_iteration
     first = launches(spec, old, task=name)
+    host.plan(name, [lingering(5)])
     host.start(first)
     record = host.record(first[0])
     host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 1)

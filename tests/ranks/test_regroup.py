@@ -6,10 +6,11 @@ import signal
 import pytest
 
 from controller.core.parked import Parked
-from controller.core.regroup import Decision, decide
+from controller.core.regroup import Decision, decide, known_votes
 from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
+from tests.fakes.fault_points import lingering
 from tests.fakes.rank_host import RankHost, launches
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(90)]
@@ -28,7 +29,7 @@ def kill_and_park(
 ) -> dict[int, Position]:
     """Kill rank ``lost`` once iteration ``after`` was committed; return the others' positions."""
     record = host.record(ranks[0])
-    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= after)
+    host.wait_for(lambda: after in record.loss_by_iteration)
     os.kill(pids[lost], signal.SIGKILL)
     survivors = [launch for launch in ranks if launch.global_rank != lost]
     host.halt(survivors, [lost])
@@ -64,17 +65,20 @@ def regroup(
     ids=str,
 )
 def test_killed_rank_is_replaced_and_nothing_else_restarts(
-    host: RankHost, buckets: TrainingSpec, layout: Layout, lost: int
+    faulty_host: RankHost, buckets: TrainingSpec, layout: Layout, lost: int
 ) -> None:
+    host = faulty_host
     name = f"regroup-{layout.tp}-{layout.pp}-{layout.dp}"
     reference = buckets.model_copy(update={"checkpoint_dir": f"{buckets.checkpoint_dir}-reference"})
     expected = host.run(launches(reference, layout, task=f"{name}-whole")).loss_by_iteration
     ranks = launches(buckets, layout, task=name)
+    host.plan(name, [lingering(3)])
     pids = host.start(ranks)
 
     positions = kill_and_park(host, ranks, pids, lost, after=2)
     continues = {number: number for number in positions}
-    decision = decide(Parked(layout, buckets.num_micro_batches, positions), layout, continues)
+    parked_ranks = Parked(layout, buckets.num_micro_batches, positions)
+    decision = decide(parked_ranks, layout, continues)
     following = regroup(host, ranks, lost, decision)
 
     for parked, launch in zip(ranks, following, strict=True):
@@ -85,6 +89,8 @@ def test_killed_rank_is_replaced_and_nothing_else_restarts(
         joined = host.record(launch).of_kind("rank_joined")
         assert [one.source for one in joined] == ["peer" if launch.global_rank == lost else "own"]
     losses = {
+        # Where rank 0 is the lost one it may not have told of the newest.
+        **{vote.iteration: vote.loss for vote in known_votes(parked_ranks).values()},
         **host.record(ranks[0]).loss_by_iteration,
         **host.record(following[0]).loss_by_iteration,
     }

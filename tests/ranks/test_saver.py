@@ -80,6 +80,9 @@ def test_what_another_run_has_left_is_not_taken_for_a_part(start: Start, tmp_pat
     before.begin(order(20, layout, "b", 111.0, loss=2.5))
     assert before.wait(WAIT_S)
     before.skip(21, "no room on the disk")
+    is_skipped = threading.Event()
+    before.call(is_skipped.set)
+    assert is_skipped.wait(WAIT_S)
     before.abandon()
 
     first, second = start(layout), start(layout, rank=1)

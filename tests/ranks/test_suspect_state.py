@@ -17,6 +17,7 @@ from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
+from tests.fakes.fault_points import lingering
 from tests.fakes.rank_host import RankHost, launches
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
@@ -71,15 +72,18 @@ def again(ranks: list[RankLaunch], generation: int) -> list[RankLaunch]:
 def train_and_spoil(host: RankHost, spec: TrainingSpec, task: str) -> dict[int, float]:
     """Train beyond iteration 9, lose all ranks, and leave checkpoint 6 with the state after 3."""
     directory = Path(spec.checkpoint_dir)
-    first = launches(spec, Layout(dp=2), task=task)
+    endless = spec.model_copy(update={"num_iterations": None, "checkpoints_kept": 1000})
+    first = launches(endless, Layout(dp=2), task=task)
     pids = host.start(first)
     record = host.record(first[0])
-    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 9)
+    # The losses up to it are written before it is.
+    host.wait_for((directory / "iter_0000009").exists)
     for launch in first:
         os.kill(pids[launch.global_rank], signal.SIGKILL)
         host.wait_for_exit(launch)
-    for newer in directory.glob("iter_0000009"):
-        shutil.rmtree(newer)
+    for path in directory.glob("iter_*"):
+        if path.name > "iter_0000006":
+            shutil.rmtree(path)
     pass_off_as(directory / "iter_0000003", directory / "iter_0000006", 6)
     return record.loss_by_iteration
 
@@ -172,14 +176,15 @@ def test_a_fault_right_after_the_load_does_not_hide_a_wrong_checkpoint(
 
 
 def test_without_a_usable_checkpoint_a_process_begins_from_the_seed(
-    host: RankHost, training: TrainingSpec
+    faulty_host: RankHost, training: TrainingSpec
 ) -> None:
+    host = faulty_host
     spec = training.model_copy(update={"num_iterations": 4, "checkpoint_interval": 1000})
-    slow = spec.model_copy(update={"iteration_floor_s": 0.3})
-    first = launches(slow, Layout(dp=2), task="afresh")
+    first = launches(spec, Layout(dp=2), task="afresh")
+    host.plan("afresh", [lingering(3)])
     host.start(first)
     record = host.record(first[0])
-    host.wait_for(lambda: max(record.loss_by_iteration, default=0) >= 2)
+    host.wait_for(lambda: 2 in record.loss_by_iteration)
     host.halt(first, [])
     for launch in first:
         assert host.wait_for_position(launch).committed >= 2

@@ -32,13 +32,16 @@ def state_dir() -> Iterator[Path]:
 def test_rank_is_recorded_when_it_starts_and_when_it_ends(
     host: RankHost, training: TrainingSpec
 ) -> None:
-    launch = launches(training, Layout(), task="recorded")[0]
+    endless = training.model_copy(update={"num_iterations": None})
+    launch = launches(endless, Layout(), task="recorded")[0]
     pid = host.start([launch])[0]
     started = host.start_record(launch)
     assert started["pid"] == pid
     assert started["start_ticks"] == start_ticks(pid)
     assert RankLaunch.model_validate(started["launch"]) == launch
     assert Path(f"/proc/{pid}/comm").read_text().startswith("ur:")
+    host.wait_for(lambda: host.record(launch).hellos)
+    host.send(launch, StopAtBoundary())
 
     ended = host.wait_for_exit(launch)
 
@@ -52,7 +55,8 @@ def test_rank_inherits_no_descriptor_and_leads_its_own_session(
     launch = launches(training, Layout(), task="clean")[0]
     host.stop_storing()
     pid = host.start([launch])[0]
-    host.wait_for(lambda: host.record(launch).hellos)
+    # It waits for an agent that hears of it, and opens nothing any more.
+    host.wait_for(lambda: host.record(launch).of_kind("rank_done"))
     targets = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
     assert not [target for target in targets if "template" in target]
     assert os.getsid(pid) == pid

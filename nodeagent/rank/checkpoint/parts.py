@@ -57,14 +57,17 @@ class Parts:
     def miss(self, global_rank: int, reason: str) -> None:
         """Say that a rank has no part, and why. Where that fails too, rank 0 waits for it in vain."""
         path = self._path(global_rank).with_suffix(".missing")
+        draft = path.with_suffix(".draft")
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             # An empty file: a full disk has room for its name, as a rule.
-            path.touch()
+            draft.touch()
+            with contextlib.suppress(OSError):
+                draft.write_text(reason)
+            # Rank 0 may look at any time, and gives up then.
+            draft.replace(path)
         except OSError as error:
             logger.warning("rank 0 can't be told to give up %s: %s", self.directory.name, error)
-        with contextlib.suppress(OSError):
-            path.write_text(reason)
 
     def check_missing(self) -> None:
         """Look whether some rank has no part.
