@@ -159,14 +159,16 @@ class RankStarter:
     async def _adopt_started(self, key: RankKey, child: subprocess.Popen[bytes]) -> None:
         """Wait for the record that the rank's parent writes, as soon as the rank is forked."""
         deadline = self._clock.monotonic_s() + COLD_RECORD_LIMIT_S
+        status = child.poll()
         while (record := self._files.record(key)) is None:
-            status = child.poll()
+            # It had ended before that look, and had written all that it ever will.
             if status is not None:
                 raise StartError(f"the start ended with {status}: {self._files.tail(key).strip()}")
             if self._clock.monotonic_s() > deadline:
                 child.kill()
                 raise StartError(f"the start did nothing in {COLD_RECORD_LIMIT_S:.0f} s")
             await asyncio.sleep(_POLL_S)
+            status = child.poll()
         self._processes.adopt(record)
 
 

@@ -333,7 +333,7 @@ async def test_a_program_that_a_script_starts_may_attach(
     await controller.start_ranks(launch(command=Command(argv=("/bin/sh", "-c", script))))
     beat = await controller.heartbeat(lambda beat: any(rank.iteration == 3 for rank in beat.ranks))
     assert beat.ranks[0].pid == record_pids(node)["mine.1.0"]
-    assert iterations(controller) == [1, 2, 3]
+    await until(lambda: iterations(controller) == [1, 2, 3], "all three are told")
 
 
 async def test_a_drill_raises_in_an_attached_program(

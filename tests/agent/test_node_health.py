@@ -52,9 +52,13 @@ async def test_kernel_log_is_followed_while_it_is_rotated(
     async with node.controller() as controller:
         append(kernel_log, b"\xff\xfe rubbish\n" + b"x" * 90_000 + b"\n" + XID.encode())
         await until(lambda: len(messages(controller)) == 1, "the first finding")
+        # All of it comes between two looks.
+        assert node.process is not None
+        node.process.send_signal(signal.SIGSTOP)
         os.rename(kernel_log, kernel_log.with_suffix(".1"))  # noqa: PTH104 - as a rotation does it
         append(kernel_log.with_suffix(".1"), LINK_DOWN)
         append(kernel_log, "[ 949.0] usb 1-1: new high-speed USB device\n" + DISK)
+        node.process.send_signal(signal.SIGCONT)
         await until(lambda: len(messages(controller)) == 2, "findings of both files")
         os.truncate(kernel_log, 0)
         append(kernel_log, XID.replace("3b:00", "5d:00"))

@@ -4,6 +4,7 @@ import os
 import signal
 
 from nodeagent.probes.processes import read_stat
+from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import InjectFault, ProbePeer, StartRanks, StopRanks
 from nodeagent.protocol.observations import (
@@ -48,6 +49,7 @@ def is_alive(pid: int) -> bool:
 
 async def test_started_rank_reports_itself_and_its_iterations(node: AgentNode) -> None:
     async with node.controller() as controller:
+        await controller.heartbeat(lambda beat: beat.is_template_ready)
         done = await controller.start_ranks(launch(Script()))
         assert done.error is None
         started = await controller.first(RankStarted)
@@ -220,8 +222,8 @@ async def test_stop_of_a_start_that_waits_for_old_ranks_wins(node: AgentNode) ->
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script(), generation=1))
         second = StartRanks.of("two", [launch(Script(), generation=2)])
-        controller.send(second)
-        done = await controller.do(stop("stop", 2, is_graceful=False))
-        assert done.error is None
+        # In one piece: the stop is there before the old rank has ended.
+        controller.send_raw(encode(second) + encode(stop("stop", 2, is_graceful=False)))
+        assert (await controller.do(stop("stop", 2, is_graceful=False))).error is None
         assert "was stopped" in ((await controller.do(second)).error or "")
         await until(lambda: not record_pids(node), "no rank remains")

@@ -1,6 +1,8 @@
 """Real agent process, killed at any instant: ranks go on, and no report is lost or doubled."""
 
+import os
 import random
+import signal
 
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import Report, StopRanks
@@ -67,12 +69,13 @@ async def test_reports_of_a_time_without_controller_are_kept(node: AgentNode) ->
 
 
 async def test_exit_while_no_agent_ran_is_reported_once(node: AgentNode) -> None:
-    script = Script(num_iterations=10, exit_code=9, is_hasty=True)
     async with node.controller() as controller:
-        await controller.start_ranks(launch(script))
+        await controller.start_ranks(launch(Script()))
         await controller.first(RankStarted)
         last_seq = controller.reports[-1].seq
+    [pid] = record_pids(node).values()
     node.kill()
+    os.kill(pid, signal.SIGABRT)
     ended = node.state_dir / "ranks" / "gpt-a.1.0.exit"
     await until(ended.exists, "the template writes the exit")
     for _ in range(2):
@@ -80,7 +83,7 @@ async def test_exit_while_no_agent_ran_is_reported_once(node: AgentNode) -> None
         async with node.controller(last_seq=last_seq) as controller:
             controller.acknowledges = False
             exited = await controller.first(RankExited)
-            assert exited.exit_code == 9
+            assert exited.signal == signal.SIGABRT
             assert len(controller.observed(RankExited)) == 1
         node.kill()
     assert not list((node.state_dir / "ranks").glob("*.json"))

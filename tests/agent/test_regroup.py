@@ -392,6 +392,7 @@ async def test_lost_process_is_one_failed_launch(node: AgentNode) -> None:
         done = await controller.start_ranks(*ranks, command_id="two")
         assert "the process of gpt-a.1.1" in (done.error or "")
         assert (await controller.start_ranks(*ranks, command_id="repeated")).error is None
+        await controller.first(RankJoined)
         last_seq = controller.reports[-1].seq
         (failed,) = controller.observed(LaunchFailed)
         assert name(failed) == (2, 1)

@@ -76,11 +76,15 @@ class Bench:
         await self.pilot.pause()
         self.app.tick(is_forced=True)
         # Textual lays screens out in its own time.
-        for _ in range(200):
+        await self.until(self._is_laid_out)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for what Textual does in its own time."""
+        for _ in range(1000):
             await self.pilot.pause(0.01)
-            if self._is_laid_out():
+            if is_so():
                 return
-        raise AssertionError("the screen was not laid out within 2 s")
+        raise AssertionError(f"still not so:\n{self.screen}")
 
     def _is_laid_out(self) -> bool:
         is_waiting = any(isinstance(screen, Waiting) for screen in self.app.screen_stack)

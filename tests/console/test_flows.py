@@ -1,6 +1,7 @@
 """What an operator does, key by key: decide, drill, arm, read, leave, and what is refused."""
 
 import pytest
+from textual.command import CommandList
 from textual.events import Paste
 
 from console.app import ConsoleApp
@@ -407,12 +408,15 @@ async def test_a_transition_is_shown_step_by_step_and_moves_on(glyphs: Glyphs) -
 async def test_the_palette_offers_the_registry_and_runs_it() -> None:
     async with console(cluster_views.calm()) as bench:
         await bench.press("ctrl+p")
-        await bench.pilot.press(*"arm", "enter")
-        for _ in range(100):
-            await bench.pilot.pause(0.02)
-            if bench.app.state.is_armed:
-                break
-        assert bench.app.state.is_armed
+        await bench.pilot.press(*"arm")
+        found = bench.app.screen.query_one(CommandList)
+
+        def is_found() -> bool:
+            return found.option_count > 0 and "Arm" in str(found.get_option_at_index(0).prompt)
+
+        await bench.until(is_found)
+        await bench.pilot.press("enter")
+        await bench.until(lambda: bench.app.state.is_armed)
 
 
 async def test_a_click_on_the_key_bar_runs_the_command() -> None:

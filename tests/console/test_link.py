@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ from tests.fakes.api_server import FakeApiServer
 class Client:
     """A link with its inbox folded into a state."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reply_timeout_s: float = 20.0) -> None:
         clock: Callable[[], float] = time.monotonic  # noqa: TID251 (a real connection)
-        self.link = ApiLink(path, clock, first_delay_s=0.01, reply_timeout_s=0.5)
+        self.link = ApiLink(path, clock, first_delay_s=0.01, reply_timeout_s=reply_timeout_s)
         self.inbox = Inbox()
         self.state = State()
 
@@ -46,7 +47,13 @@ async def server(tmp_path: Path) -> AsyncIterator[FakeApiServer]:
 
 @pytest.fixture
 async def client(server: FakeApiServer) -> AsyncIterator[Client]:
-    client = Client(server.path)
+    async with connected(Client(server.path)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def connected(client: Client) -> AsyncIterator[Client]:
+    """Run the link of a client."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(client.link.run(client.inbox))
         yield client
@@ -95,11 +102,12 @@ async def test_a_reply_reaches_the_command_it_belongs_to(
     assert [task.result().message for task in tasks] == ["a", "b", "c"]
 
 
-async def test_a_late_reply_is_no_reply(server: FakeApiServer, client: Client) -> None:
-    await client.until(lambda state: state.view is not None)
+async def test_a_late_reply_is_no_reply(server: FakeApiServer) -> None:
     server.answer = lambda _: None
-    with pytest.raises(NoReplyError, match="no reply within"):
-        await client.link.send(RequestPlan(request_id="a", actor="alex"))
+    async with connected(Client(server.path, reply_timeout_s=0.5)) as client:
+        await client.until(lambda state: state.view is not None)
+        with pytest.raises(NoReplyError, match="no reply within"):
+            await client.link.send(RequestPlan(request_id="a", actor="alex"))
     assert len(server.received) == 1
 
 

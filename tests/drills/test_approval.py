@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from controller.api.client import ask, connect
-from controller.api.wire import ApprovePlan
-from tests.fakes.demo_runs import command, is_served
+from controller.api.wire import ApprovePlan, RunDrill
+from tests.fakes.demo_runs import PATIENT, command, is_served
 from tests.fakes.polling import wait_until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
@@ -58,18 +58,26 @@ class Demo:
     def task(self) -> Any:  # noqa: ANN401 - a view
         return self.view().tasks[0]
 
+    def lose_node(self, name: str) -> None:
+        """Lose a node, and wait for the plan."""
+        lose = RunDrill(request_id="lose", actor="test", drill="lose-node", node=name)
+        reply = ask(self.socket, lose)
+        assert reply.is_ok, reply.message
+        wait_until(lambda: bool(self.view().plans), limit_s=90)
+
     def wait_for_iteration(self, iteration: int) -> None:
         wait_until(lambda: self.task().iteration >= iteration, limit_s=60)
 
 
 @contextlib.contextmanager
-def running(file: Path, directory: Path, *, nodes: int, workers: int, lost: str) -> Iterator[Demo]:
-    """A demo of ``nodes`` with ``workers`` each, which loses one of them."""
-    socket = directory / "api.sock"
+def running(file: Path, directory: Path, *, nodes: int, workers: int) -> Iterator[Demo]:
+    """A demo of ``nodes`` with ``workers`` each."""
+    socket, settings = directory / "api.sock", file.with_name("settings.toml")
+    settings.write_text(PATIENT)
     words = command(
         "--tasks", str(file), "--nodes", str(nodes), "--workers-per-node", str(workers),
         "--headless", "--iterations", "100000", "--serve", str(socket),
-        "--drill", f"lose-node@6:node={lost}",
+        "--settings", str(settings),
     )  # fmt: skip
     environment = {**os.environ, "TMPDIR": str(directory)}
     process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
@@ -108,8 +116,9 @@ def approve(demo: Demo) -> None:
 def test_training_goes_on_while_a_plan_waits_and_is_divided_anew_without_a_step_back(
     short_tmp: Path, tmp_path: Path
 ) -> None:
-    with running(tasks_with(tmp_path, 1, 2), short_tmp, nodes=2, workers=2, lost="n2") as demo:
-        wait_until(lambda: bool(demo.view().plans), limit_s=90)
+    with running(tasks_with(tmp_path, 1, 2), short_tmp, nodes=2, workers=2) as demo:
+        demo.wait_for_iteration(6)
+        demo.lose_node("n2")
         lost_at = demo.task().iteration
         demo.wait_for_iteration(lost_at + 5)
         waiting = demo.view()
@@ -131,10 +140,10 @@ def test_training_goes_on_while_a_plan_waits_and_is_divided_anew_without_a_step_
 def test_the_mate_of_a_lost_rank_waits_for_the_plan_and_trains_on_in_its_process(
     short_tmp: Path, tmp_path: Path
 ) -> None:
-    with running(tasks_with(tmp_path, 2, 1), short_tmp, nodes=5, workers=1, lost="n1") as demo:
-        demo.wait_for_iteration(2)
+    with running(tasks_with(tmp_path, 2, 1), short_tmp, nodes=5, workers=1) as demo:
+        demo.wait_for_iteration(6)
         before = pids(demo)
-        wait_until(lambda: bool(demo.view().plans), limit_s=90)
+        demo.lose_node("n1")
         demo.wait_for_iteration(demo.task().iteration + 5)
         assert shape(demo.task()) == (1, 2, 1)
         meanwhile = pids(demo)

@@ -19,7 +19,7 @@ import pytest
 from controller.api.client import connect
 from profiles.table_file import load_table
 from profiles.tasks import load_task_profiles
-from tests.fakes.demo_runs import command, is_served
+from tests.fakes.demo_runs import PATIENT, command, is_served
 from tests.fakes.polling import wait_until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
@@ -46,13 +46,6 @@ points = [
     { workers = 4, flops_per_s = 4e9, layout = { tp = 1, pp = 1, dp = 4 } },
 ]
 """
-
-
-SETTINGS = """\
-[policy]
-hang_floor_s = 10.0
-"""
-"""Nobody hangs here: a busy machine that puts a rank aside for a while is no incident."""
 
 
 @dataclass
@@ -96,7 +89,7 @@ def demo(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder, root = tmp_path_factory.mktemp("measure"), short_tmp
     tasks, settings, tables = folder / "tasks.toml", folder / "settings.toml", folder / "tables"
     tasks.write_text(TASKS)
-    settings.write_text(SETTINGS)
+    settings.write_text(PATIENT)
     socket = short_tmp / "api.sock"
     words = command(
         "--tasks", str(tasks), "--settings", str(settings), "--nodes", "2",

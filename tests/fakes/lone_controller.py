@@ -58,7 +58,9 @@ class _Audience:
 
 async def _run(remit: Remit) -> None:
     programs: dict[TaskId, TaskProgram] = {remit.task.task: remit.training}
-    charter = Charter(remit.addresses, [remit.task], programs, Policy(is_auto_heal=True))
+    # Nobody hangs here: what a busy machine puts aside for a while is no incident.
+    policy = Policy(is_auto_heal=True, hang_floor_s=10.0)
+    charter = Charter(remit.addresses, [remit.task], programs, policy)
     audience = _Audience(EventLog(remit.event_log))
 
     def note(source: str, text: str) -> None:

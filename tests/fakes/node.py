@@ -43,7 +43,7 @@ from nodeagent.streams import LineChannel, connect
 
 REPOSITORY = Path(__file__).parents[2]
 NODE = "n1"
-LIMIT_S = 10.0
+LIMIT_S = 30.0
 PROGRAM = ("-m", "nodeagent")
 
 ObservationT = TypeVar("ObservationT", bound=Observation)

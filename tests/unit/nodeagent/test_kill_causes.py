@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent import kill_causes
 from nodeagent.clock import SystemClock
 from nodeagent.kill_causes import MemoryKillCauses
 
@@ -53,11 +54,14 @@ async def test_kill_of_somebody_else_on_the_node_delays_nothing(node: Node) -> N
     assert node.num_reads == 1
 
 
-async def test_log_that_comes_late_is_waited_for(node: Node) -> None:
+async def test_log_that_comes_late_is_waited_for(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kill_causes, "LIMIT_S", 60.0)
     node.causes.watch(PID)
     node.set_kills(node=1, group=1)
     node.late_line = b"Memory cgroup out of memory: Killed process 42 (python)"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await node.causes.is_out_of_memory(PID)
     assert node.num_reads == 3
 
