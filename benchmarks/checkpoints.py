@@ -34,12 +34,12 @@ from paired.ranks import Seat, run_ranks
 from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.rank.checkpoint import Checkpoints
 from nodeagent.rank.checkpoint.loading import Exchange
-from nodeagent.rank.data import MicroBatches
-from nodeagent.rank.gpt import build_model, build_optimizer
-from nodeagent.rank.place import Place
+from nodeagent.rank.groups.rank_place import Place
+from nodeagent.rank.program.gpt import build_model, build_optimizer
+from nodeagent.rank.program.micro_batches import MicroBatches
 from profiles.layout import Layout
 from profiles.model import ModelShape
 

@@ -23,8 +23,8 @@ from typing import Any, Final
 from ending import end_on_sigterm
 from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 
-from controller.demo.matrix.options import chosen, cluster_options
-from controller.demo.matrix.run import MatrixRun
+from controller.drill_matrix.drill_options import chosen, cluster_options
+from controller.drill_matrix.drill_runs import MatrixRun
 from profiles.drills.drill import Drill
 
 _NAME: Final = "detection"

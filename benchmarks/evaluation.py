@@ -17,12 +17,18 @@ from typing import Any
 from ending import end_on_sigterm
 from pages import ROOT, command_line, machine, machine_line, write_results, write_section
 
-from controller.simulation.baselines import BASELINES
-from controller.simulation.campaign import POLICIES, UNICRON, Campaign, prepared, run_campaign
-from controller.simulation.laws import Constant, Exponential, Law, Uniform
-from controller.simulation.printed import as_json
-from controller.simulation.scenario import Scenario, Task
-from controller.simulation.scenario_file import load_scenario, shipped
+from controller.simulation.policies.baselines import BASELINES
+from controller.simulation.policies.comparison import (
+    POLICIES,
+    UNICRON,
+    Campaign,
+    prepared,
+    run_campaign,
+)
+from controller.simulation.report.comparison_text import as_json
+from controller.simulation.scenarios.duration_laws import Constant, Exponential, Law, Uniform
+from controller.simulation.scenarios.scenario import Scenario, Task
+from controller.simulation.scenarios.scenario_file import load_scenario, shipped
 
 _NAME = "evaluation"
 _PAGE = ROOT / "docs" / "evaluation.md"

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from controller.core.planner.cost import PlanTask, horizon_s
+from controller.core.rules.planner.cost import PlanTask, horizon_s
 from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
 

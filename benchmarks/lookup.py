@@ -27,10 +27,10 @@ from typing import Any, Final
 from campaign import Cluster, run_campaign
 from instances import Kind, make_instance
 
-from controller.beside import Turns
-from controller.core.planner.cost import Problem, horizon_s
-from controller.core.planner.lookup import Key, LookupTable, Loss, Outlook, look_ahead
-from controller.core.planner.solver import solve
+from controller.background import Turns
+from controller.core.rules.planner.cost import Problem, horizon_s
+from controller.core.rules.planner.lookup import Key, LookupTable, Loss, Outlook, look_ahead
+from controller.core.rules.planner.solver import solve
 
 _CLUSTERS: Final = (
     (128, 8, 6),

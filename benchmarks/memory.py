@@ -39,10 +39,10 @@ from paired.ratio import Ratio
 from paired.rounds import Stage, add_arguments, compare, node_of, turns_of
 from paired.workload import SIZES, add_model_arguments, training_spec
 
-from controller.core.copies import copy_holders
-from controller.core.placement import Worker
+from controller.core.rules.placement import Worker
+from controller.core.rules.regroup.copy_holders import copy_holders
 from nodeagent.protocol.ids import NodeId
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 
 CASES: Final = {

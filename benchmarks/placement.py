@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from controller.core.packing.exhaustive import Kind, Site
-from controller.core.packing.fewest_moves import Packing, pack
-from controller.core.packing.seating import Crew
-from controller.core.placement import Placement, Unplaceable, Worker, place
+from controller.core.rules.packing.exhaustive import Kind, Site
+from controller.core.rules.packing.fewest_moves import Packing, pack
+from controller.core.rules.packing.seating import Crew
+from controller.core.rules.placement import Placement, Unplaceable, Worker, place
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 

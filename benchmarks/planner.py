@@ -23,8 +23,8 @@ import numpy as np
 from campaign import Cluster, run_campaign
 from instances import Instance, Kind, make_instance
 
-from controller.core.planner.cost import Quantum
-from controller.core.planner.solver import solve
+from controller.core.rules.planner.cost import Quantum
+from controller.core.rules.planner.solver import solve
 
 _CLUSTERS: Final = ((128, 1, 6), (10_000, 8, 64), (16_384, 1, 64), (100_000, 8, 128))
 _OPERATIONS_PER_S: Final = 5e8

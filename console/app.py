@@ -16,16 +16,17 @@ from textual.geometry import Size
 from textual.screen import Screen
 
 from console.client.source import Inbox, NoReplyError, Source
-from console.commands import COMMAND_BY_ID, COMMANDS as REGISTRY, bar_hints
-from console.desk import Desk, ResultT, Session
+from console.command_palette import CommandSearch
+from console.command_registry import COMMAND_BY_ID, COMMANDS as REGISTRY, bar_hints
 from console.dialogs.frame import Dialog
-from console.palette import CommandSearch
+from console.operator_actions import Desk, ResultT, Session
 from console.screens.overview import Overview
 from console.screens.waiting import TooSmall, Waiting
-from console.themes.palette import BACKGROUND
+from console.themes.colours import BACKGROUND
 from console.viewmodel.activity import Effect
-from console.viewmodel.arrange import is_too_small
-from console.viewmodel.reduce import (
+from console.viewmodel.console_state import Link, LinkPhase, State, is_recovering
+from console.viewmodel.panel_places import is_too_small
+from console.viewmodel.reducer import (
     ActionAnswered,
     ActionBlocked,
     ActionSent,
@@ -36,7 +37,6 @@ from console.viewmodel.reduce import (
     Ticked,
     reduce,
 )
-from console.viewmodel.state import Link, LinkPhase, State, is_recovering
 from console.widgets.bars import KeyBar
 from console.widgets.look import Look
 from controller.api.wire import Command

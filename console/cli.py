@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
-    from console.client.demo import DemoChild
+    from console.client.demo_process import DemoChild
     from console.client.source import Source
 
 EXIT_USAGE: Final = 2
@@ -82,7 +82,7 @@ def connect_problem(path: Path) -> str:
 
     Later failures are retried; this first one is most likely a mistyped path.
     """
-    from console.client.link import connect_failure  # noqa: PLC0415 (pydantic is slow to import)
+    from console.client.controller_link import connect_failure  # noqa: PLC0415 (pydantic is slow to import)
 
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(2.0)
@@ -135,13 +135,13 @@ def _refuse(problem: str) -> NoReturn:
 
 
 def _attach(path: Path, *, is_ascii: bool) -> int:
-    from console.client.link import ApiLink  # noqa: PLC0415 (imported when it is needed)
+    from console.client.controller_link import ApiLink  # noqa: PLC0415 (imported when it is needed)
 
     return _run_app(ApiLink(path, _clock()), owns_demo=False, is_ascii=is_ascii)
 
 
 def _run_demo(demo_argv: Sequence[str], *, is_ascii: bool) -> int:
-    from console.client.demo import DemoChild, DemoSource  # noqa: PLC0415 (imported when needed)
+    from console.client.demo_process import DemoChild, DemoSource  # noqa: PLC0415 (imported when needed)
 
     clock = _clock()
     with _exit_on_signals():
@@ -160,7 +160,7 @@ def _run_demo(demo_argv: Sequence[str], *, is_ascii: bool) -> int:
 
 def _end(child: "DemoChild", ran_s: float) -> None:
     """End the demo and say so in one line; signals meanwhile do not stop the cleaning up."""
-    from console.viewmodel.numbers import seconds  # noqa: PLC0415 (imported when it is needed)
+    from console.viewmodel.drawing.numbers import seconds  # noqa: PLC0415 (imported when it is needed)
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -191,8 +191,8 @@ def _run_app(
     clean_up: Callable[[], object] = lambda: None,
 ) -> int:
     from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
-    from console.desk import Session  # noqa: PLC0415
-    from console.viewmodel.glyphs import ASCII, UNICODE  # noqa: PLC0415
+    from console.operator_actions import Session  # noqa: PLC0415
+    from console.viewmodel.drawing.glyphs import ASCII, UNICODE  # noqa: PLC0415
     from console.widgets.look import Look  # noqa: PLC0415
 
     session = Session(_actor(), owns_demo=owns_demo, starts_armed=owns_demo)

@@ -35,58 +35,58 @@ class _Command:
 
 
 def _demo() -> _Parts:
-    from controller.demo import command, options
+    from controller.demo import demo_cli as command, demo_options as options
 
     return _Parts(options.add_arguments, command.run)
 
 
 def _classify() -> _Parts:
-    from controller.classify import command, options
+    from controller.classify import classify_cli as command, classify_options as options
 
     return _Parts(options.add_arguments, command.run)
 
 
 def _drill() -> _Parts:
-    from controller.demo.matrix import command, options
+    from controller.drill_matrix import drill_cli as command, drill_options as options
 
     return _Parts(options.add_arguments, command.run)
 
 
 def _plan() -> _Parts:
-    from controller.plan import command
+    from controller.plan import plan_cli
 
-    return _Parts(command.add_arguments, command.run)
+    return _Parts(plan_cli.add_arguments, plan_cli.run)
 
 
 def _policy() -> _Parts:
-    from controller.settings import command
+    from controller.settings import policy_cli
 
-    return _Parts(command.add_arguments, command.run)
+    return _Parts(policy_cli.add_arguments, policy_cli.run)
 
 
 def _profile() -> _Parts:
-    from controller.profile import command
+    from controller.profile import profile_cli
 
-    return _Parts(command.add_arguments, command.run)
+    return _Parts(profile_cli.add_arguments, profile_cli.run)
 
 
 def _simulate() -> _Parts:
-    from controller.operate.present import read_cluster
-    from controller.simulation import command
+    from controller.operate.present_cluster import read_cluster
+    from controller.simulation import simulate_cli
 
-    return _Parts(command.add_arguments, partial(command.run, read_cluster=read_cluster))
+    return _Parts(simulate_cli.add_arguments, partial(simulate_cli.run, read_cluster=read_cluster))
 
 
 def _uncordon() -> _Parts:
-    from controller.operate import command
+    from controller.operate import operate_cli
 
-    return _Parts(command.add_uncordon_arguments, command.run_uncordon)
+    return _Parts(operate_cli.add_uncordon_arguments, operate_cli.run_uncordon)
 
 
 def _unreachable() -> _Parts:
-    from controller.operate import command
+    from controller.operate import operate_cli
 
-    return _Parts(command.add_unreachable_arguments, command.run_unreachable)
+    return _Parts(operate_cli.add_unreachable_arguments, operate_cli.run_unreachable)
 
 
 _COMMANDS = (

@@ -13,7 +13,7 @@ from controller.core.instructions import (
     StopRanks,
 )
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
-from nodeagent.protocol.training import RankLaunch
+from nodeagent.protocol.rank_launch import RankLaunch
 
 
 class Fleet(Protocol):

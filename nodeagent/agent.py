@@ -18,34 +18,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nodeagent.beat import next_beat
-from nodeagent.clock import Clock
-from nodeagent.command_ranks import CommandRanks
-from nodeagent.commands import Command, Commands
-from nodeagent.finding_store import FindingStore
-from nodeagent.health import NodeHealth
-from nodeagent.inspection import AgentStatus
-from nodeagent.kernel_watch import KernelWatch
-from nodeagent.kill_causes import MemoryKillCauses
-from nodeagent.launcher import Launcher, code_dir
-from nodeagent.outbox_file import OutboxFile
+from nodeagent.health.kernel_watch import KernelWatch
+from nodeagent.health.node_probes import NodeHealth
+from nodeagent.outbox.finding_queue import FindingStore
+from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.probes.gpu import NvmlGpus
 from nodeagent.probes.kernel_log import KernelLog
-from nodeagent.probes.processes import rss_bytes
-from nodeagent.processes import RankProcesses
+from nodeagent.probes.process_stats import rss_bytes
+from nodeagent.process_tools.beat import next_beat
+from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.json_streams import LineChannel, listen
 from nodeagent.protocol.codec import MAX_LINE_BYTES
 from nodeagent.protocol.ids import AgentId, NodeId
 from nodeagent.protocol.messages import Attach, Heartbeat
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
-from nodeagent.rank_exits import Witnesses
-from nodeagent.rank_files import RankFiles
-from nodeagent.rank_hub import MAX_RANK_LINE_BYTES, RankHub
-from nodeagent.rank_inspector import RankInspector
-from nodeagent.rank_starter import RankStarter
-from nodeagent.session import Gate
-from nodeagent.store_relay import StoreRelay
-from nodeagent.streams import LineChannel, listen
-from nodeagent.template_client import TemplateClient
+from nodeagent.ranks.command_ranks import CommandRanks
+from nodeagent.ranks.kill_causes import MemoryKillCauses
+from nodeagent.ranks.launcher import Launcher, code_dir
+from nodeagent.ranks.rank_connections import MAX_RANK_LINE_BYTES, RankHub
+from nodeagent.ranks.rank_exits import Witnesses
+from nodeagent.ranks.rank_files import RankFiles
+from nodeagent.ranks.rank_inspector import RankInspector
+from nodeagent.ranks.rank_processes import RankProcesses
+from nodeagent.ranks.rank_starter import RankStarter
+from nodeagent.ranks.store_relay import StoreRelay
+from nodeagent.ranks.template_client import TemplateClient
+from nodeagent.session.agent_commands import Command, Commands
+from nodeagent.session.controller_session import Gate
+from nodeagent.session.local_queries import AgentStatus
 
 _LOG = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from nodeagent.clock import SystemClock
 from nodeagent.control import ControlError, ask_agent, start_agent, stop_agent
-from nodeagent.inspection import Inspect
-from nodeagent.launcher import COLD_MODULE, TEMPLATE_MODULE, Launcher
+from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.ids import NodeId
-from nodeagent.state_lock import AgentRunsError, StateLock
+from nodeagent.ranks.launcher import COLD_MODULE, TEMPLATE_MODULE, Launcher
+from nodeagent.session.local_queries import Inspect
 
 MAX_SOCKET_PATH_BYTES: Final = 107
 """Longest path of a unix socket on Linux, without the terminating zero."""

@@ -18,14 +18,14 @@ from typing import Final
 
 from pydantic import BaseModel, ValidationError
 
-from nodeagent.clock import Clock
-from nodeagent.inspection import AgentStatus, Inspect, Leave
-from nodeagent.launcher import STATE_DIR_VARIABLE, code_dir
-from nodeagent.pidfd import kill, open_pidfd
-from nodeagent.probes.processes import find_by_environment, is_running, read_stat
+from nodeagent.probes.process_stats import find_by_environment, is_running, read_stat
+from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.pidfd import kill, open_pidfd
+from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.codec import encode
-from nodeagent.rank_files import RankFiles, tail_of
-from nodeagent.state_lock import AgentRunsError, StateLock
+from nodeagent.ranks.launcher import STATE_DIR_VARIABLE, code_dir
+from nodeagent.ranks.rank_files import RankFiles, tail_of
+from nodeagent.session.local_queries import AgentStatus, Inspect, Leave
 
 START_LIMIT_S: Final = 10.0
 STOP_LIMIT_S: Final = 15.0

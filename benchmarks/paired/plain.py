@@ -21,11 +21,11 @@ from megatron.core.tensor_parallel import param_is_not_tensor_parallel_duplicate
 from megatron.core.transformer.module import param_is_not_shared  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
+from nodeagent.protocol.rank_launch import TrainingSpec
 from nodeagent.protocol.regroup import even_shares
-from nodeagent.protocol.training import TrainingSpec
-from nodeagent.rank.data import MicroBatches
-from nodeagent.rank.gpt import build_model, build_optimizer, transformer_config
-from nodeagent.rank.place import Place
+from nodeagent.rank.groups.rank_place import Place
+from nodeagent.rank.program.gpt import build_model, build_optimizer, transformer_config
+from nodeagent.rank.program.micro_batches import MicroBatches
 
 _MAX_GRAD_NORM: Final = 1.0
 

@@ -19,19 +19,19 @@ from pathlib import Path
 
 from megatron.core.optimizer import MegatronOptimizer  # noqa: TID253
 
-from nodeagent.clock import SystemClock
-from nodeagent.protocol.drills import RankFault
+from nodeagent.process_tools.clock import SystemClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
-from nodeagent.rank.link import ControlLink
-from nodeagent.rank.loop import Context, Loop
-from nodeagent.rank.place import Place
-from nodeagent.rank.program import build_loop
-from nodeagent.rank.sharded import ShardedOptimizer
-from nodeagent.rank.surroundings import Surroundings
-from nodeagent.rank.train import PausedError, Training
+from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
+from nodeagent.rank.agent_link.dependencies import Surroundings
+from nodeagent.rank.agent_link.link import ControlLink
+from nodeagent.rank.groups.rank_place import Place
+from nodeagent.rank.program.loop import Context, Loop
+from nodeagent.rank.program.program_loading import build_loop
+from nodeagent.rank.state.sharded_adam import ShardedOptimizer
+from nodeagent.rank.training.train import PausedError, Training
 from paired.ranks import Seat
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
-from nodeagent.rank.parallel import Groups
-from nodeagent.rank.place import Place
-from nodeagent.rank.shim import prepare_device
+from nodeagent.rank.groups.device_shim import prepare_device
+from nodeagent.rank.groups.parallel_groups import Groups
+from nodeagent.rank.groups.rank_place import Place
 from profiles.layout import Layout
 
 _LOG = logging.getLogger(__name__)

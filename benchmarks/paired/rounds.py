@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from paired.blocks import BlockLoop, Turns, take_turns
 from paired.product import Product, running_agents
 from paired.ranks import Seat, run_ranks

@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 from controller.fleet.address import NodeAddress
 from controller.fleet.bootstrap import ensure_agent
 from controller.fleet.bundle import build_bundle
-from controller.fleet.rendezvous import RendezvousTables
+from controller.fleet.rendezvous_tables import RendezvousTables
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.messages import (
     Acknowledge,
@@ -28,8 +28,8 @@ from nodeagent.protocol.messages import (
     Welcome,
 )
 from nodeagent.protocol.observations import AnyObservation, LaunchFailed, RankExited
+from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall
-from nodeagent.protocol.training import RankLaunch
 
 _START_LIMIT_S: Final = 30.0
 _READ_BYTES: Final = 65536

@@ -20,13 +20,13 @@ from typing import Final
 
 from pages import ROOT
 
-from controller.demo.cluster import LocalCluster
-from nodeagent.probes.processes import rss_bytes
+from controller.localcluster.local_cluster import LocalCluster
+from nodeagent.probes.process_stats import rss_bytes
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.training import CommandPlace, RankLaunch, TrainingSpec
+from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch, TrainingSpec
 from paired.ratio import Pair
 from paired.session import Session, attached
-from profiles.command import Command
+from profiles.command_task import Command
 from profiles.layout import Layout
 
 _NUM_WARM_UP: Final = 3

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
 

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Protocol
 
-from console.viewmodel.reduce import Event, Received
+from console.viewmodel.reducer import Event, Received
 from controller.api.wire import Command, Reply, Snapshot
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from textual import events
 
 from console.dialogs.frame import Dialog, Question
-from console.viewmodel.dialog import DialogContent, TextField, choice_line
-from console.viewmodel.plan import change_lines, plan_lines
-from console.viewmodel.state import State, why_not_current
-from console.viewmodel.text import Line, Tone, span
+from console.viewmodel.console_state import State, why_not_current
+from console.viewmodel.dialog_frame import DialogContent, TextField, choice_line
+from console.viewmodel.drawing.text import Line, Tone, span
+from console.viewmodel.panels.plan import change_lines, plan_lines
 from console.widgets.look import Look
 from controller.api.views import PlanState, PlanView
 

@@ -12,9 +12,9 @@ from textual import events
 from textual.app import ComposeResult
 from textual.screen import ModalScreen, ScreenResultType
 
-from console.viewmodel.dialog import CHROME_WIDTH, DialogContent, draw_dialog, inner_width
-from console.viewmodel.glyphs import Glyphs
-from console.viewmodel.state import State, why_not_current
+from console.viewmodel.console_state import State, why_not_current
+from console.viewmodel.dialog_frame import CHROME_WIDTH, DialogContent, draw_dialog, inner_width
+from console.viewmodel.drawing.glyphs import Glyphs
 from console.widgets.look import Look
 from console.widgets.painted import Painted
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from console.dialogs.frame import Question
-from console.viewmodel.dialog import DialogContent, choice_line
-from console.viewmodel.nodes import tasks_on
-from console.viewmodel.state import State, why_not_current
-from console.viewmodel.text import Line, Tone, span, wrap
+from console.viewmodel.console_state import State, why_not_current
+from console.viewmodel.dialog_frame import DialogContent, choice_line
+from console.viewmodel.drawing.text import Line, Tone, span, wrap
+from console.viewmodel.panels.nodes import tasks_on
 from console.widgets.look import Look
 from controller.api.views import NodeView
 

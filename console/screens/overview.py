@@ -12,19 +12,19 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
 
-from console.viewmodel.arrange import WIDE, Box, Need, arrange, is_too_small, shares_space
-from console.viewmodel.incidents import incident_table
-from console.viewmodel.keybar import KeyHint
-from console.viewmodel.nodes import node_table
-from console.viewmodel.plan import decision_line, plan_lines
-from console.viewmodel.state import State
-from console.viewmodel.status import activity_line, status_line
-from console.viewmodel.tasks import task_table
+from console.viewmodel.console_state import State
+from console.viewmodel.panel_places import WIDE, Box, Need, arrange, is_too_small, shares_space
+from console.viewmodel.panels.incidents import incident_table
+from console.viewmodel.panels.key_bar import KeyHint
+from console.viewmodel.panels.nodes import node_table
+from console.viewmodel.panels.plan import decision_line, plan_lines
+from console.viewmodel.panels.status_bar import activity_line, status_line
+from console.viewmodel.panels.tasks import task_table
 from console.widgets.bars import KeyBar, StateBar
 from console.widgets.look import Look
 from console.widgets.painted import Panel
-from console.widgets.streams import EventPanel, PlanPanel
-from console.widgets.tables import TablePanel
+from console.widgets.table_panels import TablePanel
+from console.widgets.text_panels import EventPanel, PlanPanel
 
 FRESH_S = 8.0
 """An action this recent is shown in preference to the decision line where only one fits."""

@@ -3,10 +3,10 @@
 from textual.app import ComposeResult
 from textual.screen import Screen
 
-from console.viewmodel.arrange import LEAST_HEIGHT, LEAST_WIDTH
-from console.viewmodel.numbers import seconds
-from console.viewmodel.state import State
-from console.viewmodel.text import Ground, Line, Span, Tone, span, wrap
+from console.viewmodel.console_state import State
+from console.viewmodel.drawing.numbers import seconds
+from console.viewmodel.drawing.text import Ground, Line, Span, Tone, span, wrap
+from console.viewmodel.panel_places import LEAST_HEIGHT, LEAST_WIDTH
 from console.widgets.look import Look
 from console.widgets.painted import Painted
 

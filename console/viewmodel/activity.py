@@ -8,7 +8,7 @@ command whose reply never came is ``UNKNOWN``, never "failed": it may have happe
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from console.viewmodel.numbers import latency
+from console.viewmodel.drawing.numbers import latency
 from controller.api.views import ClusterView, IncidentState, NodeCondition, PlanState
 from controller.api.wire import Reply
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from console.viewmodel.activity import ActionPhase
-from console.viewmodel.glyphs import Glyphs
-from console.viewmodel.text import TASK_TONES, Cell, Tone, span
+from console.viewmodel.drawing.glyphs import Glyphs
+from console.viewmodel.drawing.text import TASK_TONES, Cell, Tone, span
 from controller.api.views import IncidentState, LogLevel, NodeCondition, PlanState, TaskPhase
 
 Word = tuple[str, str, Tone]

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from textual import events
 from textual.message import Message
 
-from console.viewmodel.glyphs import Glyphs
-from console.viewmodel.keybar import KeyHint, draw_key_bar
-from console.viewmodel.state import State
-from console.viewmodel.text import Line
+from console.viewmodel.console_state import State
+from console.viewmodel.drawing.glyphs import Glyphs
+from console.viewmodel.drawing.text import Line
+from console.viewmodel.panels.key_bar import KeyHint, draw_key_bar
 from console.widgets.look import Look
 from console.widgets.painted import Painted
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from console.themes.palette import Palette
-from console.viewmodel.glyphs import UNICODE, Glyphs
+from console.themes.colours import Palette
+from console.viewmodel.drawing.glyphs import UNICODE, Glyphs
 
 
 @dataclass(frozen=True, slots=True)

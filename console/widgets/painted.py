@@ -12,8 +12,8 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from console.viewmodel.state import State
-from console.viewmodel.text import Ground, Line, Span, Tone, fit
+from console.viewmodel.console_state import State
+from console.viewmodel.drawing.text import Ground, Line, Span, Tone, fit
 from console.widgets.look import Look
 
 

@@ -24,12 +24,12 @@ from controller.api.views import (
     WaitingView,
     WorkerView,
 )
-from controller.core.measurement import NUM_WARM_UP, MeasuredRun, MeasuredSize, Measurement
-from controller.core.placement import runs_of
-from controller.core.planner.explanation import Explanation
-from controller.core.state import ClusterState, Incident, NodeState, Plan
-from controller.core.tasks import TaskState
-from controller.core.transitions import Transition
+from controller.core.rules.placement import runs_of
+from controller.core.rules.planner.explanation import Explanation
+from controller.core.rules.transitions import Transition
+from controller.core.state.cluster import ClusterState, Incident, NodeState, Plan
+from controller.core.state.measurement import NUM_WARM_UP, MeasuredRun, MeasuredSize, Measurement
+from controller.core.state.task import TaskState
 from profiles.layout import Layout
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from controller.core.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from controller.core.state.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 
 __all__ = [
     "ClusterView",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.core.machine import Machine
-from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.policy import Policy
-from controller.core.state import ClusterState, NodeSpec
-from controller.core.tasks import TaskSpec, TaskState
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import ClusterState, NodeSpec
+from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.task import TaskSpec, TaskState
 
 _PRESENT: Final = {NodeCondition.HEALTHY, NodeCondition.UNREACHABLE}
 

@@ -8,7 +8,7 @@ cause. A fault of the cluster is a value in here, never an exception.
 from dataclasses import dataclass
 from typing import Literal
 
-from controller.core.health import ProbeOutcome
+from controller.core.rules.node_loss import ProbeOutcome
 from controller.core.timers import Timer
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controller.core.placement import Placement, Worker
+from controller.core.rules.placement import Placement, Worker
 from controller.core.timers import Timer
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import RankRef, Resume

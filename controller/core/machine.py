@@ -8,9 +8,6 @@ that the world can do; ``InvariantViolationError`` is our own bug.
 from collections.abc import Sequence
 from typing import assert_never
 
-from controller.core.commands import NOT_IN_PROCESS, take_life
-from controller.core.cures import settle, take_hangs
-from controller.core.edges import take_late_start, take_look_due
 from controller.core.events import (
     CommandFailed,
     ContactLost,
@@ -32,35 +29,47 @@ from controller.core.events import (
     TimerFired,
     UncordonRequested,
 )
-from controller.core.evidence import Evidence, EvidenceKind
-from controller.core.generations import continue_parked, park_what_moves
-from controller.core.incidents import take_evidence
+from controller.core.incidents.cures import settle, take_hangs
+from controller.core.incidents.evidence_intake import take_evidence
+from controller.core.incidents.resolution import close_cured_incidents
 from controller.core.instructions import Instruction
-from controller.core.lifecycle import leave_behind_unreachable, start_what_can_start, stop
-from controller.core.measured_ranks import note_run_failure, note_run_stop, take_overdue_run
-from controller.core.measuring import advance_measurement
-from controller.core.monitor import take_timer
-from controller.core.nodes import (
+from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS, take_life
+from controller.core.lifecycle.parking import halt, note_heard, wake_mates
+from controller.core.lifecycle.spares import drop_useless_spares, end_preparation, lose_unheard
+from controller.core.lifecycle.start_stop import (
+    leave_behind_unreachable,
+    start_what_can_start,
+    stop,
+)
+from controller.core.measuring.measured_ranks import (
+    note_run_failure,
+    note_run_stop,
+    take_overdue_run,
+)
+from controller.core.measuring.sizes import advance_measurement
+from controller.core.monitoring.stalls import take_timer
+from controller.core.monitoring.start_and_end import take_late_start, take_look_due
+from controller.core.nodes.contact import (
     attach_node,
     judge_node,
     lose_contact,
     take_heartbeat,
     take_probe,
 )
-from controller.core.observations import observe
-from controller.core.operators import take_request
+from controller.core.observation_intake import observe
 from controller.core.outlook import outlook
-from controller.core.parking import halt, note_heard, wake_mates
-from controller.core.phases import InvariantViolationError, TaskPhase
-from controller.core.placement import Unplaceable, place
-from controller.core.planner.lookup import LookupTable, Outlook
-from controller.core.planning import advance_plan, make_requested_plans, reconsider
-from controller.core.policy import Policy
-from controller.core.preparation import drop_useless_spares, end_preparation, lose_unheard
-from controller.core.resolution import close_cured_incidents
-from controller.core.state import ClusterState, NodeSpec, NodeState
+from controller.core.planning.plans import advance_plan, make_requested_plans, reconsider
+from controller.core.recovery.generations import continue_parked, park_what_moves
+from controller.core.requests.operator_requests import take_request
+from controller.core.rules.evidence import Evidence, EvidenceKind
+from controller.core.rules.placement import Unplaceable, place
+from controller.core.rules.planner.lookup import LookupTable, Outlook
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import ClusterState, NodeSpec, NodeState
+from controller.core.state.phases import InvariantViolationError, TaskPhase
+from controller.core.state.task import Target, TaskSpec, TaskState
+from controller.core.state.turn import Turn
 from controller.core.succession import take_over
-from controller.core.tasks import Target, TaskSpec, TaskState
 from controller.core.timers import (
     CapacityOverdue,
     CommandLives,
@@ -78,7 +87,6 @@ from controller.core.timers import (
     TaskTimer,
     Timer,
 )
-from controller.core.turn import Turn
 from profiles.faults.excerpt import classify_excerpt
 
 
@@ -152,7 +160,7 @@ class Machine:
         return turn.instructions
 
     def outlook(self) -> Outlook:
-        """Return what the planner may be asked next; see ``controller.core.planner.lookup``."""
+        """Return what the planner may be asked next; see ``controller.core.rules.planner.lookup``."""
         return outlook(Turn(self.state, self.policy, cause=self._num_events, at=0.0))
 
     def _num_finished(self) -> int:

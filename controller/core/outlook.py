@@ -1,15 +1,15 @@
-"""What the planner may be asked next, from the present state: see ``controller.core.planner.lookup``."""
+"""What the planner may be asked next, from the present state: see ``controller.core.rules.planner.lookup``."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from controller.core.planner.cost import PlanTask, horizon_s
-from controller.core.planner.lookup import Loss, Outlook
-from controller.core.problem import Available, plan_task, planned_tasks
-from controller.core.tasks import TaskState
-from controller.core.turn import Turn
+from controller.core.planning.problem import Available, plan_task, planned_tasks
+from controller.core.rules.planner.cost import PlanTask, horizon_s
+from controller.core.rules.planner.lookup import Loss, Outlook
+from controller.core.state.task import TaskState
+from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 
 

@@ -16,16 +16,16 @@ from statistics import mode
 
 from controller.core.events import ContactLost
 from controller.core.instructions import Announce
-from controller.core.lifecycle import lose_rank
-from controller.core.nodes import declare_lost, lose_contact
-from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.planner.cost import PlanTask, horizon_s
-from controller.core.planning import propose
-from controller.core.policy import Policy
-from controller.core.problem import Available, plan_task, planned_tasks
-from controller.core.state import ClusterState, NodeSpec, NodeState, Plan
-from controller.core.tasks import Target, TaskState
-from controller.core.turn import Turn
+from controller.core.lifecycle.start_stop import lose_rank
+from controller.core.nodes.contact import declare_lost, lose_contact
+from controller.core.planning.plans import propose
+from controller.core.planning.problem import Available, plan_task, planned_tasks
+from controller.core.rules.planner.cost import PlanTask, horizon_s
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import ClusterState, NodeSpec, NodeState, Plan
+from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.task import Target, TaskState
+from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 
 

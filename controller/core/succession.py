@@ -3,18 +3,18 @@
 The journal has rebuilt the state; what lived beside it is gone: sessions with the agents, and every
 instruction whose outcome had not come back. So no node is in contact
 until its agent attaches again, which is also when orders that may have been lost are given again
-(``controller.core.lifecycle``). Nobody is blamed for the time in which no controller listened: a node
+(``controller.core.lifecycle.start_stop``). Nobody is blamed for the time in which no controller listened: a node
 counts as out of contact from now on and is not judged for a while, and transitions under way teach
 nothing. A generation that was forming goes on to form: what its ranks have told each other is kept beside
 the journal.
 """
 
 from controller.core.events import ControllerStarted
-from controller.core.phases import NodeCondition
-from controller.core.preparation import end_preparation
-from controller.core.state import NodeState
+from controller.core.lifecycle.spares import end_preparation
+from controller.core.state.cluster import NodeState
+from controller.core.state.phases import NodeCondition
+from controller.core.state.turn import Turn
 from controller.core.timers import JudgeNode
-from controller.core.turn import Turn
 
 
 def take_over(turn: Turn, event: ControllerStarted) -> None:

@@ -9,8 +9,8 @@ from controller.api.views import LogLevel, LogLine
 from controller.api.wire import Reply
 from controller.clock import Clock
 from controller.core.instructions import Announce, AnswerRequest, Level
-from controller.demo.schedule import DrillSchedule
-from controller.store.eventlog import EventLog
+from controller.drills.drill_schedule import DrillSchedule
+from controller.store.event_log import EventLog
 
 
 class Screen(Protocol):

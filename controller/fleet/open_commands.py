@@ -16,7 +16,7 @@ from controller.core.events import (
     RankCommandKind,
     StopCarriedOut,
 )
-from controller.core.health import ProbeOutcome
+from controller.core.rules.node_loss import ProbeOutcome
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.messages import CommandDone
 

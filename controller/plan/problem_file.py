@@ -5,7 +5,7 @@
                 "transition_s": 45, "throughput": {"8": 1.1e15, "16": 2.1e15, "32": 4.0e15}}]}
 
 A mistake is one ``RecordError`` that names the file, the place and the mend. What the numbers mean is told
-in ``controller.core.planner.cost``.
+in ``controller.core.rules.planner.cost``.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from controller.core.planner.cost import PlanTask, Problem as PlanProblem, horizon_s
+from controller.core.rules.planner.cost import PlanTask, Problem as PlanProblem, horizon_s
 from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
 from profiles.records import Record, RecordError, parse_record, read_text

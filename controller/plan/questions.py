@@ -11,11 +11,11 @@ from typing import assert_never
 from pydantic import JsonValue
 
 from controller.api.wire import AskWhatIf, DescribeCluster, Question, Reply
-from controller.beside import Failure, beside
+from controller.background import Failure, beside
 from controller.core.cluster_spec import ClusterSpec, present_spec
-from controller.core.policy import Policy
 from controller.core.rehearsal import ImpossibleError, Supposition, snapshot
-from controller.core.state import ClusterState
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import ClusterState
 from controller.plan.rehearsed import answered
 from controller.store.run_file import encode_spec
 from nodeagent.protocol.ids import NodeId, TaskId

@@ -4,11 +4,11 @@ import math
 import time
 from typing import Any
 
-from controller.core.planner.cost import PlanTask, earned, forgone, gain
-from controller.core.policy import Policy
 from controller.core.rehearsal import Rehearsal, Supposition, rehearse
-from controller.core.state import ClusterState
-from controller.core.tasks import Target
+from controller.core.rules.planner.cost import PlanTask, earned, forgone, gain
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import ClusterState
+from controller.core.state.task import Target
 
 
 def answered(

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 from controller.arguments import file_path
 from controller.printing import plain_console, print_table, refuse
-from controller.profile.options import check_output, count, sizes
+from controller.profile.profile_options import check_output, count, sizes
 from profiles.estimate.constants import fitted_constants
+from profiles.estimate.gpu_memory import available_bytes
 from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
-from profiles.estimate.iteration import flops_per_s
+from profiles.estimate.iteration_time import flops_per_s
 from profiles.estimate.layer import Machine
-from profiles.estimate.memory import available_bytes
-from profiles.estimate.search import Estimate, Wish, best
-from profiles.estimate.setup import CORE, STACK_BY_NAME, Stack
+from profiles.estimate.layout_search import Estimate, Wish, best
 from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
 from profiles.estimate.shape_file import find_shape
+from profiles.estimate.training_setup import CORE, STACK_BY_NAME, Stack
 from profiles.records import RecordError
 from profiles.table_file import estimated_table, save_table
 

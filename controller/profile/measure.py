@@ -17,8 +17,8 @@ from controller.api.views import MeasuredSizeView, MeasurementView
 from controller.api.wire import CancelMeasurement, MeasureTask
 from controller.arguments import file_path
 from controller.printing import refuse
-from controller.profile.options import check_output, count, sizes
-from controller.profile.tables import print_table
+from controller.profile.profile_options import check_output, count, sizes
+from controller.profile.table_commands import print_table
 from profiles.records import RecordError
 from profiles.table_file import VERSION, LayoutRecord, Table, TablePoint, save_table
 

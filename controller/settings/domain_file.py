@@ -5,7 +5,7 @@
     rack-2 = ["n3", "n4"]
 
 Nodes that are not named are one domain together. What they are used for is told in
-``controller.core.placement``.
+``controller.core.rules.placement``.
 """
 
 from collections.abc import Collection

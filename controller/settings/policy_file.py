@@ -1,6 +1,6 @@
 """The ``[policy]`` section of a settings file: what operators decide in advance.
 
-Every key is a field of ``controller.core.policy.Policy``; what is not given keeps its default. A
+Every key is a field of ``controller.core.rules.policy.Policy``; what is not given keeps its default. A
 mistake is one ``SettingsError`` that names the file, the key and what is allowed.
 """
 
@@ -9,8 +9,8 @@ import math
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from controller.core.policy import Policy
-from controller.core.transitions import Step
+from controller.core.rules.policy import Policy
+from controller.core.rules.transitions import Step
 from controller.settings.settings_file import SettingsError, read_section
 
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Policy)}

@@ -1,7 +1,7 @@
 """The journal: every event, written before it is handled, one JSON object per line.
 
 Replaying it through a new machine rebuilds the state, since the core is deterministic. An event whose line
-was cut off by a crash was not handled either (``controller.store.lines``).
+was cut off by a crash was not handled either (``controller.store.line_files``).
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Final, get_args
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from controller.core.events import Event, EventBody
-from controller.store.lines import open_lines, read_lines
+from controller.store.line_files import open_lines, read_lines
 
 _BODIES: Final = {body.__name__: TypeAdapter[EventBody](body) for body in get_args(EventBody)}
 _NUMBER: Final = TypeAdapter(int)

@@ -20,7 +20,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from controller.store.lines import open_lines, read_lines
+from controller.store.line_files import open_lines, read_lines
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.rendezvous import StoreCall, StoreOperation
 

@@ -8,7 +8,7 @@ A process that goes on in another generation makes its groups anew, under the sa
 holds both: the newest maker of a name counts, and nothing from before the generation. What goes from
 one rank to another alone (pipeline exchanges) is left out, since its numbers belong to the pair.
 
-Pure; what follows from it is decided in ``controller.core.collectives``. A record that is not
+Pure; what follows from it is decided in ``controller.core.rules.collectives``. A record that is not
 understood, as of another version of torch, is an empty one.
 """
 

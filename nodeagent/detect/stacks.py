@@ -22,8 +22,8 @@ _WAITS: Final = (
     "/torch/distributed/_functional_collectives.py",
     "/torch/distributed/rendezvous.py",
     "/megatron/core/pipeline_parallel/p2p_communication.py",
-    "/nodeagent/rank/wake.py",
-    "/nodeagent/rank/store.py",
+    "/nodeagent/rank/groups/wake.py",
+    "/nodeagent/rank/agent_link/rendezvous_store.py",
 )
 _OWN_WAIT: Final = "wait_unless_halted"
 _NATIVE_WAIT: Final = ".wait()"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from nodeagent.clock import Clock
-from nodeagent.detect.disk import DiskLook, DiskReading
+from nodeagent.detect.full_disk import DiskLook, DiskReading
+from nodeagent.process_tools.clock import Clock
 
 ANSWER_LIMIT_S: Final = 10.0
 """How long all paths together are waited for, seconds."""

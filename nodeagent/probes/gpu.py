@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
-from nodeagent.detect.gpu import GpuReading
+from nodeagent.detect.gpu_faults import GpuReading
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from nodeagent.detect.lost_lines import Lost
-from nodeagent.probes.journal import Journal
 from nodeagent.probes.kmsg import KernelMessages
 from nodeagent.probes.log_file import LogFile
+from nodeagent.probes.systemd_journal import Journal
 
 _LOG = logging.getLogger(__name__)
 

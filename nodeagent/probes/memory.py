@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from nodeagent.detect.memory import GroupReading, MemoryReading
+from nodeagent.detect.memory_shortage import GroupReading, MemoryReading
 from nodeagent.probes.control_groups import (
     CGROUP,
     PROC,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from nodeagent.detect.network import LinkReading
+from nodeagent.detect.link_changes import LinkReading
 
 SYS: Final = Path("/sys")
 _WORD_BYTES: Final = 4

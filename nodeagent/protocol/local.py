@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.standing import Standing
-from nodeagent.protocol.training import RankLaunch
 
 
 class _Local(BaseModel):

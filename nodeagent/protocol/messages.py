@@ -13,12 +13,12 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Resume
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
-from nodeagent.protocol.training import RankLaunch
 
 PROTOCOL_VERSION: Final = 7
 """Increased when an older peer could misread a message. Unequal versions refuse each other."""

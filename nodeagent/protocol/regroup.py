@@ -4,7 +4,7 @@ An iteration passes through phases: ``accumulate`` (micro-batch after micro-batc
 the replica), ``reduce`` (bucket after bucket, over the replicas), ``finalise`` (the sums that
 Megatron adds inside a replica), ``vote`` (one small sum over all ranks), ``stepping``,
 ``committed``. A parked rank states its ``Position`` in them. From the positions the controller's
-core decides (``controller.core.regroup``), and every rank of the new generation gets the same
+core decides (``controller.core.rules.regroup.next_generation``), and every rank of the new generation gets the same
 ``Resume``: the iteration is committed, finished from its partial results, or run again.
 
 Micro-batches are named by their index in the global batch, buckets by a digest of their parameters'

@@ -1,7 +1,7 @@
 """Which drills a rank can stage that is a command, and how a refusal is worded. Pure."""
 
-from profiles.drills.catalogue import DRILLS
 from profiles.drills.drill import Drill
+from profiles.drills.drill_catalogue import DRILLS
 
 
 def why_not_staged(drill: Drill, task: str, global_rank: int, *, is_attached: bool) -> str:

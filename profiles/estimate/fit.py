@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from profiles.estimate.constants import Constants, published_points
 from profiles.estimate.points import parse_points
 from profiles.estimate.prediction import Case, case_of, error_of
-from profiles.estimate.setup import Setup
+from profiles.estimate.training_setup import Setup
 
 _Array = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from profiles.estimate.constants import Constants
 from profiles.estimate.hardware import Gpu
-from profiles.estimate.setup import Setup, Stack
 from profiles.estimate.shape import DecoderShape
+from profiles.estimate.training_setup import Setup, Stack
 
 _FLASH_SHARE: Final = 0.45
 """Share of the peak that flash attention reaches, forward and backward (Dao, arXiv 2307.08691,

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from profiles.estimate.setup import Recompute
+from profiles.estimate.training_setup import Recompute
 from profiles.records import Record, RecordError, parse_record, read_text
 
 _MAX_COUNT: Final = 10**6

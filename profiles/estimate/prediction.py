@@ -12,12 +12,12 @@ import numpy as np
 
 from profiles.estimate.constants import Constants
 from profiles.estimate.hardware import GPU_BY_NAME, Gpu, find_gpu
-from profiles.estimate.iteration import flops_per_s, iteration_s
+from profiles.estimate.iteration_time import flops_per_s, iteration_s
 from profiles.estimate.layer import Machine
+from profiles.estimate.layout_search import Wish, best
 from profiles.estimate.points import Point
-from profiles.estimate.search import Wish, best
-from profiles.estimate.setup import CLASSIC, CORE, DEEPSPEED, PTD, Recompute, Setup, Stack
 from profiles.estimate.shape import DecoderShape
+from profiles.estimate.training_setup import CLASSIC, CORE, DEEPSPEED, PTD, Recompute, Setup, Stack
 from profiles.layout import Layout
 from profiles.records import RecordError
 

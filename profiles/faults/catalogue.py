@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from profiles.faults.entry import Combination, Entry
-from profiles.faults.rules import Rule, rule_of
-from profiles.faults.screen import Screen
+from profiles.faults.matching.rules import Rule, rule_of
+from profiles.faults.matching.screen import Screen
 from profiles.faults.series import ODD_WORDS, SERIES_WORDS
 from profiles.faults.status import Severity, Status, StatusInfo
 from profiles.faults.xid import XID_WORD, XidCode, XidTable

@@ -1,7 +1,7 @@
 """A verdict on one excerpt: a few lines that belong together."""
 
 from profiles.faults.catalogue import Catalogue, default_catalogue
-from profiles.faults.matching import Matcher
+from profiles.faults.line_matching import Matcher
 from profiles.faults.sign import Sign
 from profiles.faults.verdict import Verdict, decide
 

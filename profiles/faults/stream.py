@@ -10,7 +10,7 @@ from typing import Final
 
 from profiles.faults.catalogue import Catalogue, default_catalogue
 from profiles.faults.entry import Precedence
-from profiles.faults.matching import Matcher
+from profiles.faults.line_matching import Matcher
 from profiles.faults.sign import Sign
 from profiles.faults.status import Status
 from profiles.faults.verdict import Verdict, decide

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.probes.processes import read_stat
+from nodeagent.probes.process_stats import read_stat
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import REPOSITORY, AgentNode, record_pids, until
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.fleet.rendezvous import RendezvousTables
-from nodeagent.probes.processes import read_stat
-from nodeagent.protocol.drills import RankFault
+from controller.fleet.rendezvous_tables import RendezvousTables
+from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import HaltRanks, InjectFault, InspectRanks, StopRanks
 from nodeagent.protocol.observations import (
@@ -28,9 +27,10 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
 from nodeagent.protocol.standing import Standing
-from nodeagent.protocol.training import CommandPlace, RankLaunch
-from profiles.command import Command
+from profiles.command_task import Command
 from profiles.layout import Layout
 from tests.fakes.node import LIMIT_S, AgentNode, FakeController, record_pids, until
 
@@ -286,7 +286,7 @@ async def test_a_file_that_is_no_program_is_an_exit_in_words(
 
 ATTACHED = """
     import os, threading, time
-    from nodeagent.attach import attach
+    from nodeagent.public.attach import attach
     monitor = attach()
     assert attach() is monitor and monitor.is_attached
     for i in range(1, 4):

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 
-from nodeagent.probes.processes import read_stat
+from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import InspectRanks
 from nodeagent.protocol.observations import IterationCommitted, RankInspected

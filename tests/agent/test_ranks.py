@@ -3,7 +3,7 @@
 import os
 import signal
 
-from nodeagent.probes.processes import read_stat
+from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import InjectFault, ProbePeer, StartRanks, StopRanks

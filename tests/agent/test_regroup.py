@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from nodeagent.probes.processes import read_stat
+from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import HaltRanks, InjectFault, Report, StartRanks, StopRanks
 from nodeagent.protocol.observations import (
@@ -18,8 +18,8 @@ from nodeagent.protocol.observations import (
     RankJoined,
     RankStarted,
 )
+from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import RankRef
-from nodeagent.protocol.training import RankLaunch
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import AgentNode, FakeController, record_pids, until
 

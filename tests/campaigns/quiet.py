@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from profiles.tasks import default_task_profiles
+from profiles.task_profiles import default_task_profiles
 from tests.fakes.demo_runs import command
 
 _CHECKPOINT_INTERVAL = 20

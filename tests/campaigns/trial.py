@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from controller.core.regroup import Rung
-from nodeagent.protocol.training import TrainingSpec
+from controller.core.rules.regroup.next_generation import Rung
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from tests.campaigns.matrix import (

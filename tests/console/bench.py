@@ -8,11 +8,11 @@ from textual.pilot import Pilot
 
 from console.app import ConsoleApp
 from console.client.source import Inbox, NoReplyError
-from console.desk import Session
+from console.operator_actions import Session
 from console.screens.waiting import Waiting
-from console.viewmodel.glyphs import UNICODE, Glyphs
-from console.viewmodel.reduce import LinkChanged, Received
-from console.viewmodel.state import Link, LinkPhase
+from console.viewmodel.console_state import Link, LinkPhase
+from console.viewmodel.drawing.glyphs import UNICODE, Glyphs
+from console.viewmodel.reducer import LinkChanged, Received
 from console.widgets.look import Look
 from controller.api.views import ClusterView, LogLine
 from controller.api.wire import Command, LogLines, Reply, Snapshot

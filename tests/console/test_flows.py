@@ -7,16 +7,16 @@ from textual.events import Paste
 from console.app import ConsoleApp
 from console.client.source import Inbox
 from console.dialogs.decide import ApproveDialog, RejectDialog
-from console.dialogs.drill import DrillDialog
-from console.dialogs.plain import HelpDialog, QuitDialog
+from console.dialogs.drill_menu import DrillDialog
+from console.dialogs.information import HelpDialog, QuitDialog
 from console.screens.overview import Overview
 from console.screens.waiting import TooSmall
-from console.viewmodel.glyphs import ASCII, UNICODE, Glyphs
-from console.viewmodel.reduce import Received
-from console.viewmodel.state import LinkPhase
+from console.viewmodel.console_state import LinkPhase
+from console.viewmodel.drawing.glyphs import ASCII, UNICODE, Glyphs
+from console.viewmodel.reducer import Received
 from console.widgets.bars import KeyBar
-from console.widgets.streams import EventPanel
-from console.widgets.tables import TablePanel
+from console.widgets.table_panels import TablePanel
+from console.widgets.text_panels import EventPanel
 from controller.api.views import PlanState
 from controller.api.wire import (
     ApprovePlan,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from console.client.link import ApiLink, connect_failure
+from console.client.controller_link import ApiLink, connect_failure
 from console.client.source import Inbox, NoReplyError
-from console.viewmodel.reduce import reduce
-from console.viewmodel.state import LinkPhase, State
+from console.viewmodel.console_state import LinkPhase, State
+from console.viewmodel.reducer import reduce
 from controller.api.wire import API_VERSION, Reply, RequestPlan
 from tests.fakes import cluster_views
 from tests.fakes.api_server import FakeApiServer

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from console.viewmodel.glyphs import ASCII
-from console.viewmodel.state import LinkPhase
+from console.viewmodel.console_state import LinkPhase
+from console.viewmodel.drawing.glyphs import ASCII
 from controller.api.views import ClusterView
 from tests.console.bench import Bench, console
 from tests.fakes import cluster_views

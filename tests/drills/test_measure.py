@@ -18,7 +18,7 @@ import pytest
 
 from controller.api.client import connect
 from profiles.table_file import load_table
-from profiles.tasks import load_task_profiles
+from profiles.task_profiles import load_task_profiles
 from tests.fakes.demo_runs import PATIENT, command, is_served
 from tests.fakes.polling import wait_until
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from controller.core.tasks import TaskSpec
-from controller.demo.cluster import LocalCluster
+from controller.core.state.task import TaskSpec
+from controller.localcluster.local_cluster import LocalCluster
 from nodeagent.protocol.ids import TaskId
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from profiles.throughput import ThroughputPoint, ThroughputTable

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel
 
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 
 REPOSITORY = Path(__file__).parents[2]

@@ -22,14 +22,14 @@ import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.training import RankLaunch
+from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.checkpoint import Checkpoints, saving
 from nodeagent.rank.checkpoint.snapshot import HostMemory
-from nodeagent.rank.gpt import build_model, build_optimizer
-from nodeagent.rank.parallel import Groups, data_parallel_group
-from nodeagent.rank.place import Place
-from nodeagent.rank.sharded import ShardedOptimizer
-from nodeagent.rank.shim import prepare_device
+from nodeagent.rank.groups.device_shim import prepare_device
+from nodeagent.rank.groups.parallel_groups import Groups, data_parallel_group
+from nodeagent.rank.groups.rank_place import Place
+from nodeagent.rank.program.gpt import build_model, build_optimizer
+from nodeagent.rank.state.sharded_adam import ShardedOptimizer
 from tests.fakes.checkpoint_cases import Case, Found, Outcome, Step
 
 _FILE_EVENTS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"})

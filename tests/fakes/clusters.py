@@ -1,12 +1,12 @@
 """Small clusters for tests of the core."""
 
 from controller.core.machine import Machine
-from controller.core.policy import Policy
-from controller.core.state import NodeSpec
-from controller.core.tasks import TaskSpec
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import NodeSpec
+from controller.core.state.task import TaskSpec
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
-from profiles.tasks import default_task_profiles
+from profiles.task_profiles import default_task_profiles
 from profiles.throughput import ThroughputPoint, ThroughputTable
 
 

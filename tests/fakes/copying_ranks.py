@@ -21,9 +21,9 @@ import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.ids import Generation
-from nodeagent.rank.held_copies import Copy, ShardKey
-from nodeagent.rank.memory import MemoryCheckpoints
-from nodeagent.rank.place import Place
+from nodeagent.rank.groups.rank_place import Place
+from nodeagent.rank.state.held_copies import Copy, ShardKey
+from nodeagent.rank.state.memory_checkpoints import MemoryCheckpoints
 from profiles.layout import Layout
 from tests.fakes.polling import wait_until
 

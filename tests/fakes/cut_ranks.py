@@ -18,7 +18,7 @@ from pathlib import Path
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
-from nodeagent.rank.wake import Connections
+from nodeagent.rank.groups.wake import Connections
 
 _WOKEN, _STUCK = 0, 7
 _LIMIT_S = 1.0

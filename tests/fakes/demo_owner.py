@@ -8,8 +8,8 @@ import json
 import sys
 from typing import cast
 
-from controller.demo.cluster import LocalCluster
-from controller.demo.localnode import NetworkChoice, ServerChoice
+from controller.localcluster.local_cluster import LocalCluster
+from controller.localcluster.local_node import NetworkChoice, ServerChoice
 from tests.fakes.local_nodes import run_daemon
 
 

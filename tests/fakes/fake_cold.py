@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from nodeagent.protocol.training import RankLaunch
+from nodeagent.protocol.rank_launch import RankLaunch
 from tests.fakes.fake_rank import fork_rank, script_of, write_exit
 
 

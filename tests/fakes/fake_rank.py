@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from nodeagent.probes.processes import read_stat
+from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import (
     AskStanding,
@@ -45,12 +45,12 @@ from nodeagent.protocol.observations import (
     RankJoined,
     RankRaised,
 )
+from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.standing import Standing
-from nodeagent.protocol.training import RankLaunch
-from nodeagent.rank.files import RankFiles
-from nodeagent.rank.standing import allow_dumps
+from nodeagent.rank.agent_link.own_standing import allow_dumps
+from nodeagent.rank.process.process_files import RankFiles
 from profiles.layout import Layout
 from profiles.model import ModelShape
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
-from nodeagent.protocol.training import RankLaunch
+from nodeagent.protocol.rank_launch import RankLaunch
 from tests.fakes.fake_rank import fork_rank, script_of, write_exit
 
 

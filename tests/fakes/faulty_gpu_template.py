@@ -9,7 +9,7 @@ GPU's tensors in few operations; replicas alone need no others. It has not been 
 import sys
 from typing import TYPE_CHECKING, Final, Literal
 
-from nodeagent.rank import template
+from nodeagent.rank.process import template
 from tests.fakes import faulty_template
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ _GPU: Final = 0
 
 
 def _put_on_gpu() -> None:
-    from nodeagent.rank import main, shim  # noqa: PLC0415
+    from nodeagent.rank.groups import device_shim  # noqa: PLC0415
+    from nodeagent.rank.process import rank_main  # noqa: PLC0415
 
     def prepare(_backend: Literal["gloo", "nccl"], _worker: int, seed: int) -> "torch.device":
-        return shim.prepare_device("nccl", _GPU, seed)
+        return device_shim.prepare_device("nccl", _GPU, seed)
 
-    setattr(main, "prepare_device", prepare)  # noqa: B010 - it is not exported there
+    setattr(rank_main, "prepare_device", prepare)  # noqa: B010 - it is not exported there
 
 
 if __name__ == "__main__":

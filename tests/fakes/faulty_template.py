@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nodeagent.protocol.training import RankLaunch
-from nodeagent.rank import template
-from nodeagent.rank.imports import import_training_program
+from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.rank.process import template
+from nodeagent.rank.process.imports import import_training_program
 from tests.fakes.fault_points import (
     Contribution,
     Fault,
@@ -29,7 +29,7 @@ from tests.fakes.fault_points import (
 )
 
 if TYPE_CHECKING:
-    from nodeagent.rank.memory import MemoryCheckpoints
+    from nodeagent.rank.state.memory_checkpoints import MemoryCheckpoints
 
 _CHUNK_BYTES: Final = 16 * 1024
 _LOOK_S: Final = 0.001
@@ -169,16 +169,16 @@ def _plant_in_iteration() -> None:
     from megatron.core.distributed import DistributedDataParallel
     from megatron.core.optimizer import ChainedOptimizer
 
-    from nodeagent.rank import (  # noqa: PLC0415
+    from nodeagent.rank.iteration import (  # noqa: PLC0415
         accumulate,
         gradients,
-        iteration,
+        iteration_phases,
         ledger,
         reduction,
-        sharded,
     )
+    from nodeagent.rank.state import sharded_adam  # noqa: PLC0415
 
-    iterations, buckets = iteration.Iterations, reduction.Reduction
+    iterations, buckets = iteration_phases.Iterations, reduction.Reduction
     _wrap(iterations, "__init__", after=lambda made, *_: setattr(_RANK, "iterations", made))
     _wrap(
         accumulate.Accumulation, "_forward_step", before=_here("forward"), after=_here("backward")
@@ -197,18 +197,18 @@ def _plant_in_iteration() -> None:
     )
     _wrap(buckets, "restore", after=_here("restored"))
     finalise = functools.partial(gradients.finalise_in_replica, after_step=_here("finalised"))
-    setattr(iteration, "finalise_in_replica", finalise)  # noqa: B010 - it is not exported there
+    setattr(iteration_phases, "finalise_in_replica", finalise)  # noqa: B010 - it is not exported there
     _wrap(iterations, "_sum_over_all", before=_here("voting"), after=_here("voted"))
-    _wrap(iteration, "wait_unless_halted", before=_here("in vote"))
+    _wrap(iteration_phases, "wait_unless_halted", before=_here("in vote"))
     _wrap(
         iterations,
         "step",
         before=_here("stepping"),
         after=lambda _, vote: _RANK.passes("committed", vote.iteration),
     )
-    _wrap(sharded.ShardedOptimizer, "step_with_ready_grads", after=_here("stepped"))
+    _wrap(sharded_adam.ShardedOptimizer, "step_with_ready_grads", after=_here("stepped"))
     _wrap(
-        sharded.ShardedOptimizer,
+        sharded_adam.ShardedOptimizer,
         "gather",
         after=lambda *_: _RANK.passes("gathered", _RANK.iterations._ledger.committed),
     )
@@ -217,21 +217,17 @@ def _plant_in_iteration() -> None:
 
 
 def _plant_around_it() -> None:
-    from nodeagent.rank import (  # noqa: PLC0415
-        checkpoint,
-        main,
-        memory,
-        parallel,
-        reduction,
-        shards,
-        state,
-        store,
-        train,
-    )
+    from nodeagent.rank import checkpoint  # noqa: PLC0415
+    from nodeagent.rank.agent_link import rendezvous_store  # noqa: PLC0415
     from nodeagent.rank.checkpoint import directory, saving  # noqa: PLC0415
+    from nodeagent.rank.groups import parallel_groups  # noqa: PLC0415
+    from nodeagent.rank.iteration import reduction  # noqa: PLC0415
+    from nodeagent.rank.process import rank_main  # noqa: PLC0415
+    from nodeagent.rank.state import memory_checkpoints, rank_state, shards  # noqa: PLC0415
+    from nodeagent.rank.training import train  # noqa: PLC0415
 
     _wrap(
-        main._Process,
+        rank_main._Process,
         "take_part",
         before=lambda process, launch: _RANK.enter(process._socket_path.parent, launch),
     )
@@ -243,12 +239,12 @@ def _plant_around_it() -> None:
     )
     _wrap(saving, "write_part", after=_here("written"))
     _wrap(directory.CheckpointDirectory, "publish", before=_here("publishing"))
-    _wrap(parallel.Groups, "_make", before=_here("forming"))
-    _wrap(store.AgentStore, "set", after=_here("introduced"))
-    _wrap(parallel.Groups, "form", after=_here("formed"))
-    state._CHUNK_BYTES = _CHUNK_BYTES  # type: ignore[misc]
+    _wrap(parallel_groups.Groups, "_make", before=_here("forming"))
+    _wrap(rendezvous_store.AgentStore, "set", after=_here("introduced"))
+    _wrap(parallel_groups.Groups, "form", after=_here("formed"))
+    rank_state._CHUNK_BYTES = _CHUNK_BYTES  # type: ignore[misc]
     shards._PIECE_BYTES = _CHUNK_BYTES  # type: ignore[misc]
-    chunks = state._chunks
+    chunks = rank_state._chunks
 
     def chunks_with_points(tensors: Iterable[Any]) -> Iterator[list[Any]]:
         for chunk in chunks(tensors):
@@ -256,11 +252,11 @@ def _plant_around_it() -> None:
             yield chunk
         _RANK.passes("transferred")
 
-    state._chunks = chunks_with_points
-    _wrap(state.TrainingState, "take", before=_here("transfer"))
-    _wrap(memory.MemoryCheckpoints, "take", after=_wait_for_copies)
+    rank_state._chunks = chunks_with_points
+    _wrap(rank_state.TrainingState, "take", before=_here("transfer"))
+    _wrap(memory_checkpoints.MemoryCheckpoints, "take", after=_wait_for_copies)
     _wrap(
-        memory.MemoryCheckpoints,
+        memory_checkpoints.MemoryCheckpoints,
         "_carry_out",
         before=lambda _, transfer, __: _RANK.passes("sending", transfer.iteration),
     )

@@ -18,10 +18,10 @@ import pytest
 
 from controller.clock import Clock, SystemClock
 from controller.core.events import EventBody, Observed
-from controller.demo.localnode import LocalNode
 from controller.fleet.address import NodeAddress
-from controller.fleet.fleet import SshFleet
-from controller.fleet.link import Identity
+from controller.fleet.node_link import Identity
+from controller.fleet.node_links import SshFleet
+from controller.localcluster.local_node import LocalNode
 from controller.store.rendezvous_files import RendezvousFiles
 from nodeagent.protocol.ids import NodeId
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import asyncssh
 
-from controller.demo.localnode import LocalNode
-from controller.demo.login import log_in
-from controller.demo.processtree import (
+from controller.localcluster.local_node import LocalNode
+from controller.localcluster.process_tree import (
     Process,
     become_subreaper,
     find_descendants,
@@ -19,6 +18,7 @@ from controller.demo.processtree import (
     is_running,
     kill_all,
 )
+from controller.localcluster.ssh.login import log_in
 
 DAEMON = Path(__file__).parent / "fake_daemon.py"
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from controller.clock import SystemClock
-from controller.controller import Charter, Controller
 from controller.core.instructions import Announce, AnswerRequest, CarryOutDrill
-from controller.core.phases import TaskPhase
-from controller.core.policy import Policy
-from controller.core.tasks import TaskSpec
+from controller.core.rules.policy import Policy
+from controller.core.state.phases import TaskPhase
+from controller.core.state.task import TaskSpec
 from controller.fleet.address import NodeAddress
-from controller.launches import TaskProgram
-from controller.store.eventlog import EventLog
+from controller.server.controller import Charter, Controller
+from controller.server.rank_launches import TaskProgram
+from controller.store.event_log import EventLog
 from nodeagent.protocol.ids import TaskId
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: T
 from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.regroup import even_shares
-from nodeagent.rank.data import MicroBatches
-from nodeagent.rank.gpt import build_model, build_optimizer, transformer_config
-from nodeagent.rank.gradients import finalise_in_replica, squared_grad_norm
-from nodeagent.rank.parallel import Groups
-from nodeagent.rank.place import Place
-from nodeagent.rank.random_state import reseed
-from nodeagent.rank.shim import prepare_device
+from nodeagent.rank.groups.device_shim import prepare_device
+from nodeagent.rank.groups.parallel_groups import Groups
+from nodeagent.rank.groups.random_state import reseed
+from nodeagent.rank.groups.rank_place import Place
+from nodeagent.rank.iteration.gradients import finalise_in_replica, squared_grad_norm
+from nodeagent.rank.program.gpt import build_model, build_optimizer, transformer_config
+from nodeagent.rank.program.micro_batches import MicroBatches
 from tests.fakes.model_cases import Case, Outcome
 
 

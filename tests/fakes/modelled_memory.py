@@ -1,4 +1,4 @@
-"""In-memory checkpoints of modelled ranks: ``nodeagent.rank.memory`` without tensors and threads.
+"""In-memory checkpoints of modelled ranks: ``nodeagent.rank.state.memory_checkpoints`` without tensors and threads.
 
 Every shard has two places for copies, and a third one while both are to be kept. A copy lies with its owner
 at once, and with its holder when the test lets it arrive, or half of it.
@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller.core.copies import copy_holders
-from controller.core.placement import Worker
+from controller.core.rules.placement import Worker
+from controller.core.rules.regroup.copy_holders import copy_holders
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.regroup import HeldCopy
 from tests.fakes.modelled_groups import Groups

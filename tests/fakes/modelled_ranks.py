@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from nodeagent.protocol.regroup import Position, Resume, VoteResult, even_shares
-from nodeagent.rank.ledger import Ledger
+from nodeagent.rank.iteration.ledger import Ledger
 from tests.fakes.modelled_groups import Collective, Groups, Part
 from tests.fakes.modelled_memory import ModelledMemory, ShardKey
 from tests.fakes.modelled_state import Cell, Gradient, Job, State, Storage, whole_update
@@ -237,7 +237,7 @@ class ModelledProcess:
         yield "local"
         ledger.adopt(level)
 
-    # --- nodeagent.rank.resume ----------------------------------------------------------------
+    # --- nodeagent.rank.training.resume ----------------------------------------------------------------
 
     def _resume(self) -> Run:
         resume, ledger = self.resume, self.ledger
@@ -330,7 +330,7 @@ class ModelledProcess:
         else:
             self.staging[bucket] = content
 
-    # --- nodeagent.rank.iteration -------------------------------------------------------------
+    # --- nodeagent.rank.iteration.iteration_phases -------------------------------------------------------------
 
     def _begin_afresh(self) -> None:
         self._forget_sums()
@@ -415,7 +415,7 @@ class ModelledProcess:
         ledger.commit(vote)
         ledger.has_state = True
 
-    # --- nodeagent.rank.accumulate ------------------------------------------------------------
+    # --- nodeagent.rank.iteration.accumulate ------------------------------------------------------------
 
     def _accumulate(self, micro_batches: Sequence[int]) -> Run:
         layout, ledger = self.groups.layout, self.ledger
@@ -447,7 +447,7 @@ class ModelledProcess:
             self.ledger.count(index, *((2.0**index, 1) if is_last_stage else (0, 0)))
         self._under_way = []
 
-    # --- nodeagent.rank.reduction -------------------------------------------------------------
+    # --- nodeagent.rank.iteration.reduction -------------------------------------------------------------
 
     def _start(self, bucket: str) -> None:
         if bucket in self.ledger.reduced or self._is_alone:

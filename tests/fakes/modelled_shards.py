@@ -1,4 +1,4 @@
-"""A modelled rank with a sharded optimizer: ``nodeagent.rank.sharded`` and ``shards`` without torch.
+"""A modelled rank with a sharded optimizer: ``nodeagent.rank.state.sharded_adam`` and ``shards`` without torch.
 
 Its state is one shard of that of its cell. The model that it computes with is gathered from all of them
 after each update, and again at the start of a generation.
@@ -72,7 +72,7 @@ class ShardedProcess(ModelledProcess):
             for each in gathering.parts:
                 self.model = {**self.model, **each}
 
-    # --- nodeagent.rank.resume and nodeagent.rank.shards ------------------------------------------
+    # --- nodeagent.rank.training.resume and nodeagent.rank.state.shards ------------------------------------------
 
     def _bring_state(self, level: int) -> Run:
         ledger, before = self.ledger, self._partition

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.core.parked import Parked
-from controller.core.regroup import Decision, Source, decide
+from controller.core.rules.regroup.next_generation import Decision, Source, decide
+from controller.core.rules.regroup.parked import Parked
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.regroup import HeldCopy, Position, Resume
 from profiles.layout import Layout

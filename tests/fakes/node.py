@@ -18,10 +18,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
-from controller.fleet.rendezvous import RendezvousTables
-from nodeagent.clock import SystemClock
+from controller.fleet.rendezvous_tables import RendezvousTables
 from nodeagent.control import ask_agent, stop_agent
-from nodeagent.inspection import AgentStatus, Inspect
+from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.json_streams import LineChannel, connect
 from nodeagent.protocol.codec import Codec
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import (
@@ -37,9 +37,9 @@ from nodeagent.protocol.messages import (
     Welcome,
 )
 from nodeagent.protocol.observations import Observation
+from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall
-from nodeagent.protocol.training import RankLaunch
-from nodeagent.streams import LineChannel, connect
+from nodeagent.session.local_queries import AgentStatus, Inspect
 
 REPOSITORY = Path(__file__).parents[2]
 NODE = "n1"

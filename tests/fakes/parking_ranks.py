@@ -23,11 +23,11 @@ from typing import Any
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
-from nodeagent.clock import SystemClock
+from nodeagent.process_tools.clock import SystemClock
 from nodeagent.protocol.observations import CheckpointMissed
-from nodeagent.rank.keeping import Keeping, _Generation
-from nodeagent.rank.place import Place
-from nodeagent.rank.wake import HaltedError
+from nodeagent.rank.groups.rank_place import Place
+from nodeagent.rank.groups.wake import HaltedError
+from nodeagent.rank.training.kept_state import Keeping, _Generation
 from tests.fakes.copying_ranks import (
     LAYOUT,
     FlatState,

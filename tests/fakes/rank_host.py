@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from controller.fleet.rendezvous import RendezvousTables
+from controller.fleet.rendezvous_tables import RendezvousTables
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import (
@@ -42,15 +42,15 @@ from nodeagent.protocol.local import (
     TemplateHello,
 )
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted, RankRaised
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.rendezvous import StoreCall
 from nodeagent.protocol.standing import Standing
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 from tests.fakes.fault_points import Fault, FaultPlan, plan_path
 
 REPOSITORY = Path(__file__).parents[2]
-TEMPLATE = "nodeagent.rank.template"
+TEMPLATE = "nodeagent.rank.process.template"
 FAULTY_TEMPLATE = "tests.fakes.faulty_template"
 FAULTY_GPU_TEMPLATE = "tests.fakes.faulty_gpu_template"
 RankKey = tuple[str, int, int]
@@ -173,7 +173,7 @@ class RankHost:
         with (self.state_dir / "cold.log").open("ab") as log:
             starter = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "nodeagent.rank.cold"),
+                    *(sys.executable, "-m", "nodeagent.rank.process.cold_start"),
                     *("--state-dir", self.state_dir, "--launch", path),
                 ],
                 cwd=REPOSITORY,

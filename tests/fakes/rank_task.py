@@ -1,7 +1,7 @@
 """A task of real ranks over its generations: stands for the controller's part in a regroup.
 
 It starts ranks, waits until one breaks, has the others park, asks the core how to go on
-(``controller.core.regroup``), and carries that out. When the task is finished it tells what
+(``controller.core.rules.regroup.next_generation``), and carries that out. When the task is finished it tells what
 happened to every iteration.
 """
 
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.core.arrangement import part_of
-from controller.core.copies import copy_holders
-from controller.core.parked import Parked
-from controller.core.placement import Worker
-from controller.core.regroup import Decision, decide, known_votes
+from controller.core.rules.placement import Worker
+from controller.core.rules.regroup.copy_holders import copy_holders
+from controller.core.rules.regroup.next_generation import Decision, decide, known_votes
+from controller.core.rules.regroup.parked import Parked
+from controller.core.rules.regroup.replicas import part_of
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.observations import RankHalted, RankRaised
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import Position, RankRef, Resume
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 from tests.fakes.fault_points import (
     Contribution,

@@ -1,6 +1,6 @@
 """What must hold of a modelled cluster once everything has had its time."""
 
-from controller.core.phases import IncidentState, PlanState, TaskPhase
+from controller.core.state.phases import IncidentState, PlanState, TaskPhase
 from tests.fakes.world import World
 
 

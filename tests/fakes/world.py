@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypedDict
 
-from controller.core.copies import copy_holders
 from controller.core.events import (
     ContactLost,
     ControllerStarted,
@@ -29,7 +28,6 @@ from controller.core.events import (
     StopCarriedOut,
     TimerFired,
 )
-from controller.core.health import ProbeOutcome
 from controller.core.instructions import (
     Announce,
     AnswerRequest,
@@ -45,10 +43,12 @@ from controller.core.instructions import (
     StartRanks,
     StopRanks,
 )
-from controller.core.invariants import check_invariants
 from controller.core.machine import Machine
-from controller.core.phases import NodeCondition
-from controller.core.placement import Worker
+from controller.core.rules.node_loss import ProbeOutcome
+from controller.core.rules.placement import Worker
+from controller.core.rules.regroup.copy_holders import copy_holders
+from controller.core.state.invariants import check_invariants
+from controller.core.state.phases import NodeCondition
 from controller.core.timers import Timer
 from controller.store.replay import fingerprint, replay
 from nodeagent.protocol.findings import NodeFinding

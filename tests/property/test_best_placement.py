@@ -9,7 +9,7 @@ from itertools import permutations, product
 
 from hypothesis import given, settings, strategies as st
 
-from controller.core.placement import Placement, Unplaceable, Worker, place
+from controller.core.rules.placement import Placement, Unplaceable, Worker, place
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings, strategies as st
 
-from controller.core.packing.clearing import clear
-from controller.core.packing.exhaustive import Kind, Outcome, Site, search
-from controller.core.packing.fewest_moves import NoPacking, pack
+from controller.core.rules.packing.clearing import clear
+from controller.core.rules.packing.exhaustive import Kind, Outcome, Site, search
+from controller.core.rules.packing.fewest_moves import NoPacking, pack
 
 
 def made(seed: int, sizes: Sequence[int]) -> tuple[list[Kind], Site]:

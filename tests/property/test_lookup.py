@@ -6,9 +6,9 @@ from itertools import combinations
 
 from hypothesis import given, settings, strategies as st
 
-from controller.core.planner.cost import PlanTask, Problem, horizon_of, horizon_s
-from controller.core.planner.lookup import LookupTable, Loss, Outlook, look_ahead
-from controller.core.planner.solver import solve
+from controller.core.rules.planner.cost import PlanTask, Problem, horizon_of, horizon_s
+from controller.core.rules.planner.lookup import LookupTable, Loss, Outlook, look_ahead
+from controller.core.rules.planner.solver import solve
 from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
 

@@ -13,8 +13,8 @@ from controller.core.events import (
     UncordonRequested,
 )
 from controller.core.machine import Machine
-from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.policy import Policy
+from controller.core.rules.policy import Policy
+from controller.core.state.phases import NodeCondition, TaskPhase
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine

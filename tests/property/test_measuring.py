@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from controller.core.events import MeasurementCancelled, MeasurementRequested
-from controller.core.phases import NodeCondition
+from controller.core.state.phases import NodeCondition
 from nodeagent.protocol.ids import TaskId
 from tests.fakes.settled import assert_settled
 from tests.fakes.world import World

@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from hypothesis.strategies import booleans, integers
 
-from nodeagent.outbox_file import OutboxFile
-from nodeagent.outbox_records import Mark, MarkScope
+from nodeagent.outbox.outbox_file import OutboxFile
+from nodeagent.outbox.outbox_records import Mark, MarkScope
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import Report

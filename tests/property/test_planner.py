@@ -9,9 +9,9 @@ from fractions import Fraction
 
 from hypothesis import given, settings, strategies as st
 
-from controller.core.planner.cost import PlanTask, Problem, Quantum, earned, forgone
-from controller.core.planner.explanation import explain
-from controller.core.planner.solver import solve
+from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, earned, forgone
+from controller.core.rules.planner.explanation import explain
+from controller.core.rules.planner.solver import solve
 from nodeagent.protocol.ids import TaskId
 from profiles.throughput import ThroughputTable
 from tests.fakes.clusters import table

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from controller.core.planner.options import Options
-from controller.core.planner.ranking import ranked_divisions
+from controller.core.rules.planner.options import Options
+from controller.core.rules.planner.ranking import ranked_divisions
 
 
 @st.composite

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from controller.core.parked import Parked
-from controller.core.regroup import Decision, decide
+from controller.core.rules.regroup.next_generation import Decision, decide
+from controller.core.rules.regroup.parked import Parked
 from nodeagent.protocol.regroup import HeldCopy, Position, VoteResult, even_shares
 from profiles.layout import Layout
 

@@ -28,9 +28,9 @@ from hypothesis.stateful import (
 )
 from hypothesis.strategies import booleans, integers, lists, none, permutations, sampled_from
 
-from controller.core.arrangement import whole_replicas
-from controller.core.parked import Parked
-from controller.core.regroup import Decision, Source, decide
+from controller.core.rules.regroup.next_generation import Decision, Source, decide
+from controller.core.rules.regroup.parked import Parked
+from controller.core.rules.regroup.replicas import whole_replicas
 from nodeagent.protocol.regroup import Position, Resume, VoteResult
 from profiles.layout import Layout
 from tests.fakes.modelled_ranks import LOSSES, ModelledProcess

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import example, given, settings, strategies as st
 
-from controller.core.planner.options import Options, score
-from controller.core.planner.search import best_division
+from controller.core.rules.planner.options import Options, score
+from controller.core.rules.planner.search import best_division
 
 # Few values make plateaus and ties; the others leave no room for the change in the same 64 bits.
 _GAINS = st.integers(-3, 3) | st.integers(-(2**50), 2**50)

@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from controller.core.planner.options import Options
-from controller.core.planner.variants import best_divisions
+from controller.core.rules.planner.options import Options
+from controller.core.rules.planner.variants import best_divisions
 from tests.property.test_search import as_options, by_brute_force
 
 _GAINS = st.integers(-3, 6) | st.integers(-40, 40) | st.integers(-(2**50), 2**50)

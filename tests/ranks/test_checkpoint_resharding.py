@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from tests.fakes.checkpoint_cases import Case, CheckpointRanks, Step, checkpoint_ranks, is_equal
 

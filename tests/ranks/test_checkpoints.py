@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from tests.fakes.checkpoint_cases import Case, CheckpointRanks, Step, checkpoint_ranks, is_equal
 

@@ -3,9 +3,9 @@
 import pytest
 
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.training import TrainingSpec
-from nodeagent.rank.faults import describe, is_in_collective
-from nodeagent.rank.store import StoreClosedError
+from nodeagent.protocol.rank_launch import TrainingSpec
+from nodeagent.rank.agent_link.rendezvous_store import StoreClosedError
+from nodeagent.rank.process.failure_report import describe, is_in_collective
 from profiles.layout import Layout
 from tests.fakes.rank_host import launches
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
-from nodeagent.rank_files import RankFiles
-from nodeagent.supervisor import key_of
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
+from nodeagent.ranks.rank_files import RankFiles
+from nodeagent.ranks.supervisor import key_of
 from profiles.layout import Layout
-from profiles.program import Program
+from profiles.training_program import Program
 from tests.fakes.rank_host import REPOSITORY, RankHost, launches
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(60)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.local import BreakRank, StopAtBoundary
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
+from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 from tests.fakes.rank_host import RankHost, RankRecord, launches
 

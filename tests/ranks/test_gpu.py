@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import Resume
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 from tests.campaigns.matrix import Case, fault_at
 from tests.campaigns.trial import Trials
@@ -53,7 +53,7 @@ def test_rank_on_a_gpu_goes_on_from_the_disk(host: RankHost, training: TrainingS
 
 
 def test_copies_to_host_memory_hold_what_was_there_before_the_update() -> None:
-    module: Any = import_module("nodeagent.rank.host_copy")
+    module: Any = import_module("nodeagent.rank.tensors.host_copy")
     torch = import_module("torch")
     source = torch.arange(1 << 26, dtype=torch.float32, device="cuda")
     expected = source.to("cpu", copy=True)

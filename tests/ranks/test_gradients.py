@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from tests.fakes.model_cases import Case, ModelRanks, Result, model_ranks

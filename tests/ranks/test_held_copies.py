@@ -15,11 +15,11 @@ FIRST, SECOND = Generation(1), Generation(2)
 
 @pytest.fixture
 def copies() -> Lazy:
-    return import_module("nodeagent.rank.held_copies").HeldCopies()
+    return import_module("nodeagent.rank.state.held_copies").HeldCopies()
 
 
 def key() -> Lazy:
-    return import_module("nodeagent.rank.held_copies").ShardKey(0, 0, 0, 1)
+    return import_module("nodeagent.rank.state.held_copies").ShardKey(0, 0, 0, 1)
 
 
 def place_of(copies: Lazy, generation: Generation = FIRST) -> Lazy:

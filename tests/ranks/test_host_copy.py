@@ -53,7 +53,7 @@ class Tensor:
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> Stream:
     """Return the stream of the training."""
-    module = import_module("nodeagent.rank.host_copy")
+    module = import_module("nodeagent.rank.tensors.host_copy")
     torch = import_module("torch")
     training = Stream()
     monkeypatch.setattr(module, "_copies", module._Copies())
@@ -65,7 +65,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Stream:
 
 
 def test_the_next_update_waits_for_the_copies_and_nothing_before_it(training: Stream) -> None:
-    module: Any = import_module("nodeagent.rank.host_copy")
+    module: Any = import_module("nodeagent.rank.tensors.host_copy")
     parameter, number = Tensor(is_cuda=True), Tensor(is_cuda=False)
     targets = [Tensor(is_cuda=False), Tensor(is_cuda=False)]
     wait = module.copy_to_host([parameter, number], targets)
@@ -83,7 +83,7 @@ def test_the_next_update_waits_for_the_copies_and_nothing_before_it(training: St
 
 
 def test_on_a_cpu_there_is_nothing_to_wait_for(training: Stream) -> None:
-    module: Any = import_module("nodeagent.rank.host_copy")
+    module: Any = import_module("nodeagent.rank.tensors.host_copy")
     target = Tensor(is_cuda=False)
     module.copy_to_host([Tensor(is_cuda=False)], [target])()
     module.wait_on_device()

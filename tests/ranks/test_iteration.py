@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from nodeagent.protocol.regroup import VoteResult
-from nodeagent.rank.ledger import Ledger
+from nodeagent.rank.iteration.ledger import Ledger
 from profiles.layout import Layout
 from tests.fakes.wrapped import Lazy, chunk_of
 
@@ -24,14 +24,14 @@ pytestmark = [
 def only_rank(layout: Layout) -> Iterator[Lazy]:
     """Make rank 0 of a layout whose collectives hear nobody else."""
     torch = import_module("torch")
-    place = import_module("nodeagent.rank.place").Place(0, layout, torch.device("cpu"))
-    with import_module("nodeagent.rank.unconnected").unconnected(place):
+    place = import_module("nodeagent.rank.groups.rank_place").Place(0, layout, torch.device("cpu"))
+    with import_module("nodeagent.rank.groups.unconnected").unconnected(place):
         yield place
 
 
 def iterations_of(place: Lazy, ledger: Ledger, max_grad_norm: float = 0.0) -> Lazy:
     """Return the iterations of a loop whose chunk and optimizer keep what they are told."""
-    module = import_module("nodeagent.rank.iteration")
+    module = import_module("nodeagent.rank.iteration.iteration_phases")
     torch = import_module("torch")
     chunk = chunk_of(torch, 1.0)
     chunk.scales = []
@@ -48,7 +48,9 @@ def iterations_of(place: Lazy, ledger: Ledger, max_grad_norm: float = 0.0) -> La
     )
     nothing = module.Interruptions(lambda _: None, lambda loss, *_: loss, lambda: None)
     iterations = module.Iterations(loop, ledger, nothing)
-    iterations.enter(place, import_module("nodeagent.rank.parallel").data_parallel_group())
+    iterations.enter(
+        place, import_module("nodeagent.rank.groups.parallel_groups").data_parallel_group()
+    )
     return iterations
 
 
@@ -75,7 +77,7 @@ def test_what_is_copied_to_host_memory_is_complete_before_anything_changes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[str] = []
-    module = import_module("nodeagent.rank.iteration")
+    module = import_module("nodeagent.rank.iteration.iteration_phases")
     monkeypatch.setattr(module, "wait_on_device", lambda: done.append("waits"))
     with only_rank(Layout()) as place:
         iterations = iterations_of(place, Ledger(committed=4, has_state=True))
@@ -103,7 +105,9 @@ def voted(layout: Layout, num_tokens: int) -> Lazy:
 def test_ranks_that_do_not_run_the_same_iteration_commit_nothing() -> None:
     assert voted(Layout(), num_tokens=10).loss == pytest.approx(0.3)
     # The sum over all ranks is that of one, who takes itself for one of two.
-    with pytest.raises(import_module("nodeagent.rank.iteration").VoteError, match="iteration 5"):
+    with pytest.raises(
+        import_module("nodeagent.rank.iteration.iteration_phases").VoteError, match="iteration 5"
+    ):
         voted(Layout(dp=2), num_tokens=10)
 
 

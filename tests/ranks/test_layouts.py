@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from tests.fakes.rank_host import RankHost, launches
 

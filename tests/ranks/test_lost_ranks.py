@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from tests.campaigns.matrix import fault_at, second_at
 from tests.fakes.fault_points import Fault, lingering

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from controller.core.copies import copy_holders
-from controller.core.parked import Parked
-from controller.core.placement import Worker
-from controller.core.regroup import Decision, decide
+from controller.core.rules.placement import Worker
+from controller.core.rules.regroup.copy_holders import copy_holders
+from controller.core.rules.regroup.next_generation import Decision, decide
+from controller.core.rules.regroup.parked import Parked
 from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import Position, RankRef
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 from tests.fakes.fault_points import lingering
 from tests.fakes.rank_host import REPOSITORY, RankHost, launches
@@ -156,7 +156,7 @@ def test_ranks_are_connected_in_few_rounds(
 ) -> None:
     placement = [Worker(NodeId(f"n{rank // 8}"), rank % 8) for rank in range(layout.num_workers)]
     holders = copy_holders(layout, placement, is_sharded=is_sharded)
-    pairs = import_module("nodeagent.rank.parallel").in_rounds(holders)
+    pairs = import_module("nodeagent.rank.groups.parallel_groups").in_rounds(holders)
     held = [(owner, holder) for owner, holder in enumerate(holders) if holder is not None]
     assert set(pairs) == {(min(pair), max(pair)) for pair in held}
     assert len(set(pairs)) == len(pairs)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.rank import nccl
-from nodeagent.rank.ledger import Ledger
+from nodeagent.rank.groups import nccl
+from nodeagent.rank.iteration.ledger import Ledger
 from profiles.layout import Layout
 
 pytestmark = [
@@ -202,8 +202,8 @@ def test_collectives_are_fenced_wherever_megatron_keeps_them(
 
 
 def test_a_group_of_others_is_no_group() -> None:
-    parallel: Any = import_module("nodeagent.rank.parallel")
-    place = import_module("nodeagent.rank.place").Place(
+    parallel: Any = import_module("nodeagent.rank.groups.parallel_groups")
+    place = import_module("nodeagent.rank.groups.rank_place").Place(
         0, Layout(), import_module("torch").device("cpu")
     )
     groups = parallel.Groups(None, place, "nccl")
@@ -216,8 +216,8 @@ def test_a_group_of_others_is_no_group() -> None:
 
 @pytest.mark.parametrize(("backend", "is_cut"), [("gloo", True), ("nccl", False)])
 def test_a_rank_that_parks_wakes_its_peers_with_gloo_alone(backend: str, *, is_cut: bool) -> None:
-    parallel: Any = import_module("nodeagent.rank.parallel")
-    place = import_module("nodeagent.rank.place").Place(
+    parallel: Any = import_module("nodeagent.rank.groups.parallel_groups")
+    place = import_module("nodeagent.rank.groups.rank_place").Place(
         0, Layout(), import_module("torch").device("cpu")
     )
     groups = parallel.Groups(SimpleNamespace(close=lambda: None), place, backend)
@@ -248,9 +248,9 @@ class Table:
 def test_groups_are_connected_when_all_ranks_have_come(
     monkeypatch: pytest.MonkeyPatch, num_before: int, *, opens: bool
 ) -> None:
-    parallel: Any = import_module("nodeagent.rank.parallel")
+    parallel: Any = import_module("nodeagent.rank.groups.parallel_groups")
     cpu = import_module("torch").device("cpu")
-    place = import_module("nodeagent.rank.place").Place(0, Layout(dp=2), cpu)
+    place = import_module("nodeagent.rank.groups.rank_place").Place(0, Layout(dp=2), cpu)
     table = Table(num_before)
     monkeypatch.setattr(parallel, "_groups_of_iterations", lambda: ["world"])
     monkeypatch.setattr(parallel, "_use_each", lambda groups, _: table.asked.append(groups[0]))
@@ -272,7 +272,7 @@ def settled(
     has_computed: bool = True,
 ) -> Ledger:
     """Return the ledger of a rank that broke off while buckets were on their way."""
-    iteration: Any = import_module("nodeagent.rank.iteration")
+    iteration: Any = import_module("nodeagent.rank.iteration.iteration_phases")
     torch = import_module("torch")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_backend", lambda: "nccl")
@@ -283,10 +283,14 @@ def settled(
         return is_done
 
     monkeypatch.setattr(iteration, "device_ends_soon", ends_soon)
-    kind = import_module("nodeagent.rank.sharded").ShardedOptimizer if is_sharded else object
+    kind = (
+        import_module("nodeagent.rank.state.sharded_adam").ShardedOptimizer
+        if is_sharded
+        else object
+    )
     iterations = iteration.Iterations.__new__(iteration.Iterations)
     cpu = torch.device("cpu")
-    iterations._place = import_module("nodeagent.rank.place").Place(0, layout, cpu)
+    iterations._place = import_module("nodeagent.rank.groups.rank_place").Place(0, layout, cpu)
     iterations._ledger = ledger = Ledger(has_state=True, reduced={"a"})
     iterations._loop = SimpleNamespace(optimizer=object.__new__(kind))
     if has_computed:
@@ -327,7 +331,7 @@ def test_what_was_computed_with_parameters_of_others_is_not_kept(
 def test_state_counts_when_all_ranks_have_come_past_its_transfer(
     monkeypatch: pytest.MonkeyPatch, num_there: int
 ) -> None:
-    iteration: Any = import_module("nodeagent.rank.iteration")
+    iteration: Any = import_module("nodeagent.rank.iteration.iteration_phases")
     stream = SimpleNamespace(synchronize=lambda: None)
     monkeypatch.setattr(import_module("torch").cuda, "current_stream", lambda: stream)
     iterations = iteration.Iterations.__new__(iteration.Iterations)
@@ -363,7 +367,7 @@ class Work:
 
 
 def wait(monkeypatch: pytest.MonkeyPatch, work: Any, *, is_halted: bool = False) -> None:  # noqa: ANN401
-    wake = import_module("nodeagent.rank.wake")
+    wake = import_module("nodeagent.rank.groups.wake")
     torch = import_module("torch")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_backend", lambda: "nccl")
@@ -387,6 +391,6 @@ def test_a_collective_that_failed_is_not_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 def test_once_halted_nothing_is_asked_of_a_collective(monkeypatch: pytest.MonkeyPatch) -> None:
-    halted = import_module("nodeagent.rank.wake").HaltedError
+    halted = import_module("nodeagent.rank.groups.wake").HaltedError
     with pytest.raises(halted):
         wait(monkeypatch, object(), is_halted=True)

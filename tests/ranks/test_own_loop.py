@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.core.parked import Parked
-from controller.core.regroup import decide, known_votes
+from controller.core.rules.regroup.next_generation import decide, known_votes
+from controller.core.rules.regroup.parked import Parked
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import RankRef, Resume
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
-from profiles.program import Program
+from profiles.training_program import Program
 from tests.fakes.fault_points import lingering
 from tests.fakes.rank_host import REPOSITORY, RankHost, launches
 

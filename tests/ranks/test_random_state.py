@@ -33,7 +33,7 @@ def torch() -> Iterator[Lazy]:
 
 @pytest.fixture
 def generators(torch: Lazy) -> Lazy:
-    return import_module("nodeagent.rank.random_state").CpuGenerators()
+    return import_module("nodeagent.rank.groups.random_state").CpuGenerators()
 
 
 def draw(torch: Lazy) -> list[float]:
@@ -105,9 +105,9 @@ def test_fork_without_a_state_is_refused(generators: Lazy) -> None:
 DRAW_EACH = """
 import json, os, sys, torch
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
-from nodeagent.rank.place import Place
-from nodeagent.rank.random_state import reseed
-from nodeagent.rank.shim import prepare_device
+from nodeagent.rank.groups.rank_place import Place
+from nodeagent.rank.groups.random_state import reseed
+from nodeagent.rank.groups.device_shim import prepare_device
 from profiles.layout import Layout
 
 device = prepare_device("gloo", 0, seed=1)

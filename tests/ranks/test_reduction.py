@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from nodeagent.protocol.regroup import Resume
-from nodeagent.rank.ledger import Ledger
+from nodeagent.rank.iteration.ledger import Ledger
 from profiles.layout import Layout
 from tests.fakes.wrapped import Lazy, chunk_of
 
@@ -41,7 +41,7 @@ def test_a_replica_left_alone_takes_what_was_reduced_with_the_others(
     ledger.count(0, 3.0, 10)
     chunk = chunk_of(torch, 1.0, 2.0)
     buckets = [each.grad_data for each in chunk.bucket_groups[0].buckets]
-    reduction = import_module("nodeagent.rank.reduction").Reduction([chunk], ledger)
+    reduction = import_module("nodeagent.rank.iteration.reduction").Reduction([chunk], ledger)
     reduction.enter(alone)
     first, losses = reduction._buckets[0], reduction._losses
     first.staging.fill_(9.0)
@@ -61,13 +61,17 @@ def test_a_replica_left_alone_takes_what_was_reduced_with_the_others(
 def test_a_reduced_bucket_that_nobody_was_told_of_is_not_reduced_again(
     torch: Lazy, alone: Lazy
 ) -> None:
-    resume = import_module("nodeagent.rank.resume")
+    resume = import_module("nodeagent.rank.training.resume")
     ledger = Ledger(committed=3, has_state=True)
     ledger.begin()
     ledger.reduced.add("unheard")
-    reduction = import_module("nodeagent.rank.reduction").Reduction([chunk_of(torch, 1.0)], ledger)
+    reduction = import_module("nodeagent.rank.iteration.reduction").Reduction(
+        [chunk_of(torch, 1.0)], ledger
+    )
     iterations = SimpleNamespace(reduction=reduction, forget_sums=lambda: None)
-    place = import_module("nodeagent.rank.place").Place(0, Layout(), torch.device("cpu"))
+    place = import_module("nodeagent.rank.groups.rank_place").Place(
+        0, Layout(), torch.device("cpu")
+    )
     with pytest.raises(resume.ResumeError, match="1 reduced bucket"):
         resume._gather_partial_results(Resume(committed=3), place, iterations, ledger)
 
@@ -94,7 +98,7 @@ class Work:
 
 
 def test_leaving_a_group_tells_whether_an_operation_never_ends(torch: Lazy, alone: Lazy) -> None:
-    reduction = import_module("nodeagent.rank.reduction").Reduction(
+    reduction = import_module("nodeagent.rank.iteration.reduction").Reduction(
         [chunk_of(torch, 1.0, 2.0)], Ledger()
     )
     reduction.enter(alone)
@@ -110,7 +114,7 @@ def test_after_a_wait_for_what_never_ends_nobody_waits_for_another(
     torch: Lazy, alone: Lazy
 ) -> None:
     ledger = Ledger()
-    reduction = import_module("nodeagent.rank.reduction").Reduction(
+    reduction = import_module("nodeagent.rank.iteration.reduction").Reduction(
         [chunk_of(torch, 1.0, 2.0, 3.0)], ledger, lambda: True
     )
     reduction.enter(alone)
@@ -121,7 +125,7 @@ def test_after_a_wait_for_what_never_ends_nobody_waits_for_another(
     ]
     for bucket, work in zip(reduction._buckets, works, strict=True):
         bucket.work = work
-    with pytest.raises(import_module("nodeagent.rank.wake").StuckWorkError):
+    with pytest.raises(import_module("nodeagent.rank.groups.wake").StuckWorkError):
         reduction.finish()
     assert [bool(work.num_waits) for work in works] == [True, False, True]
     assert not ledger.reduced & {bucket.name for bucket in reduction._buckets}
@@ -131,7 +135,9 @@ def test_a_bucket_that_did_not_arrive_is_not_held(
     torch: Lazy, alone: Lazy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger()
-    reduction = import_module("nodeagent.rank.reduction").Reduction([chunk_of(torch, 1.0)], ledger)
+    reduction = import_module("nodeagent.rank.iteration.reduction").Reduction(
+        [chunk_of(torch, 1.0)], ledger
+    )
     reduction.enter(alone)
     lost = Work(torch, has_failed=True)
     monkeypatch.setattr(torch.distributed, "broadcast", lambda *_, **__: lost)
@@ -153,7 +159,7 @@ def test_whoever_has_the_state_keeps_it_whatever_arrives(
     state = SimpleNamespace(
         tensors=lambda: [own], numbers=lambda: numbers, set_numbers=numbers.extend
     )
-    broadcast_state = import_module("nodeagent.rank.state").broadcast_state
+    broadcast_state = import_module("nodeagent.rank.state.rank_state").broadcast_state
     broadcast_state(state, alone, 0, is_needed=is_needed)
     assert own.tolist() == [9.0 * is_needed] * 3
     assert numbers == ([1.0, 9.0] if is_needed else [1.0])

@@ -5,10 +5,10 @@ import signal
 
 import pytest
 
-from controller.core.parked import Parked
-from controller.core.regroup import Decision, decide, known_votes
+from controller.core.rules.regroup.next_generation import Decision, decide, known_votes
+from controller.core.rules.regroup.parked import Parked
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import Position, RankRef
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 from tests.fakes.fault_points import lingering
 from tests.fakes.rank_host import RankHost, launches

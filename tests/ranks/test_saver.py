@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeagent.clock import SystemClock
+from nodeagent.process_tools.clock import SystemClock
 from nodeagent.protocol.ids import Generation
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from tests.fakes.rank_host import launches
@@ -55,7 +55,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def start(layout: Layout, rank: int = 0, *, kind: Lazy = None, give_up_s: float = 20.0) -> Lazy:
         kind = kind or part_of("directory").CheckpointDirectory
-        place = import_module("nodeagent.rank.place").Place(rank, layout, torch.device("cpu"))
+        place = import_module("nodeagent.rank.groups.rank_place").Place(
+            rank, layout, torch.device("cpu")
+        )
         savers.append(
             part_of("saving").Saver(
                 kind(tmp_path, Generation(1)),
@@ -160,7 +162,7 @@ class Exchange:
 @pytest.fixture
 def checkpoints(training: TrainingSpec) -> Iterator[Lazy]:
     """The checkpoints of a rank that is alone, with the losses of twenty iterations."""
-    place = import_module("nodeagent.rank.place").Place(
+    place = import_module("nodeagent.rank.groups.rank_place").Place(
         0, Layout(), import_module("torch").device("cpu")
     )
     [launch] = launches(training, Layout(), task="alone")

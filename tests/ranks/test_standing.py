@@ -5,9 +5,9 @@ from statistics import median
 
 import pytest
 
-from controller.core.hang import Hang, find_hang
+from controller.core.rules.hang import Hang, find_hang
+from nodeagent.protocol.rank_launch import TrainingSpec
 from nodeagent.protocol.standing import Standing
-from nodeagent.protocol.training import TrainingSpec
 from profiles.layout import Layout
 from tests.campaigns.matrix import fault_at
 from tests.fakes.fault_points import Fault
@@ -88,7 +88,9 @@ def test_ranks_measure_their_own_computing_without_the_floor(
 def test_ring_that_is_too_long_is_not_read_and_that_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorder = import_module("nodeagent.rank.recorder")  # with torch: collecting stays fast
+    recorder = import_module(
+        "nodeagent.rank.agent_link.flight_recorder"
+    )  # with torch: collecting stays fast
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2000")
     recorder._is_short.cache_clear()
     try:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.clock import SystemClock
+from nodeagent.process_tools.clock import SystemClock
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.rank.store import AgentStore, StoreClosedError, StoreError
+from nodeagent.rank.agent_link.rendezvous_store import AgentStore, StoreClosedError, StoreError
 from tests.fakes.rank_host import RankHost
 
 pytestmark = pytest.mark.ranks

@@ -38,9 +38,9 @@ Check = Callable[..., list[tuple[str, str]]]
 @pytest.fixture(scope="module")
 def check() -> Check:
     """Return a function that checks the built-in settings after changes to them."""
-    gpt = import_module("nodeagent.rank.gpt")
-    places = import_module("nodeagent.rank.place")
-    support = import_module("nodeagent.rank.support")
+    gpt = import_module("nodeagent.rank.program.gpt")
+    places = import_module("nodeagent.rank.groups.rank_place")
+    support = import_module("nodeagent.rank.program.in_process_support")
     torch = import_module("torch")
 
     def check(
@@ -182,7 +182,7 @@ def test_megatrons_defaults_are_refused_for_what_has_to_be_set() -> None:
     transformer = import_module("megatron.core.transformer.transformer_config")
     distributed = import_module("megatron.core.distributed")
     optimizer = import_module("megatron.core.optimizer")
-    found = import_module("nodeagent.rank.support").unsupported(
+    found = import_module("nodeagent.rank.program.in_process_support").unsupported(
         transformer.TransformerConfig(num_layers=2, hidden_size=32, num_attention_heads=4),
         distributed.DistributedDataParallelConfig(),
         optimizer.OptimizerConfig(),
@@ -199,7 +199,7 @@ def test_megatrons_defaults_are_refused_for_what_has_to_be_set() -> None:
 
 def test_layers_of_transformer_engine_are_found_in_the_model() -> None:
     torch = import_module("torch")
-    support = import_module("nodeagent.rank.support")
+    support = import_module("nodeagent.rank.program.in_process_support")
     transformer = import_module("megatron.core.transformer.transformer_config")
     ddp = import_module("megatron.core.distributed").DistributedDataParallelConfig(
         grad_reduce_in_fp32=True, overlap_grad_reduce=True, bucket_size=1
@@ -223,7 +223,7 @@ def test_every_setting_of_the_table_exists_in_this_megatron() -> None:
         "ddp": import_module("megatron.core.distributed").DistributedDataParallelConfig,
         "optimizer": import_module("megatron.core.optimizer").OptimizerConfig,
     }
-    table = import_module("nodeagent.rank.option_table")
+    table = import_module("nodeagent.rank.program.option_table")
     for option in table.OPTIONS:
         for setting in option.settings:
             names = {one.name for one in dataclasses.fields(classes[setting.holder])}
@@ -234,7 +234,7 @@ def test_every_setting_of_the_table_exists_in_this_megatron() -> None:
 def test_bucket_size_that_megatron_filled_in_is_named_where_it_follows_the_replicas(
     num_replicas: int, is_named: bool
 ) -> None:
-    support = import_module("nodeagent.rank.support")
+    support = import_module("nodeagent.rank.program.in_process_support")
     filled_in = max(40_000_000, 1_000_000 * num_replicas)
     config = import_module("megatron.core.distributed").DistributedDataParallelConfig(
         grad_reduce_in_fp32=True, overlap_grad_reduce=True, bucket_size=filled_in
@@ -255,15 +255,18 @@ def test_bucket_size_that_megatron_filled_in_is_named_where_it_follows_the_repli
 def test_what_the_loop_would_compute_wrongly_is_told_from_what_only_restarts(
     config: Settings, can_train: bool
 ) -> None:
-    support = import_module("nodeagent.rank.support")
+    support = import_module("nodeagent.rank.program.in_process_support")
     [found] = support.unsupported(SimpleNamespace(**config), SimpleNamespace())
     assert found.can_train is can_train
 
 
 def test_unknown_setting_of_another_megatron_is_passed_over() -> None:
-    support = import_module("nodeagent.rank.support")
+    support = import_module("nodeagent.rank.program.in_process_support")
     assert support.unsupported(SimpleNamespace(), SimpleNamespace(), None) == []
 
 
 def test_the_page_holds_the_table() -> None:
-    assert import_module("nodeagent.rank.support").markdown_table() in PAGE.read_text()
+    assert (
+        import_module("nodeagent.rank.program.in_process_support").markdown_table()
+        in PAGE.read_text()
+    )

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from controller.core.parked import Parked
-from controller.core.regroup import decide
+from controller.core.rules.regroup.next_generation import decide
+from controller.core.rules.regroup.parked import Parked
 from nodeagent.protocol.ids import Generation
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import RankRef
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
 from profiles.layout import Layout
 from tests.fakes.fault_points import lingering
 from tests.fakes.rank_host import RankHost, launches

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from nodeagent.protocol.local import ForkRefused, RankForked, StopAtBoundary
-from nodeagent.protocol.training import RankLaunch, TrainingSpec
-from nodeagent.rank.files import start_ticks
-from nodeagent.rank.template import EXIT_ALREADY_RUNS
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
+from nodeagent.rank.process.process_files import start_ticks
+from nodeagent.rank.process.template import EXIT_ALREADY_RUNS
 from profiles.layout import Layout
 from tests.fakes.rank_host import REPOSITORY, RankHost, launches
 
@@ -91,7 +91,7 @@ def test_task_name_that_is_a_path_is_refused(host: RankHost, training: TrainingS
 
 def test_second_template_in_the_same_directory_gives_up(host: RankHost) -> None:
     second = subprocess.run(
-        [sys.executable, "-m", "nodeagent.rank.template", "--state-dir", host.state_dir],
+        [sys.executable, "-m", "nodeagent.rank.process.template", "--state-dir", host.state_dir],
         cwd=REPOSITORY,
         capture_output=True,
         timeout=20,
@@ -108,7 +108,7 @@ def test_template_with_a_second_thread_refuses_to_fork(
     program = """
 import sys, threading
 from pathlib import Path
-from nodeagent.rank.template import Template
+from nodeagent.rank.process.template import Template
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 Template(Path(sys.argv[1]), lambda *_: 0, 0.0).serve()
 """
@@ -135,7 +135,7 @@ def test_cold_rank_trains_like_a_warm_one(
     launch = launches(spec, Layout(), task="cold")[0]
     path = tmp_path / "launch.json"
     path.write_text(launch.model_dump_json())
-    words = [sys.executable, "-m", "nodeagent.rank.cold"]
+    words = [sys.executable, "-m", "nodeagent.rank.process.cold_start"]
     words += ["--state-dir", str(host.state_dir), "--launch", str(path)]
     with subprocess.Popen(words, cwd=REPOSITORY) as cold:
         try:
@@ -156,7 +156,7 @@ def test_template_ends_on_sigterm_and_leaves_its_ranks(
     program = """
 import signal, sys
 from pathlib import Path
-from nodeagent.rank.template import Template
+from nodeagent.rank.process.template import Template
 Template(Path(sys.argv[1]), lambda *_: signal.pause(), 0.0).serve()
 """
     host = RankHost(state_dir)

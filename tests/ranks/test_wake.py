@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from torch.futures import Future  # noqa: TID253
 
-from nodeagent.rank.wake import Connections, StuckWorkError, wait_unless_halted
+from nodeagent.rank.groups.wake import Connections, StuckWorkError, wait_unless_halted
 from tests.fakes.rank_host import REPOSITORY
 
 pytestmark = pytest.mark.ranks

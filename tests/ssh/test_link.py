@@ -23,15 +23,13 @@ from controller.core.events import (
     StopCarriedOut,
 )
 from controller.core.instructions import ProbeNode, StopRanks
-from controller.demo.cluster import LocalCluster, ServerKind
-from controller.demo.openssh import OpenSsh
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
-from controller.fleet.fleet import SshFleet
+from controller.fleet.node_links import SshFleet
+from controller.localcluster.local_cluster import LocalCluster, ServerKind
+from controller.localcluster.ssh.openssh import OpenSsh
 from nodeagent.control import ask_agent
-from nodeagent.inspection import Inspect
 from nodeagent.protocol.codec import encode
-from nodeagent.protocol.drills import RankFault
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.messages import PROTOCOL_VERSION, Refuse
 from nodeagent.protocol.observations import (
@@ -41,8 +39,10 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.rendezvous import StoreCall
+from nodeagent.session.local_queries import Inspect
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.fleet_ears import (
     CountingClock,

@@ -13,10 +13,10 @@ import asyncssh
 import pytest
 import pytest_asyncio
 
-from controller.demo.cluster import DemoError, LocalCluster, ServerKind
-from controller.demo.login import log_in
-from controller.demo.openssh import OpenSsh
-from controller.demo.processtree import Process, find_process, is_running
+from controller.localcluster.local_cluster import DemoError, LocalCluster, ServerKind
+from controller.localcluster.process_tree import Process, find_process, is_running
+from controller.localcluster.ssh.login import log_in
+from controller.localcluster.ssh.openssh import OpenSsh
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.local_nodes import ask_through, no_leftovers, run_daemon, run_on
 from tests.fakes.node import until

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.demo.interpreter import module_argv, module_environment
-from controller.demo.processtree import Process, find_process, is_running
+from controller.localcluster.interpreter import module_argv, module_environment
+from controller.localcluster.process_tree import Process, find_process, is_running
 from tests.fakes.local_nodes import no_leftovers
 from tests.fakes.node import until
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.demo.cluster import LocalCluster
-from controller.demo.errors import DemoError
-from controller.demo.interpreter import module_argv, module_environment
-from controller.demo.localnode import LocalNode
-from controller.demo.login import log_in
-from controller.demo.namespaces import UPLINK_PREFIX
-from controller.demo.processtree import find_process, is_running
+from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.interpreter import module_argv, module_environment
+from controller.localcluster.local_cluster import LocalCluster
+from controller.localcluster.local_node import LocalNode
+from controller.localcluster.namespaces import UPLINK_PREFIX
+from controller.localcluster.process_tree import find_process, is_running
+from controller.localcluster.ssh.login import log_in
 from nodeagent.probes.peer import PeerAnswer
 from tests.fakes.local_nodes import ask_through, no_leftovers, run_daemon, run_on
 from tests.fakes.node import until

@@ -15,8 +15,8 @@ def test_a_command_imports_what_it_needs() -> None:
     words = [sys.executable, "-c", LISTED]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     modules = done.stdout.splitlines()[-1].split()
-    assert "controller.settings.command" in modules
-    assert not {"controller.demo.command", "controller.simulation.command"} & set(modules)
+    assert "controller.settings.policy_cli" in modules
+    assert not {"controller.demo.demo_cli", "controller.simulation.simulate_cli"} & set(modules)
 
 
 def test_a_demo_that_can_not_write_is_no_error_of_standard_output(
@@ -25,7 +25,7 @@ def test_a_demo_that_can_not_write_is_no_error_of_standard_output(
     def run(_: object) -> int:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr("controller.demo.command.run", run)
+    monkeypatch.setattr("controller.demo.demo_cli.run", run)
     with pytest.raises(OSError, match="no space left"):
         main(["demo", "--headless"])
 

@@ -31,7 +31,7 @@ from megatron.core.optimizer import (  # noqa: E402
 )
 from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
 
-from nodeagent.rank.shim import prepare_device  # noqa: E402
+from nodeagent.rank.groups.device_shim import prepare_device  # noqa: E402
 from profiles.corpus import load_corpus, sample_offset  # noqa: E402
 
 _INIT_STD = 0.02

@@ -10,8 +10,9 @@ from typing import Final, TypeAlias
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 
-from nodeagent.clock import SystemClock
-from nodeagent.protocol.training import RankLaunch
+from nodeagent.process_tools.clock import SystemClock
+from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.rank.agent_link.exception_report import first_line
 from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader, told_by_rank_0
 from nodeagent.rank.checkpoint.losses import NUM_COMPARED, RecordedLosses
@@ -19,8 +20,7 @@ from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settin
 from nodeagent.rank.checkpoint.saving import MissedCheckpoint, Order, SavedCheckpoint, Saver
 from nodeagent.rank.checkpoint.snapshot import HostMemory
 from nodeagent.rank.checkpoint.whole import WholeState, whole_state
-from nodeagent.rank.place import Place
-from nodeagent.rank.raised import first_line
+from nodeagent.rank.groups.rank_place import Place
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ import torch
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 
-from nodeagent.protocol.training import TrainingSpec
+from nodeagent.protocol.rank_launch import TrainingSpec
+from nodeagent.rank.agent_link.exception_report import first_line
 from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.losses import RecordedLosses
 from nodeagent.rank.checkpoint.manifest import (
@@ -32,8 +33,7 @@ from nodeagent.rank.checkpoint.manifest import (
 )
 from nodeagent.rank.checkpoint.reading import Reading
 from nodeagent.rank.checkpoint.whole import Block, WholeState, whole_state
-from nodeagent.rank.place import Place
-from nodeagent.rank.raised import first_line
+from nodeagent.rank.groups.rank_place import Place
 from profiles.model import ModelShape
 
 logger = logging.getLogger(__name__)

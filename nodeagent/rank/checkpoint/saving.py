@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from nodeagent.rank.agent_link.exception_report import first_line
 from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, Part
 from nodeagent.rank.checkpoint.parts import GivenUpError, Parts
 from nodeagent.rank.checkpoint.snapshot import Snapshot
 from nodeagent.rank.checkpoint.writing import AbandonedError, write_metadata, write_part
-from nodeagent.rank.place import Place
-from nodeagent.rank.raised import first_line
-from nodeagent.rank.shim import use_device
+from nodeagent.rank.groups.device_shim import use_device
+from nodeagent.rank.groups.rank_place import Place
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from nodeagent.rank.checkpoint.whole import Block
-from nodeagent.rank.host_copy import copy_to_host
+from nodeagent.rank.tensors.host_copy import copy_to_host
 
 
 @dataclass(frozen=True, slots=True)

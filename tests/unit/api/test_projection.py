@@ -18,7 +18,7 @@ from controller.api.views import (
 )
 from controller.core.events import MeasurementRequested, PlanApproved
 from nodeagent.protocol.ids import TaskId
-from profiles.tasks import default_task_profiles
+from profiles.task_profiles import default_task_profiles
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 

@@ -1,7 +1,7 @@
 """Between two ticks only the newest of several snapshots is kept, and nothing else is lost."""
 
 from console.client.source import Inbox
-from console.viewmodel.reduce import Event, Received, Ticked
+from console.viewmodel.reducer import Event, Received, Ticked
 from controller.api.wire import LogLines, Snapshot
 from tests.fakes import cluster_views
 

@@ -3,21 +3,21 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from console.commands import bar_hints, help_hints
+from console.command_registry import bar_hints, help_hints
 from console.viewmodel.activity import ActionPhase, Activity
-from console.viewmodel.dialog import DialogContent, TextField, draw_dialog, inner_width
-from console.viewmodel.events import event_lines, moved_anchor, num_newer
-from console.viewmodel.glyphs import ASCII, UNICODE, Glyphs
-from console.viewmodel.incidents import incident_table, where
-from console.viewmodel.keybar import draw_key_bar, help_lines
-from console.viewmodel.nodes import node_table
-from console.viewmodel.plan import decision_line, plan_lines
-from console.viewmodel.state import EventLog, Link, LinkPhase, State
-from console.viewmodel.status import activity_line, status_line
-from console.viewmodel.table import Table
-from console.viewmodel.tasks import task_table
-from console.viewmodel.text import Ground, Line, Tone, cells_wide, span
-from console.viewmodel.transition import transition_lines
+from console.viewmodel.console_state import EventLog, Link, LinkPhase, State
+from console.viewmodel.dialog_frame import DialogContent, TextField, draw_dialog, inner_width
+from console.viewmodel.drawing.glyphs import ASCII, UNICODE, Glyphs
+from console.viewmodel.drawing.table_layout import Table
+from console.viewmodel.drawing.text import Ground, Line, Tone, cells_wide, span
+from console.viewmodel.panels.event_stream import event_lines, moved_anchor, num_newer
+from console.viewmodel.panels.incidents import incident_table, where
+from console.viewmodel.panels.key_bar import draw_key_bar, help_lines
+from console.viewmodel.panels.nodes import node_table
+from console.viewmodel.panels.plan import decision_line, plan_lines
+from console.viewmodel.panels.status_bar import activity_line, status_line
+from console.viewmodel.panels.tasks import task_table
+from console.viewmodel.panels.transition import transition_lines
 from console.viewmodel.words import (
     ACTION_WORDS,
     INCIDENT_WORDS,

@@ -3,11 +3,11 @@
 from controller.api.projection import Frame, project
 from controller.core.events import UncordonRequested
 from controller.core.machine import Machine
-from controller.core.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.placement import Worker
-from controller.core.policy import Policy
-from controller.core.state import NodeSpec, NodeState
-from controller.core.tasks import TaskSpec
+from controller.core.rules.placement import Worker
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import NodeSpec, NodeState
+from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.state.task import TaskSpec
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import demo_machine, table

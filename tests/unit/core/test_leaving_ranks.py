@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.generations import keeps_state
+from controller.core.lifecycle.parking import boundary_limit_s
 from controller.core.machine import Machine
-from controller.core.parking import boundary_limit_s
-from controller.core.phases import PlanState, TaskPhase
-from controller.core.placement import Worker
-from controller.core.policy import Policy
-from controller.core.state import NodeSpec
-from controller.core.tasks import Target, TaskSpec
+from controller.core.recovery.generations import keeps_state
+from controller.core.rules.placement import Worker
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import NodeSpec
+from controller.core.state.phases import PlanState, TaskPhase
+from controller.core.state.task import Target, TaskSpec
 from nodeagent.protocol.ids import Generation, NodeId
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
-from tests.unit.core.test_generations import (
+from tests.unit.core.recovery.test_generations import (
     SEEDS,
     A,
     B,

@@ -15,15 +15,15 @@ from controller.core.events import (
     RankCommandKind,
 )
 from controller.core.machine import Machine
-from controller.core.phases import (
+from controller.core.rules.policy import Policy
+from controller.core.state.phases import (
     IncidentState,
     InvariantViolationError,
     NodeCondition,
     PlanState,
     TaskPhase,
 )
-from controller.core.policy import Policy
-from controller.core.tasks import Target, TaskState
+from controller.core.state.task import Target, TaskState
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine

@@ -1,16 +1,16 @@
 """What is one fault, by whomever it was noticed and when; and what a task alone says of hardware."""
 
-from controller.core.cures import note_broken
 from controller.core.events import DrillRequested, Observed, UncordonRequested
-from controller.core.evidence import Evidence
-from controller.core.phases import IncidentState, TaskPhase
-from controller.core.state import Incident, NodeState
-from controller.core.tasks import TaskState
-from controller.core.turn import Turn
+from controller.core.incidents.cures import note_broken
+from controller.core.rules.evidence import Evidence
+from controller.core.state.cluster import Incident, NodeState
+from controller.core.state.phases import IncidentState, TaskPhase
+from controller.core.state.task import TaskState
+from controller.core.state.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import RankRaised
-from profiles.drills.kernel import KERNEL_MESSAGES, LINK_FLAP
+from profiles.drills.kernel_texts import KERNEL_MESSAGES, LINK_FLAP
 from profiles.faults.status import Status
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.core.packing.exhaustive import Kind, Site
-from controller.core.packing.fewest_moves import Packing, pack
+from controller.core.rules.packing.exhaustive import Kind, Site
+from controller.core.rules.packing.fewest_moves import Packing, pack
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])

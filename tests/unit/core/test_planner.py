@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.planner.cost import PlanTask, horizon_s
-from controller.core.planner.solver import solve
+from controller.core.rules.planner.cost import PlanTask, horizon_s
+from controller.core.rules.planner.solver import solve
 from nodeagent.protocol.ids import TaskId
-from profiles.tasks import default_task_profiles
+from profiles.task_profiles import default_task_profiles
 from tests.fakes.clusters import table
 
 A, B, C = TaskId("a"), TaskId("b"), TaskId("c")

@@ -6,8 +6,6 @@ import pytest
 
 from controller.core.events import PlanRequested, UncordonRequested
 from controller.core.machine import Machine
-from controller.core.phases import PlanState, TaskPhase
-from controller.core.policy import Policy
 from controller.core.rehearsal import (
     ImpossibleError,
     Rehearsal,
@@ -15,8 +13,10 @@ from controller.core.rehearsal import (
     rehearse,
     snapshot,
 )
-from controller.core.state import NodeSpec, Plan
-from controller.core.tasks import TaskSpec
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import NodeSpec, Plan
+from controller.core.state.phases import PlanState, TaskPhase
+from controller.core.state.task import TaskSpec
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import table
 from tests.fakes.world import World

@@ -6,20 +6,28 @@ from functools import partial
 import pytest
 
 from controller.api.projection import Frame, project
-from controller.core.arrangement import Part
 from controller.core.events import CommandFailed, PlanApproved
+from controller.core.lifecycle.spares import place_in
 from controller.core.machine import Machine
-from controller.core.phases import PlanState, TaskPhase
-from controller.core.placement import Worker
-from controller.core.policy import Policy
-from controller.core.preparation import place_in
-from controller.core.state import NodeSpec
-from controller.core.tasks import RankState, Target, TaskSpec
+from controller.core.rules.placement import Worker
+from controller.core.rules.policy import Policy
+from controller.core.rules.regroup.replicas import Part
+from controller.core.state.cluster import NodeSpec
+from controller.core.state.phases import PlanState, TaskPhase
+from controller.core.state.task import RankState, Target, TaskSpec
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
 from tests.fakes.world import World
-from tests.unit.core.test_generations import A, B, machine_of, newest_start, pids, task, trained
+from tests.unit.core.recovery.test_generations import (
+    A,
+    B,
+    machine_of,
+    newest_start,
+    pids,
+    task,
+    trained,
+)
 
 STAGED = [Layout(pp=2, dp=dp) for dp in (1, 2)]
 

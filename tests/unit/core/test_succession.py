@@ -13,15 +13,15 @@ from controller.core.events import (
     TimerFired,
 )
 from controller.core.instructions import HaltRanks, Instruction, ProbeNode
-from controller.core.phases import NodeCondition, TaskPhase
+from controller.core.rules.transitions import Step
+from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.timers import JudgeNode
-from controller.core.transitions import Step
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
-from tests.unit.core.test_edges import approve_next
-from tests.unit.core.test_generations import machine_of
+from tests.unit.core.monitoring.test_start_and_end import approve_next
+from tests.unit.core.recovery.test_generations import machine_of
 
 A = TaskId("gpt-a")
 

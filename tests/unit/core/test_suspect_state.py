@@ -1,8 +1,8 @@
 """State that is not what it was, as its losses tell: another source of it is tried, and nobody is blamed."""
 
-from controller.core.phases import IncidentState, TaskPhase
-from controller.core.state import Incident
-from controller.core.tasks import TaskState
+from controller.core.state.cluster import Incident
+from controller.core.state.phases import IncidentState, TaskPhase
+from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.observations import CheckpointMissed, CheckpointSaved
 from profiles.faults.status import Status

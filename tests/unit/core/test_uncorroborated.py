@@ -4,10 +4,10 @@ import pytest
 
 from controller.core.events import LossDecided, PeerProbed
 from controller.core.instructions import AnswerRequest
-from controller.core.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.policy import Policy
-from controller.core.state import NodeState
-from controller.core.tasks import TaskState
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import NodeState
+from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World

@@ -3,9 +3,9 @@
 import pytest
 
 from controller.core.instructions import StartRanks
-from controller.core.phases import IncidentState, TaskPhase
-from controller.core.state import Incident
-from controller.core.tasks import TaskState
+from controller.core.state.cluster import Incident
+from controller.core.state.phases import IncidentState, TaskPhase
+from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.observations import RankJoined
 from tests.fakes.clusters import demo_machine

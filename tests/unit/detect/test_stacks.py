@@ -23,11 +23,11 @@ from nodeagent.protocol.standing import MAX_STACK_CHARS
 
 SITE = "/venv/lib/python3.11/site-packages"
 C10D = f"{SITE}/torch/distributed/distributed_c10d.py"
-WAKE = "/repo/nodeagent/rank/wake.py"
+WAKE = "/repo/nodeagent/rank/groups/wake.py"
 OUTER = [
-    Frame("/repo/nodeagent/rank/iteration.py", 60, "run"),
-    Frame("/repo/nodeagent/rank/main.py", 70, "run_rank"),
-    Frame("/repo/nodeagent/rank/template.py", 300, "<module>"),
+    Frame("/repo/nodeagent/rank/iteration/iteration_phases.py", 60, "run"),
+    Frame("/repo/nodeagent/rank/process/rank_main.py", 70, "run_rank"),
+    Frame("/repo/nodeagent/rank/process/template.py", 300, "<module>"),
 ]
 
 
@@ -40,10 +40,10 @@ def test_wait_of_our_own_is_named_after_who_waits() -> None:
         Frame("/usr/lib/python3.11/threading.py", 331, "wait"),
         Frame("/usr/lib/python3.11/threading.py", 629, "wait"),
         Frame(WAKE, 115, "wait_unless_halted"),
-        Frame("/repo/nodeagent/rank/iteration.py", 170, "_sum_over_all"),
+        Frame("/repo/nodeagent/rank/iteration/iteration_phases.py", 170, "_sum_over_all"),
         *OUTER,
     ]
-    assert waits_in(frames) == "_sum_over_all (nodeagent/rank/iteration.py:170)"
+    assert waits_in(frames) == "_sum_over_all (rank/iteration/iteration_phases.py:170)"
 
 
 def test_collective_is_named_with_its_caller_and_without_wrappers() -> None:
@@ -59,11 +59,11 @@ def test_collective_is_named_with_its_caller_and_without_wrappers() -> None:
 def test_exchange_between_stages_and_the_rendezvous_are_waits() -> None:
     for file in (
         f"{SITE}/megatron/core/pipeline_parallel/p2p_communication.py",
-        "/repo/nodeagent/rank/store.py",
+        "/repo/nodeagent/rank/agent_link/rendezvous_store.py",
     ):
         assert (
             waits_in([Frame(file, 9, "recv"), *OUTER])
-            == "recv in run (nodeagent/rank/iteration.py:60)"
+            == "recv in run (rank/iteration/iteration_phases.py:60)"
         )
 
 

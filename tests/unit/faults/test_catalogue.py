@@ -6,10 +6,10 @@ import pytest
 
 from profiles.faults.catalogue import CatalogueError, default_catalogue, load_catalogue
 from profiles.faults.entry import Precedence
-from profiles.faults.literals import Literal, needs_digit, needs_of, parsed
-from profiles.faults.matching import Matcher
-from profiles.faults.rules import Rule, rule_of
-from profiles.faults.screen import Screen
+from profiles.faults.line_matching import Matcher
+from profiles.faults.matching.literals import Literal, needs_digit, needs_of, parsed
+from profiles.faults.matching.rules import Rule, rule_of
+from profiles.faults.matching.screen import Screen
 from profiles.faults.status import Severity, Status
 
 _DATA = Path(__file__).parents[3] / "profiles" / "faults" / "data"

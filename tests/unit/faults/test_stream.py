@@ -4,7 +4,7 @@ from hypothesis import given, settings, strategies as st
 
 from profiles.faults.catalogue import default_catalogue
 from profiles.faults.excerpt import classify_excerpt
-from profiles.faults.shapes import NUMBERS, ShapeBook
+from profiles.faults.matching.shapes import NUMBERS, ShapeBook
 from profiles.faults.status import Status
 from profiles.faults.stream import QUIET_LINES, Finding, FindingStream
 

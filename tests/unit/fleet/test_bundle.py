@@ -44,7 +44,7 @@ def version_and_files(installation: Path) -> tuple[str, set[str]]:
 def test_it_holds_the_agent_its_profiles_and_an_entry_point() -> None:
     files = build_bundle().files
     assert {"__main__.py", "nodeagent/cli.py", "nodeagent/protocol/messages.py"} <= files.keys()
-    assert {"nodeagent/rank/template.py", "profiles/layout.py"} <= files.keys()
+    assert {"nodeagent/rank/process/template.py", "profiles/layout.py"} <= files.keys()
     assert {"profiles/__init__.py", "profiles/data/demo.toml"} <= files.keys()
     assert files["__main__.py"] == (REPOSITORY / "nodeagent" / "__main__.py").read_bytes()
     assert {path.partition("/")[0] for path in files} == {"__main__.py", "nodeagent", "profiles"}

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from nodeagent.command_ranks import CommandRanks
-from nodeagent.outbox_file import OutboxFile
-from nodeagent.probes.processes import read_stat
-from nodeagent.processes import RankProcesses
+from nodeagent.outbox.outbox_file import OutboxFile
+from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankExited
-from nodeagent.protocol.training import CommandPlace
-from nodeagent.rank_exits import Witnesses
-from nodeagent.rank_files import RankFiles
-from profiles.command import Command
+from nodeagent.protocol.rank_launch import CommandPlace
+from nodeagent.ranks.command_ranks import CommandRanks
+from nodeagent.ranks.rank_exits import Witnesses
+from nodeagent.ranks.rank_files import RankFiles
+from nodeagent.ranks.rank_processes import RankProcesses
+from profiles.command_task import Command
 from tests.fakes.fake_rank import Script, launch
 
 STEM = "gpt-a.1.0"

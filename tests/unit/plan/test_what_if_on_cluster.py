@@ -14,7 +14,7 @@ from controller.api.server import ApiServer
 from controller.api.wire import AskWhatIf, Command, DescribeCluster, Reply
 from controller.cli import main
 from controller.core.cluster_spec import spec_of
-from controller.core.phases import TaskPhase
+from controller.core.state.phases import TaskPhase
 from controller.plan.questions import answer
 from controller.store.run_file import decode_spec
 from tests.fakes import cluster_views

@@ -5,10 +5,7 @@ from dataclasses import replace
 import pytest
 
 from profiles.estimate.constants import Constants
-from profiles.estimate.hardware import GPU_BY_NAME, find_gpu
-from profiles.estimate.iteration import flops_per_s, iteration_s
-from profiles.estimate.layer import Machine
-from profiles.estimate.memory import (
+from profiles.estimate.gpu_memory import (
     available_bytes,
     input_bytes,
     layer_activation_bytes,
@@ -16,9 +13,12 @@ from profiles.estimate.memory import (
     stage_layers,
     stage_parameters,
 )
-from profiles.estimate.search import Wish, best, layouts, setups
-from profiles.estimate.setup import CLASSIC, CORE, PTD, Recompute, Setup, Stack
+from profiles.estimate.hardware import GPU_BY_NAME, find_gpu
+from profiles.estimate.iteration_time import flops_per_s, iteration_s
+from profiles.estimate.layer import Machine
+from profiles.estimate.layout_search import Wish, best, layouts, setups
 from profiles.estimate.shape import SHAPE_BY_NAME, gpt
+from profiles.estimate.training_setup import CLASSIC, CORE, PTD, Recompute, Setup, Stack
 from profiles.layout import Layout
 from profiles.model import ModelShape
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from profiles.tasks import load_task_profiles
+from profiles.task_profiles import load_task_profiles
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from controller.cli import main
-from controller.core.policy import Policy
-from controller.settings.explain import rules, settings_of, statuses
+from controller.core.rules.policy import Policy
+from controller.settings.explain_policy import rules, settings_of, statuses
 from controller.settings.policy_file import load_policy
 from controller.settings.settings_file import SettingsError
 from profiles.faults.status import Status

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from controller.simulation.happenings import Course, Happening
-from controller.simulation.scenario import Scenario
-from controller.simulation.scenario_file import parse_scenario
-from controller.simulation.setup import Setup
+from controller.simulation.scenarios.scenario import Scenario
+from controller.simulation.scenarios.scenario_file import parse_scenario
+from controller.simulation.world.happenings import Course, Happening
+from controller.simulation.world.initial_setup import Setup
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
 

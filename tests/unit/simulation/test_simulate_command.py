@@ -101,8 +101,8 @@ def test_bad_scenario_is_one_line(
 
 def test_hash_seeds_change_nothing() -> None:
     code = (
-        "from controller.simulation.scenario_file import load_scenario;"
-        "from controller.simulation.happenings import course_of;"
+        "from controller.simulation.scenarios.scenario_file import load_scenario;"
+        "from controller.simulation.world.happenings import course_of;"
         "print(course_of(load_scenario('spot-p3'), 1).happenings)"
     )
     found = {

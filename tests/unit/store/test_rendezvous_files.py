@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, strategies as st
 
-from controller.fleet.rendezvous import RendezvousTables
+from controller.fleet.rendezvous_tables import RendezvousTables
 from controller.store.rendezvous_files import RendezvousFiles
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.rendezvous import StoreCall, StoreOperation, StoreReply

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from controller.core.cluster_spec import present_spec, spec_of
-from controller.core.phases import NodeCondition, TaskPhase
-from controller.core.policy import Policy
+from controller.core.rules.policy import Policy
+from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.store.replay import fingerprint
 from controller.store.run_file import RunError, decode_spec, encode_spec, read_run, save_spec
 from nodeagent.protocol.ids import NodeId

@@ -3,8 +3,8 @@
 import threading
 from pathlib import Path
 
-from nodeagent.clock import SystemClock
 from nodeagent.probes.disk import Disks, FileSystem, file_system_of
+from nodeagent.process_tools.clock import SystemClock
 
 
 def test_one_file_system_is_read_once_under_its_first_name(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml  # type: ignore[import-untyped]
 import pytest
 
-from nodeagent.detect.gpu import GpuReading
+from nodeagent.detect.gpu_faults import GpuReading
 from nodeagent.probes.gpu import NvmlGpus
 
 

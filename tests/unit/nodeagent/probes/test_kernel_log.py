@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from nodeagent.detect.lost_lines import Lost
-from nodeagent.probes.journal import Journal
 from nodeagent.probes.kernel_log import RETRY_S, KernelLog
 from nodeagent.probes.kmsg import KernelMessages, SequenceGaps, as_dmesg
+from nodeagent.probes.systemd_journal import Journal
 from tests.fakes.polling import wait_until
 
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from nodeagent.detect.memory import GroupReading
+from nodeagent.detect.memory_shortage import GroupReading
 from nodeagent.probes.memory import read_memory
 
 

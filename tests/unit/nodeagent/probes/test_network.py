@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nodeagent.detect.network import LinkReading
+from nodeagent.detect.link_changes import LinkReading
 from nodeagent.probes.network import read_links
 
 

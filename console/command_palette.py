@@ -1,0 +1,36 @@
+"""The command palette: the registry, searched by name."""
+
+from functools import partial
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from console.command_registry import COMMANDS, Command
+from console.viewmodel.console_state import State
+from console.viewmodel.panels.key_bar import key_name
+
+
+class CommandSearch(Provider):
+    """Offers every command, with its key, and why it is not to be had just now."""
+
+    async def discover(self) -> Hits:
+        """Offer all commands before anything is typed."""
+        for command in COMMANDS:
+            run = partial(self.app.run_action, f"command('{command.id}')")
+            yield DiscoveryHit(command.title, run, help=self._help(command))
+
+    async def search(self, query: str) -> Hits:
+        """Offer the commands whose titles match."""
+        matcher = self.matcher(query)
+        for command in COMMANDS:
+            score = matcher.match(command.title)
+            if score > 0:
+                run = partial(self.app.run_action, f"command('{command.id}')")
+                yield Hit(score, matcher.highlight(command.title), run, help=self._help(command))
+
+    def _help(self, command: Command) -> str:
+        state: State = getattr(self.app, "state", State())
+        enabled = command.enabled(state)
+        keys = ", ".join(key_name(key) for key in command.key.split(","))
+        text = f"key {keys}" if enabled is True else f"key {keys}; not now: {enabled}"
+        # Textual reads help texts as markup, and a reason may name a plan called "[/".
+        return text.replace("[", "(")

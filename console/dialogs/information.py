@@ -1,0 +1,104 @@
+"""Dialogs that only tell: help, transitions, and the end of a demo."""
+
+from collections.abc import Callable, Sequence
+
+from console.dialogs.frame import Dialog, Question
+from console.viewmodel.console_state import State, why_not_current
+from console.viewmodel.dialog_frame import DialogContent, choice_line
+from console.viewmodel.drawing.numbers import plural
+from console.viewmodel.drawing.text import Line, Tone, span
+from console.viewmodel.panels.key_bar import KeyHint, help_lines, legend_lines
+from console.viewmodel.panels.transition import transition_lines
+from console.widgets.look import Look
+
+
+class HelpDialog(Dialog[None]):
+    """All commands with their keys, and what the signs mean."""
+
+    def __init__(
+        self,
+        look: Look,
+        clock: Callable[[], float],
+        state: State,
+        hints: Callable[[State], Sequence[KeyHint]],
+    ) -> None:
+        super().__init__(look, clock, state)
+        self._hints = hints
+
+    def content(self) -> DialogContent:
+        """Return commands and legend."""
+        return DialogContent(
+            title="Help",
+            body=[
+                *help_lines(self._hints(self.state), self.text_width, self.glyphs),
+                Line(),
+                *legend_lines(self.glyphs),
+            ],
+            foot=[Line((span("up and down scroll, any other key closes", Tone.DIM),))],
+        )
+
+    def pressed(self, key: str, character: str | None) -> None:  # noqa: ARG002 (the base's signature)
+        """Scroll or close."""
+        if key in ("up", "down", "k", "j"):
+            self.scroll_lines(1 if key in ("down", "j") else -1)
+        else:
+            self.finish(None)
+
+
+class TransitionDialog(Dialog[None]):
+    """How a task, or every task, goes from one generation to the next; it moves with them."""
+
+    def __init__(
+        self, look: Look, clock: Callable[[], float], state: State, task: str | None
+    ) -> None:
+        super().__init__(look, clock, state)
+        self._task_name = task
+
+    def content(self) -> DialogContent:
+        """Return the steps as they are now."""
+        return DialogContent(
+            title=f"Transition of {self._task_name}" if self._task_name else "Transitions",
+            body=transition_lines(self.state, self._task_name, self.text_width, self.glyphs),
+            foot=[Line((span("up and down scroll, any other key closes", Tone.DIM),))],
+            banner=why_not_current(self.state),
+        )
+
+    def pressed(self, key: str, character: str | None) -> None:  # noqa: ARG002 (the base's signature)
+        """Scroll or close."""
+        if key in ("up", "down", "k", "j"):
+            self.scroll_lines(1 if key in ("down", "j") else -1)
+        else:
+            self.finish(None)
+
+
+class QuitDialog(Question[bool]):
+    """Asks before a demo that this console owns is ended. True: quit."""
+
+    def why_frozen(self) -> str:
+        """Never freeze: leaving is always allowed."""
+        return ""
+
+    def accept(self) -> None:
+        """Quit."""
+        self.finish(True)
+
+    def content(self) -> DialogContent:
+        """Say what ends."""
+        view = self.state.view
+        tasks = plural(len(view.tasks), "task") if view else "all tasks"
+        nodes = plural(len(view.nodes), "node") if view else "all nodes"
+        hint = "Enter" if self.is_yes else "y, then Enter quits"
+        return DialogContent(
+            title="Quit ends the demo",
+            body=[
+                Line((span("This console started the demo and ends it with itself:"),)),
+                Line((span(f"{tasks} stop, {nodes} are taken down, nothing is kept."),)),
+            ],
+            foot=[
+                choice_line((("Cancel", not self.is_yes), ("Quit", self.is_yes)), hint, self.glyphs)
+            ],
+        )
+
+    def pressed(self, key: str, character: str | None) -> None:
+        """Take a second ``q`` like ``y``: q, q, Enter leaves."""
+        super().pressed("y" if key == "q" else key, character)

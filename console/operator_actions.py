@@ -1,0 +1,258 @@
+"""The operator's desk: what the commands of the registry do.
+
+Every verb goes the same way: a dialog asks, bound to what was on screen when it opened; the command
+is sent with a request id; and an ``Effect`` tells what in later views proves it. Verbs that only
+concern the console act at once. The desk owns neither state nor connection: its ``Host`` does.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from textual.screen import Screen
+
+from console.command_registry import help_hints
+from console.dialogs.decide import ApproveDialog, RejectDialog
+from console.dialogs.drill_menu import DrillChoice, DrillDialog
+from console.dialogs.give_up import GiveUpDialog
+from console.dialogs.information import HelpDialog, QuitDialog, TransitionDialog
+from console.screens.overview import Overview
+from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
+from console.viewmodel.console_state import LinkPhase, State
+from console.viewmodel.reducer import ArmSwitched, Event
+from console.widgets.look import Look
+from controller.api.views import NodeView, PlanState
+from controller.api.wire import (
+    ApprovePlan,
+    Command,
+    DecideLoss,
+    RejectPlan,
+    RequestPlan,
+    RunDrill,
+)
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who sits at the console, and how it was started."""
+
+    actor: str
+    owns_demo: bool = False
+    starts_armed: bool = False
+
+
+class Host(Protocol):
+    """What the desk needs of the app."""
+
+    state: State
+    look: Look
+    overview: Overview
+
+    def ask(self, dialog: Screen[ResultT], answered: Callable[[ResultT | None], None]) -> None:
+        """Open a dialog and hand over its result, None if it was refused."""
+
+    def apply(self, event: Event) -> None:
+        """Fold an event and show the state."""
+
+    def transmit(self, command: Command, title: str, effect: Effect) -> None:
+        """Send a command to the controller and follow its life."""
+
+    def show_palette(self) -> None:
+        """Open the command palette."""
+
+    def end(self) -> None:
+        """End the app."""
+
+
+class Desk:
+    """Implements ``console.command_registry.Operator`` on a host."""
+
+    def __init__(
+        self,
+        host: Host,
+        session: Session,
+        clock: Callable[[], float],
+        new_request_id: Callable[[], str],
+    ) -> None:
+        self._host = host
+        self._session = session
+        self._clock = clock
+        self._new_request_id = new_request_id
+
+    def approve(self) -> None:
+        """Ask for the approval of the plan that waits."""
+        plan = self._host.state.pending
+        if plan is None:
+            return
+
+        def answered(is_approved: bool | None) -> None:
+            if is_approved:
+                command = ApprovePlan(
+                    request_id=self._new_request_id(),
+                    actor=self._session.actor,
+                    plan=plan.id,
+                    revision=plan.revision,
+                )
+                effect = PlanEffect(plan.id, PlanState.APPLIED)
+                self._host.transmit(command, f"approve {plan.id} r{plan.revision}", effect)
+
+        dialog = ApproveDialog(self._host.look, self._clock, self._host.state, plan)
+        self._host.ask(dialog, answered)
+
+    def reject(self) -> None:
+        """Ask for the reason to reject the plan that waits."""
+        plan = self._host.state.pending
+        if plan is None:
+            return
+
+        def answered(reason: str | None) -> None:
+            if reason is not None:
+                command = RejectPlan(
+                    request_id=self._new_request_id(),
+                    actor=self._session.actor,
+                    plan=plan.id,
+                    revision=plan.revision,
+                    reason=reason,
+                )
+                effect = PlanEffect(plan.id, PlanState.REJECTED)
+                self._host.transmit(command, f"reject {plan.id} r{plan.revision}", effect)
+
+        dialog = RejectDialog(self._host.look, self._clock, self._host.state, plan)
+        self._host.ask(dialog, answered)
+
+    def give_up(self) -> None:
+        """Ask whether a node out of contact is lost."""
+        node = self._node_out_of_contact()
+        if node is None:
+            return
+
+        def answered(is_lost: bool | None) -> None:
+            if is_lost:
+                self._judge(node, is_lost=True)
+
+        dialog = GiveUpDialog(self._host.look, self._clock, self._host.state, node)
+        self._host.ask(dialog, answered)
+
+    def wait(self) -> None:
+        """Say that a node out of contact is not lost, or not yet."""
+        node = self._node_out_of_contact()
+        if node is not None:
+            self._judge(node, is_lost=False)
+
+    def propose(self) -> None:
+        """Request a plan for the present state."""
+        view = self._host.state.view
+        known = frozenset(plan.id for plan in view.plans) if view else frozenset()
+        command = RequestPlan(request_id=self._new_request_id(), actor=self._session.actor)
+        self._host.transmit(command, "propose a plan", ProposalEffect(known))
+
+    def drill(self) -> None:
+        """Open the drill menu, beginning with what is selected on the overview."""
+        selection = self._host.overview.selection
+        dialog = DrillDialog(
+            self._host.look,
+            self._clock,
+            self._host.state,
+            selected_node=selection.node,
+            selected_task=selection.task,
+        )
+        self._host.ask(dialog, self._inject)
+
+    def toggle_armed(self) -> None:
+        """Arm or disarm the console."""
+        self._host.apply(ArmSwitched(self._clock(), is_armed=not self._host.state.is_armed))
+
+    def swap_plan(self) -> None:
+        """Show incidents instead of the plan where only one fits, or back."""
+        self._host.overview.swap_plan()
+
+    def show_transition(self) -> None:
+        """Show how the selected task, or every task, goes from one generation to the next."""
+        host = self._host
+        dialog = TransitionDialog(host.look, self._clock, host.state, host.overview.selection.task)
+        host.ask(dialog, lambda _: None)
+
+    def show_help(self) -> None:
+        """Show all commands."""
+        dialog = HelpDialog(self._host.look, self._clock, self._host.state, help_hints)
+        self._host.ask(dialog, lambda _: None)
+
+    def show_palette(self) -> None:
+        """Search the commands by name."""
+        self._host.show_palette()
+
+    def leave(self) -> None:
+        """Quit, after a question if that ends a demo that is running."""
+        state = self._host.state
+        is_running = state.view is not None and state.link.phase is not LinkPhase.ENDED
+        # A screen on top of the overview leaves no room for a question.
+        if not (state.owns_demo and is_running and self._host.overview.is_active):
+            self._host.end()
+            return
+
+        def answered(is_quitting: bool | None) -> None:
+            if is_quitting:
+                self._host.end()
+
+        self._host.ask(QuitDialog(self._host.look, self._clock, state), answered)
+
+    def focus_panel(self, delta: int) -> None:
+        """Go to another panel."""
+        if delta > 0:
+            self._host.overview.focus_next()
+        else:
+            self._host.overview.focus_previous()
+
+    def move(self, delta: int) -> None:
+        """Move in the focused panel by rows."""
+        if panel := self._host.overview.panel:
+            panel.move(delta)
+
+    def page(self, delta: int) -> None:
+        """Move in the focused panel by pages."""
+        if panel := self._host.overview.panel:
+            panel.page(delta)
+
+    def jump(self, *, to_end: bool) -> None:
+        """Go to the first or the last row of the focused panel."""
+        if panel := self._host.overview.panel:
+            panel.jump(to_end=to_end)
+
+    def _node_out_of_contact(self) -> NodeView | None:
+        """Return the node that a verdict is about: the one that the decision line asks about.
+
+        While it asks about none, the selected one of those out of contact, or else the first.
+        """
+        state = self._host.state
+        selected = self._host.overview.selection.node
+        chosen = [node for node in state.out_of_contact if node.node == selected]
+        return state.asked or next(iter(chosen or state.out_of_contact), None)
+
+    def _judge(self, node: NodeView, *, is_lost: bool) -> None:
+        command = DecideLoss(
+            request_id=self._new_request_id(),
+            actor=self._session.actor,
+            node=node.node,
+            is_lost=is_lost,
+        )
+        title = f"give up {node.node}" if is_lost else f"wait for {node.node}"
+        self._host.transmit(command, title, LossEffect(node.node, is_lost=is_lost))
+
+    def _inject(self, choice: DrillChoice | None) -> None:
+        view = self._host.state.view
+        if choice is None or view is None:
+            return
+        drill, target = choice.drill, choice.target
+        command = RunDrill(
+            request_id=self._new_request_id(),
+            actor=self._session.actor,
+            drill=drill.kind,
+            task=target.task,
+            rank=target.rank,
+            node=target.node if target.task is None else None,
+        )
+        known = frozenset(incident.id for incident in view.incidents)
+        effect = DrillEffect(known, drill.expectation)
+        self._host.transmit(command, f"{drill.kind} on {target.name}", effect)

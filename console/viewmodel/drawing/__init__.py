@@ -1,0 +1,1 @@
+"""Text, numbers, signs and tables as toned lines. Begin with ``text``."""

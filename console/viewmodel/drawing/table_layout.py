@@ -1,0 +1,115 @@
+"""Rows and columns into lines: which columns fit, how wide they are, what is left out.
+
+Columns are kept by priority, shown in their given order. A column is as wide as its widest cell
+but never narrower than ``least``, so that a number which gains a digit does not move the rest. The
+flexible column, if any, takes what is left and is dropped when that would be useless.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from console.viewmodel.drawing.glyphs import Glyphs
+from console.viewmodel.drawing.text import Cell, Ground, Line, Span, Tone, cells_wide, fit, span
+
+GAP = 2
+MARGIN = 2
+"""Cells at the left, where the cursor stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. A lower ``priority`` is dropped later; 0 is never dropped."""
+
+    id: str
+    title: str
+    priority: int
+    least: int = 0
+    most: int = 60
+    align_right: bool = False
+    is_flexible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: ``key`` identifies what it shows, whatever its position."""
+
+    key: str
+    cells: Mapping[str, Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A heading and rows of which only those that are looked at are drawn."""
+
+    heading: Line
+    rows: Sequence[Row]
+    columns: Sequence[Column]
+    widths: Mapping[str, int]
+    glyphs: Glyphs
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Key of each row."""
+        return tuple(row.key for row in self.rows)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """All rows, drawn."""
+        return tuple(self.line(index) for index in range(len(self.rows)))
+
+    def line(self, index: int) -> Line:
+        """Return one row, drawn."""
+        return _line(self.rows[index].cells, self.columns, self.widths, self.glyphs)
+
+
+def draw(columns: Sequence[Column], rows: Sequence[Row], width: int, glyphs: Glyphs) -> Table:
+    """Return the table in ``width`` cells. The first column's title is the panel's name."""
+    widths = _fit(columns, rows, width)
+    shown = [column for column in columns if column.id in widths]
+    heading = _line(
+        {column.id: (span(column.title, _title_tone(column, columns)),) for column in shown},
+        shown,
+        widths,
+        glyphs,
+    )
+    return Table(heading.on(Ground.HEADING), rows, shown, widths, glyphs)
+
+
+def _title_tone(column: Column, columns: Sequence[Column]) -> Tone:
+    return Tone.TITLE if column is columns[0] else Tone.DIM
+
+
+def _fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> dict[str, int]:
+    natural = {column.id: _natural(column, rows) for column in columns}
+    left = width - MARGIN
+    widths: dict[str, int] = {}
+    for column in sorted(columns, key=lambda column: column.priority):
+        need = natural[column.id] + GAP
+        if column.is_flexible:
+            need = max(column.least + GAP, min(need, left))
+        # A column without content is not worth its title.
+        is_empty = column.priority > 0 and rows and not any(column.id in row.cells for row in rows)
+        if is_empty or (need > left and column.priority > 0):
+            continue
+        widths[column.id] = need - GAP
+        left -= need
+    flexible = next((column for column in columns if column.is_flexible), None)
+    if flexible and flexible.id in widths:
+        widths[flexible.id] += max(0, left)
+    return widths
+
+
+def _natural(column: Column, rows: Sequence[Row]) -> int:
+    widest = max((cells_wide(row.cells.get(column.id, ())) for row in rows), default=0)
+    return min(column.most, max(column.least, len(column.title), widest))
+
+
+def _line(
+    cells: Mapping[str, Cell], shown: Sequence[Column], widths: Mapping[str, int], glyphs: Glyphs
+) -> Line:
+    spans: list[Span] = [Span(" " * MARGIN)]
+    for column in shown:
+        cell = cells.get(column.id, ())
+        spans += fit(cell, widths[column.id], glyphs.ellipsis, align_right=column.align_right)
+        spans.append(Span(" " * GAP))
+    return Line(tuple(spans))

@@ -1,0 +1,1 @@
+"""The panels of the overview, each as lines or a table."""

@@ -1,0 +1,142 @@
+"""Nodes and their workers: one row per node, one cell per worker.
+
+A worker cell is the letter of its task and the rank it holds, with a sign in front where something
+is not as it should be. Where the cells do not fit, they are counted per task instead.
+"""
+
+from collections import Counter
+
+from console.viewmodel.console_state import State
+from console.viewmodel.drawing.glyphs import Glyphs
+from console.viewmodel.drawing.numbers import mebibytes, seconds
+from console.viewmodel.drawing.table_layout import Column, Row, Table, draw
+from console.viewmodel.drawing.text import Cell, Span, Tone, cell, span
+from console.viewmodel.words import ISOLATED_WORD, NODE_WORDS, marked, task_letter, task_tone
+from controller.api.views import ClusterView, NodeCondition, NodeView, WorkerView
+
+LATE_AFTER_S = 3.0
+"""A heartbeat older than this is shown as a warning."""
+
+
+def node_table(state: State, width: int, glyphs: Glyphs) -> Table:
+    """Return one row per node, in the controller's order."""
+    view = state.view
+    nodes = view.nodes if view else []
+    positions = {task.name: index for index, task in enumerate(view.tasks)} if view else {}
+    columns = (
+        Column("name", f"NODES {len(nodes)}", 0, least=8),
+        Column("condition", "condition", 0, least=13),
+        Column("workers", "workers", 1, least=7, most=max(20, width)),
+        Column("heard", "heard", 2, least=8, align_right=True),
+        Column("memory", "memory", 4, least=7, align_right=True),
+        Column("agent", "agent", 5, least=7, align_right=True),
+        Column("address", "address", 6, least=9),
+        Column("note", "note", 3, least=8, most=44, is_flexible=True),
+    )
+    size = _label_size(nodes)
+    most = max((len(node.workers) for node in nodes), default=0)
+    is_counted = most * (size + 1) > width * 45 // 100
+    rows = []
+    for node in nodes:
+        workers = (
+            _counted(node, positions, glyphs)
+            if is_counted
+            else _workers(node, positions, glyphs, size)
+        )
+        rows.append(_row(state, node, workers, glyphs))
+    return draw(columns, rows, width, glyphs)
+
+
+def _label_size(nodes: list[NodeView]) -> int:
+    """Return the cells of the widest worker label: sign, letter, and digits of a rank."""
+    ranks = [worker.global_rank or 0 for node in nodes for worker in node.workers]
+    return 2 + len(str(max(ranks, default=0)))
+
+
+def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> Row:
+    is_out = node.isolated and node.condition is NodeCondition.HEALTHY
+    word = ISOLATED_WORD if is_out else NODE_WORDS[node.condition]
+    gpus = [f"GPU {each.worker} {each.isolated}" for each in node.workers if each.isolated]
+    note = (node.isolated if is_out else "") or node.note or "; ".join([*gpus, *node.findings])
+    cells = {
+        "name": cell(node.node, Tone.STRONG),
+        "condition": marked(word, glyphs),
+        "workers": workers,
+        "heard": _heard(state, node, glyphs),
+    }
+    if note:
+        is_calm = word[2] is Tone.GOOD and not node.findings and not gpus
+        tone = Tone.WARN if word[2] is Tone.GOOD else word[2]
+        cells["note"] = cell(note, Tone.DIM if is_calm else tone)
+    if node.agent_pid is not None:
+        cells["agent"] = cell(f"{node.agent_pid}", Tone.DIM)
+    if node.agent_rss_bytes is not None:
+        cells["memory"] = cell(mebibytes(node.agent_rss_bytes), Tone.DIM)
+    if node.address:
+        cells["address"] = cell(node.address, Tone.DIM)
+    return Row(node.node, cells)
+
+
+def _heard(state: State, node: NodeView, glyphs: Glyphs) -> Cell:
+    if node.heartbeat_at is None:
+        return cell(glyphs.dash, Tone.DIM)
+    age = state.cluster_now - node.heartbeat_at
+    return cell(seconds(age), Tone.WARN if age > LATE_AFTER_S else Tone.DIM)
+
+
+def _workers(node: NodeView, positions: dict[str, int], glyphs: Glyphs, size: int) -> Cell:
+    spans: list[Span] = []
+    for worker in node.workers:
+        label = _label(worker, node.condition, positions, glyphs)
+        spans.append(Span(label.text.ljust(size), label.tone))
+        spans.append(Span(" "))
+    return tuple(spans[:-1])
+
+
+def _label(
+    worker: WorkerView, condition: NodeCondition, positions: dict[str, int], glyphs: Glyphs
+) -> Span:
+    if condition is NodeCondition.LOST:
+        return span(f"{glyphs.bad}{glyphs.dash}", Tone.BAD)
+    if worker.isolated and worker.task is None:
+        return span(f"{glyphs.bad}{glyphs.dash}", Tone.BAD)
+    if worker.task is None:
+        waits_for = worker.waits_for
+        letter = "" if waits_for is None else task_letter(positions.get(waits_for, len(positions)))
+        return span(f" {letter}{glyphs.dash}", Tone.DIM)
+    position = positions.get(worker.task, len(positions))
+    number = "" if worker.global_rank is None else f"{worker.global_rank}"
+    sign, tone = " ", task_tone(position)
+    if condition is NodeCondition.UNREACHABLE:
+        sign, tone = glyphs.ask, Tone.WARN
+    elif worker.pid is None:
+        sign = glyphs.busy
+    return span(f"{sign}{task_letter(position)}{number}", tone)
+
+
+def _counted(node: NodeView, positions: dict[str, int], glyphs: Glyphs) -> Cell:
+    num_out = sum(bool(worker.isolated) and worker.task is None for worker in node.workers)
+    counts = Counter(worker.task for worker in node.workers if worker.task or not worker.isolated)
+    spans = [span(f"{glyphs.bad}{glyphs.dash}:{num_out} ", Tone.BAD)] if num_out else []
+    for task, count in sorted(counts.items(), key=lambda item: positions.get(item[0] or "", 999)):
+        if task is None:
+            spans.append(span(f"{glyphs.dash}:{count} ", Tone.DIM))
+        else:
+            position = positions.get(task, len(positions))
+            spans.append(span(f"{task_letter(position)}:{count} ", task_tone(position)))
+    return tuple(spans)
+
+
+def node_names(view: ClusterView) -> list[str]:
+    """Return the nodes that hold at least one rank and can still be hit, in order."""
+    return [
+        node.node
+        for node in view.nodes
+        if node.condition is not NodeCondition.LOST
+        and any(worker.task is not None for worker in node.workers)
+    ]
+
+
+def tasks_on(node: NodeView) -> list[str]:
+    """Return the tasks with a rank on the node, sorted."""
+    return sorted({worker.task for worker in node.workers if worker.task is not None})

@@ -1,0 +1,206 @@
+"""The one function that changes what the console knows.
+
+``reduce(state, event)`` folds what the connection, the operator and the clock say into a ``State``.
+Live data, tests and a later replay feed the same function.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from console.viewmodel.activity import (
+    ActionPhase,
+    Activity,
+    Effect,
+    answered,
+    followed,
+)
+from console.viewmodel.console_state import EventLog, Link, LinkPhase, State
+from controller.api.views import ClusterView, LogLine
+from controller.api.wire import FromServer, Greeting, LogLines, Reply, Snapshot
+
+MAX_LOG_LINES: Final = 5_000
+MAX_PROGRESS_LINES: Final = 200
+ARMED_FOR_S: Final = 600.0
+"""Without a verb for this long, the console goes back to view mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message of the controller arrived."""
+
+    at: float
+    message: FromServer
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChanged:
+    """The connection entered another phase."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The demo said how far its start has come."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time passed."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSwitched:
+    """The operator armed or disarmed the console."""
+
+    at: float
+    is_armed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSent:
+    """A command left for the controller."""
+
+    at: float
+    request_id: str
+    title: str
+    effect: Effect = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionAnswered:
+    """The controller replied to a command."""
+
+    at: float
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class ActionUnanswered:
+    """No reply will come: time ran out, or the connection went."""
+
+    at: float
+    request_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionBlocked:
+    """The console itself refused a command: nothing was sent."""
+
+    at: float
+    title: str
+    reason: str
+
+
+Event = (
+    Received
+    | LinkChanged
+    | Progress
+    | Ticked
+    | ArmSwitched
+    | ActionSent
+    | ActionAnswered
+    | ActionUnanswered
+    | ActionBlocked
+)
+
+
+def reduce(state: State, event: Event) -> State:
+    """Return the state after ``event``. Total: no event is refused, none raises."""
+    match event:
+        case Received(at, message):
+            return _received(replace(state, now=max(state.now, at)), message)
+        case LinkChanged(link):
+            return _link_changed(state, link)
+        case Progress(_, text):
+            lines = (*state.progress, text)[-MAX_PROGRESS_LINES:]
+            return replace(state, progress=lines)
+        case Ticked(at):
+            return _ticked(state, at)
+        case ArmSwitched(at, is_armed):
+            return replace(state, armed_until=at + ARMED_FOR_S if is_armed else None)
+        case ActionSent() | ActionAnswered() | ActionUnanswered() | ActionBlocked():
+            return _acted(state, event)
+        case _:
+            assert_never(event)
+
+
+def _received(state: State, message: FromServer) -> State:
+    match message:
+        case Greeting():
+            return state
+        case Snapshot(view=view):
+            return _viewed(state, view)
+        case LogLines(lines=lines):
+            return replace(state, log=_logged(state.log, lines))
+        case Reply():
+            return _acted(state, ActionAnswered(state.now, message))
+        case _:
+            assert_never(message)
+
+
+def _viewed(state: State, view: ClusterView) -> State:
+    is_same_run = state.view is None or state.view.started_wall_s == view.started_wall_s
+    activity = state.activity
+    return replace(
+        state,
+        view=view,
+        view_at=state.now,
+        log=state.log if is_same_run else EventLog(),
+        activity=followed(activity, view, state.now) if activity else None,
+    )
+
+
+def _logged(log: EventLog, lines: list[LogLine]) -> EventLog:
+    newest = log.lines[-1].seq if log.lines else None
+    fresh = [line for line in lines if newest is None or line.seq > newest]
+    if not fresh:
+        return log
+    gap = 0 if newest is None else fresh[0].seq - newest - 1
+    return EventLog((*log.lines, *fresh)[-MAX_LOG_LINES:], log.num_missed + gap)
+
+
+def _link_changed(state: State, link: Link) -> State:
+    # Whoever armed the console did so looking at live data.
+    is_gone = link.phase is not LinkPhase.LIVE and state.view is not None
+    return replace(
+        state,
+        now=max(state.now, link.since),
+        link=link,
+        armed_until=None if is_gone else state.armed_until,
+    )
+
+
+def _ticked(state: State, at: float) -> State:
+    until = state.armed_until
+    is_over = until is not None and at >= until
+    return replace(state, now=max(state.now, at), armed_until=None if is_over else until)
+
+
+def _acted(
+    state: State, event: ActionSent | ActionAnswered | ActionUnanswered | ActionBlocked
+) -> State:
+    activity = state.activity
+    match event:
+        case ActionSent(at, request_id, title, effect):
+            sent = Activity(request_id, title, ActionPhase.SENT, at, at, effect=effect)
+            armed = at + ARMED_FOR_S if state.is_armed else None
+            return replace(state, activity=sent, armed_until=armed)
+        case ActionBlocked(at, title, reason):
+            blocked = Activity("", title, ActionPhase.REFUSED, at, at, message=reason)
+            return replace(state, activity=blocked)
+        case ActionAnswered(at, reply):
+            if activity is None or activity.request_id != reply.request_id:
+                return state
+            return replace(state, activity=answered(activity, reply, at))
+        case ActionUnanswered(at, request_id, reason):
+            if activity is None or activity.request_id != request_id:
+                return state
+            unknown = replace(activity, phase=ActionPhase.UNKNOWN, changed_at=at, message=reason)
+            return replace(state, activity=unknown)

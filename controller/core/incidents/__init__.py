@@ -1,0 +1,1 @@
+"""From evidence to a cured fault. Begin with ``evidence_intake``, then ``naming`` and ``cures``."""

@@ -1,0 +1,304 @@
+"""Naming the cause of an incident, and beginning its cure.
+
+The cause is named when all ranks of the task have parked, or after a moment, because the peers of a
+dead rank report before the rank's own node does. While a node of the task is out of contact nothing is
+named here: whether the node is lost comes first (``controller.core.nodes.contact``). Failed collectives
+alone wait longer, for a cause to show.
+
+Which action cures it is chosen in ``controller.core.rules.actions``. A *reattempt* is a new generation of
+the same processes, a *restart* one with a new process for the rank at fault, and a *reconfigure*
+isolates the node and asks for a plan. Recoveries that bring no iteration end in the operator's hands,
+and so do at once what no action would cure: settings that are refused, a loss that is not finite,
+broken hardware that a task names wherever it runs.
+"""
+
+from collections.abc import Sequence
+
+from controller.core.incidents.evidence_intake import incident_of, take_evidence
+from controller.core.incidents.isolation import isolate, isolate_gpu, release_gpu
+from controller.core.incidents.naming import handle, name_fault
+from controller.core.lifecycle.parking import awaited_ranks, halt, halt_limit_s
+from controller.core.lifecycle.start_stop import stop
+from controller.core.rules.actions import Action, Cure, Handling
+from controller.core.rules.diagnosis import Diagnosis, diagnose, diagnose_symptoms
+from controller.core.rules.evidence import HARDWARE, Evidence
+from controller.core.rules.placement import Worker
+from controller.core.state.cluster import Incident, NodeState
+from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.state.task import TaskState
+from controller.core.state.turn import PlanRequest, Turn
+from controller.core.timers import HaltOverdue, SettleIncident
+from nodeagent.protocol.ids import NodeId
+
+
+def settle(turn: Turn, incident: Incident) -> None:
+    """Time has passed: name the fault if it can be named by now, otherwise look again later."""
+    if incident.state is not IncidentState.DETECTED or incident.task is None:
+        return
+    task = turn.state.tasks[incident.task]
+    if task.parking and incident.covers.get(task.spec.task) == task.generation:
+        task.parking.is_settled = True
+    _try_to_name(turn, task, incident)
+    if incident.state is IncidentState.DETECTED:
+        is_blind = _is_partly_out_of_sight(turn, task)
+        pause_s = turn.policy.judge_interval_s if is_blind else turn.policy.settle_s
+        turn.set_timer(SettleIncident(incident.name), pause_s)
+
+
+def name_cause(turn: Turn, task: TaskState) -> bool:
+    """Name the fault that parked the task, if there is one; return False if that can't be yet."""
+    incident = incident_of(turn, task, task.generation)
+    if incident and incident.state is IncidentState.DETECTED:
+        _try_to_name(turn, task, incident)
+    return incident is None or incident.state is not IncidentState.DETECTED
+
+
+def name_symptoms(turn: Turn, task: TaskState) -> bool:
+    """Name the fault of a task that stalls after failed collectives: no cause will show any more.
+
+    Returns:
+        Whether there was one to name.
+    """
+    incident = incident_of(turn, task, task.generation)
+    is_undecided = incident is not None and incident.state is IncidentState.DETECTED
+    if incident is None or not is_undecided or _is_partly_out_of_sight(turn, task):
+        return False
+    diagnosis = diagnose(incident.evidence) or diagnose_symptoms(incident.evidence)
+    _cure(turn, task, incident, diagnosis)
+    return True
+
+
+def _try_to_name(turn: Turn, task: TaskState, incident: Incident) -> None:
+    if _is_partly_out_of_sight(turn, task):
+        return
+    diagnosis = diagnose(incident.evidence)
+    if diagnosis is None and turn.at - incident.detected_at >= turn.policy.symptom_patience_s:
+        diagnosis = diagnose_symptoms(incident.evidence)
+    if diagnosis is not None:
+        _cure(turn, task, incident, diagnosis)
+
+
+def _is_partly_out_of_sight(turn: Turn, task: TaskState) -> bool:
+    return any(
+        turn.state.nodes[rank.worker.node].condition is NodeCondition.UNREACHABLE
+        for rank in task.ranks.values()
+    )
+
+
+def take_hangs(turn: Turn, task: TaskState) -> None:
+    """Ranks that have not parked in time hang: they are left out.
+
+    A rank whose node has just come back into contact may have heard of it only now: it is judged the
+    next time. What had been named from failed collectives alone has its cause now.
+    """
+    limit_s = halt_limit_s(turn.policy, task)
+    for number in awaited_ranks(turn, task):
+        rank = task.ranks[number]
+        if turn.at - turn.state.nodes[rank.worker.node].in_contact_since < limit_s:
+            continue
+        rank.is_broken = True
+        summary = f"rank {number} did not park: it hangs"
+        node, name = rank.worker.node, task.spec.task
+        take_evidence(turn, task, Evidence("hang", turn.at, turn.at, node, name, number, summary))
+    turn.set_timer(HaltOverdue(task.spec.task, task.generation), limit_s)
+    incident = incident_of(turn, task, task.generation)
+    diagnosis = diagnose(incident.evidence) if incident else None
+    if incident and diagnosis and incident.action == "reattempt" and incident.is_open:
+        root = diagnosis.root.global_rank
+        culprit = task.ranks.get(root) if root is not None else None
+        handle(turn, incident, diagnosis, culprit, None)  # for the record of its node
+        name_fault(turn, incident, diagnosis, Handling("restart"))
+        task.last_cure = Cure("restart", culprit.worker if culprit else None)
+
+
+def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
+    """Broken hardware shows in an incident that is named already: the node goes out of service."""
+    assert evidence.node is not None, "hardware is somewhere"
+    node = turn.state.nodes[evidence.node]
+    if incident.state is IncidentState.DETECTED and incident.task is not None:
+        return  # it is named in a moment, by this evidence among the rest
+    diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
+    if node.isolated:
+        note_broken(turn, node, evidence)
+    elif evidence.task is None:
+        _condemn(turn, incident, diagnosis)
+    else:
+        _blame_hardware(turn, turn.state.tasks[evidence.task], incident, diagnosis)
+
+
+def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
+    """Hardware is broken, a probe or a rank says: that isolates the node.
+
+    A program, or what it was built with, can be wrong about devices wherever it runs. So where a task's
+    ranks blame a second node before an iteration is committed, and no probe has found anything on
+    either, both are left in service and the operator is asked.
+    """
+    root = diagnosis.root
+    assert root.node is not None, "hardware is somewhere"
+    is_doubted = incident.state is IncidentState.HELD and incident.action == "none"
+    if is_doubted and incident.status in HARDWARE:
+        return  # another rank of the task that is held for it
+    is_found = any(_is_found(item, root.node) for item in incident.evidence)
+    others = [] if is_found else [name for name in task.accused if name != root.node]
+    if others and (task.can_regroup or task.phase is TaskPhase.STOPPING):
+        text = (
+            f"its ranks name broken hardware on {others[-1]} and then on {root.node}, and no probe has"
+            " found any: more likely its program, driver or libraries are at fault than both nodes;"
+            " the task is held; mend it, then propose a plan"
+        )
+        _hold_task(turn, task, incident, diagnosis, text)
+        _exonerate(turn, task, task.accused)
+        return
+    _condemn(turn, incident, diagnosis)
+    if not is_found:
+        task.accused.append(root.node)
+
+
+def _is_found(evidence: Evidence, node: NodeId) -> bool:
+    """Whether a probe has found that hardware of the node is broken."""
+    return evidence.kind == "finding" and evidence.status in HARDWARE and evidence.node == node
+
+
+def note_broken(turn: Turn, node: NodeState, evidence: Evidence) -> None:
+    """The hardware of a node that is out of service already is broken: that is why, from now on."""
+    node.isolated = f"isolated: {evidence.summary}"
+    _forget_suspicion(turn, node.spec.node)
+    for task in turn.state.tasks.values():
+        if task.spec.task != evidence.task:  # a probe, or another task, says so too
+            task.accused = [each for each in task.accused if each != node.spec.node]
+
+
+def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
+    """Isolate the node whose hardware is broken, whatever else is done about the incident."""
+    assert diagnosis.root.node is not None, "hardware is somewhere"
+    if incident.state is IncidentState.RESOLVED:
+        turn.state.reopen(incident, turn.at)
+    handling = handle(turn, incident, diagnosis, None, None)
+    name_fault(turn, incident, diagnosis, handling)
+    if incident.state is not IncidentState.DECIDED:
+        incident.become(IncidentState.DECIDED)
+    _forget_suspicion(turn, diagnosis.root.node)
+    isolate(turn, turn.state.nodes[diagnosis.root.node], incident, diagnosis.reason)
+
+
+def _forget_suspicion(turn: Turn, name: NodeId) -> None:
+    """What is known about the node is more than a suspicion now."""
+    for task in turn.state.tasks.values():
+        task.suspects = [each for each in task.suspects if _node_of(each) != name]
+
+
+def _node_of(suspect: NodeId | Worker) -> NodeId:
+    return suspect.node if isinstance(suspect, Worker) else suspect
+
+
+def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
+    if diagnosis.status in HARDWARE and diagnosis.root.node is not None:
+        task.num_recoveries += 1
+        _blame_hardware(turn, task, incident, diagnosis)
+        return
+    is_over = incident.covers.get(task.spec.task) != task.generation
+    if is_over or not (task.can_regroup or task.phase is TaskPhase.STOPPING):
+        name_fault(turn, incident, diagnosis, Handling("restart"))  # a plan ended this generation
+        incident.act(turn.at)
+        return
+    task.num_recoveries += 1
+    reason = _why_hopeless(turn, task, diagnosis)
+    if reason:
+        _hold_task(turn, task, incident, diagnosis, reason)
+        return
+    root = diagnosis.root
+    is_known = diagnosis.is_local and root.global_rank is not None
+    rank = task.ranks.get(root.global_rank) if is_known and root.global_rank is not None else None
+    at_fault = {root.node, rank.worker if rank else None}
+    if task.suspects and diagnosis.is_local and root.node and at_fault.isdisjoint(task.suspects):
+        _exonerate(turn, task, task.suspects)
+    last = task.last_cure
+    handling = handle(turn, incident, diagnosis, rank, last)
+    worker = rank.worker if rank else None
+    task.last_cure = Cure(handling.action, worker)
+    if handling.action == "reconfigure":
+        assert root.node is not None, "only a node can be isolated"
+        name_fault(turn, incident, diagnosis, handling)
+        incident.become(IncidentState.DECIDED)
+        suspect = worker if handling.is_gpu and worker else root.node
+        if last is not None:
+            task.suspects.append(suspect)
+        _isolate(turn, suspect, incident, handling.why or diagnosis.reason)
+        return
+    if handling.action == "restart":
+        # Where nobody in particular is to blame, whoever told of the fault gets a new process.
+        (rank or task.ranks[root.global_rank or 0]).is_broken = True
+    handling = Handling(_possible(task, handling.action), handling.why)
+    task.last_cure = Cure(handling.action, worker)
+    name_fault(turn, incident, diagnosis, handling)
+    incident.act(turn.at)
+    if task.can_regroup:
+        halt(turn, task, note=f"parks after {incident.name}")
+    else:
+        note = f"restart after {incident.name}"
+        stop(turn, task, is_graceful=False, intent=task.intent, note=note)
+
+
+def _isolate(turn: Turn, suspect: NodeId | Worker, incident: Incident, why: str) -> None:
+    if isinstance(suspect, Worker):
+        isolate_gpu(turn, suspect, incident, why)
+    else:
+        isolate(turn, turn.state.nodes[suspect], incident, why)
+
+
+def _possible(task: TaskState, wanted: Action) -> Action:
+    """Return what becomes of a reattempt or restart, given which processes can go on."""
+    needs_process = bool(task.unsupported) or any(
+        rank.is_broken or not rank.is_alive for rank in task.ranks.values()
+    )
+    return "restart" if needs_process or wanted == "none" else "reattempt"
+
+
+def _why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | None:
+    """Return why no action is tried, in words for operators; None if one is."""
+    if diagnosis.is_refusal:
+        return "the task's settings are refused, and would be again: the task is held; mend them"
+    if diagnosis.root.kind == "numbers":
+        return (
+            "the loss is not finite, also when the iteration is run once more: nothing was"
+            " updated, and the task is held; look at data and learning rate, then propose a plan"
+        )
+    if task.num_recoveries > turn.policy.max_recoveries and diagnosis.is_of_checkpoints:
+        return f"{diagnosis.root.summary}: the task is held; mend that, then propose a plan"
+    if task.num_recoveries > turn.policy.max_recoveries:
+        return (
+            f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"
+            " propose a plan to try again"
+        )
+    return None
+
+
+def _hold_task(
+    turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis, text: str
+) -> None:
+    name_fault(turn, incident, diagnosis, Handling("none"))
+    incident.become(IncidentState.HELD)
+    task.target = task.interim = None
+    stop(turn, task, is_graceful=False, intent="hold", note=text)
+    turn.tell("error", "held", task.spec.task, text)
+    _exonerate(turn, task, task.suspects)
+
+
+def _exonerate(turn: Turn, task: TaskState, suspects: Sequence[NodeId | Worker]) -> None:
+    """The fault came back elsewhere: what was isolated on suspicion of it returns to service."""
+    for suspect in suspects:
+        name, node = _node_of(suspect), turn.state.nodes[_node_of(suspect)]
+        if isinstance(suspect, Worker):
+            release_gpu(node, suspect.slot)
+            what, elsewhere = f"GPU {suspect.slot} of {name}", "elsewhere"
+        else:
+            node.isolated = ""
+            node.record.clear()
+            what, elsewhere = str(name), "on another node"
+        turn.tell(
+            "info", "uncordon", name,
+            f"{what} is back in service: the fault of {task.spec.task} came back {elsewhere}",
+        )  # fmt: skip
+        turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{what} is back in service"))
+    task.suspects = [each for each in task.suspects if each not in suspects]
+    task.accused = [each for each in task.accused if each not in suspects]

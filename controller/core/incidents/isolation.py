@@ -1,0 +1,170 @@
+"""A node, or one GPU of it, that takes no more part: what is taken from its tasks.
+
+Lost and isolated nodes differ in one thing: on a lost node the ranks are gone, on an isolated one
+they live and are ended. Of a single GPU the same is true as of an isolated node, and the other workers
+of its node go on. Either way the tasks that had a part there have no target until a plan gives
+them one, and go on meanwhile with the whole replicas that they have elsewhere.
+"""
+
+from dataclasses import dataclass
+
+from controller.core.lifecycle.parking import halt
+from controller.core.lifecycle.start_stop import lose_rank, stop
+from controller.core.rules.placement import Worker
+from controller.core.state.cluster import Incident, NodeState
+from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.state.task import Target, TaskState
+from controller.core.state.turn import PlanRequest, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What is out: a whole node, or the worker in one slot of it."""
+
+    node: NodeState
+    slot: int | None = None
+
+    @property
+    def name(self) -> str:
+        """In words, for operators."""
+        name = self.node.spec.node
+        return name if self.slot is None else f"GPU {self.slot} of {name}"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the ranks there are gone."""
+        return self.node.condition is NodeCondition.LOST
+
+    def takes(self, worker: Worker) -> bool:
+        """Whether ``worker`` is among what is out."""
+        return worker.node == self.node.spec.node and self.slot in {None, worker.slot}
+
+    def takes_from(self, place: Target | None) -> bool:
+        """Whether a rank is to run on what is out."""
+        return place is not None and any(map(self.takes, place.placement))
+
+
+def withdraw(turn: Turn, outage: Outage) -> list[TaskState]:
+    """Take what is out from every target; return the tasks that had a part there."""
+    for task in turn.state.tasks.values():
+        if outage.is_lost:
+            task.leaving = {
+                key: worker for key, worker in task.leaving.items() if not outage.takes(worker)
+            }
+        if outage.takes_from(task.interim):
+            task.interim = None
+        for spare in task.waiting.values():
+            if outage.takes(spare.worker):
+                spare.is_alive &= not outage.is_lost
+                spare.is_broken = True
+        is_elsewhere = task.can_regroup and task.place and not outage.takes_from(task.place)
+        if is_elsewhere and outage.takes_from(task.target):
+            # It stays where it is, unless it has lost workers there too: then a plan has to say.
+            task.target = task.place if _may_stay(turn, task) else None
+    return [task for task in turn.state.tasks.values() if _has_a_part_in(task, outage)]
+
+
+def _may_stay(turn: Turn, task: TaskState) -> bool:
+    """Whether nothing of the task's place is lost or isolated."""
+    state = turn.state
+    return not any(
+        state.nodes[worker.node].condition is NodeCondition.LOST
+        or state.nodes[worker.node].isolated
+        or worker.slot in state.nodes[worker.node].isolated_gpus
+        for worker in task.placement
+    )
+
+
+def _has_a_part_in(task: TaskState, outage: Outage) -> bool:
+    if task.phase is TaskPhase.FINISHED:
+        return False
+    has_ranks = any(outage.takes(rank.worker) for rank in task.living_ranks.values())
+    is_there = has_ranks or (task.can_regroup and outage.takes_from(task.place))
+    return is_there or outage.takes_from(task.target)
+
+
+def strand(turn: Turn, task: TaskState, outage: Outage, incident: Incident) -> None:
+    """A task that lost workers has no target until a plan gives it one; its survivors park."""
+    task.target = None
+    for number, rank in task.living_ranks.items():
+        if outage.takes(rank.worker):
+            rank.is_broken = True
+            if outage.is_lost:
+                lose_rank(turn, task, number)
+    note = f"lost workers on {outage.name} ({incident.name})"
+    if task.can_regroup:
+        halt(turn, task, note=note)
+        return
+    is_decided = task.phase in {TaskPhase.STOPPING, TaskPhase.HELD}
+    stop(turn, task, is_graceful=False, intent=task.intent if is_decided else "run", note=note)
+
+
+def _absorb(turn: Turn, incident: Incident, victims: list[TaskState]) -> None:
+    """What was noticed about the tasks of the node, and not named yet, is a part of its incident."""
+    for other in list(turn.state.incidents):
+        is_undecided = other.state is IncidentState.DETECTED and other is not incident
+        if is_undecided and any(task.spec.task in other.covers for task in victims):
+            incident.evidence += other.evidence
+            incident.task = incident.task or other.task
+            turn.state.incidents.remove(other)
+
+
+def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> None:
+    """Take a node that is in contact out of service, and ask for a plan.
+
+    Args:
+        turn: The event.
+        node: The node.
+        incident: Of SEV1; it covers all tasks of the node from now on.
+        reason: Why, in words for operators.
+    """
+    node.isolated = f"isolated by {incident.name}: {reason}"
+    turn.tell(
+        "error", "isolated", node.spec.node, f"isolated: {reason}; unicron uncordon brings it back",
+        incident=incident.name,
+    )  # fmt: skip
+    _take_out(turn, Outage(node), incident, reason)
+
+
+def isolate_gpu(turn: Turn, worker: Worker, incident: Incident, reason: str) -> None:
+    """Take one GPU of a node in service out of service, and ask for a plan.
+
+    The other GPUs of the node go on where a tensor-parallel group still fits there.
+
+    Args:
+        turn: The event.
+        worker: Whose slot is the GPU's index. Another worker of the node is in service.
+        incident: Of SEV1; it covers all tasks that use the GPU from now on.
+        reason: Why, in words for operators.
+    """
+    node = turn.state.nodes[worker.node]
+    node.isolated_gpus[worker.slot] = f"isolated by {incident.name}: {reason}"
+    turn.tell(
+        "error", "isolated", node.spec.node,
+        f"GPU {worker.slot} isolated: {reason}; unicron uncordon {worker.node}:{worker.slot} brings"
+        " it back",
+        incident=incident.name, gpu=worker.slot,
+    )  # fmt: skip
+    _take_out(turn, Outage(node, worker.slot), incident, reason)
+
+
+def release_gpu(node: NodeState, slot: int) -> None:
+    """One GPU goes back into service; its old faults do not isolate it again at once."""
+    node.isolated_gpus.pop(slot, None)
+    worker = Worker(node.spec.node, slot)
+    node.record = [each for each in node.record if each.worker != worker]
+
+
+def _take_out(turn: Turn, outage: Outage, incident: Incident, reason: str) -> None:
+    victims = withdraw(turn, outage)
+    _absorb(turn, incident, victims)
+    incident.covers |= {task.spec.task: task.generation for task in victims}
+    for task in victims:
+        strand(turn, task, outage, incident)
+    turn.plan_requests.append(
+        PlanRequest(
+            trigger=incident.name,
+            seen=f"{outage.name} is isolated: {reason}",
+            incidents=frozenset({incident.name}),
+        )
+    )

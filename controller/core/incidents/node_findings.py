@@ -1,0 +1,175 @@
+"""What the probes of a node have found: named, counted, and joined with the faults of its tasks.
+
+The words of the kernel and of tools are named by the catalogue of faults, together with what the same
+node said shortly before, since some faults take several lines to be understood. What is measured
+has its status in a table here.
+
+What names broken hardware isolates the node, whether or not a rank has noticed. Faults of the network
+are counted: training that goes on is left alone until they come too often; what comes within
+``Policy.network_merge_s`` is one fault, by whomever it was noticed. Everything else explains
+faults of ranks on the node, or is told to operators. A finding within ``Policy.correlation_s`` of an
+incident on its node is part of that incident, open or closed, and makes it worse where it names hardware.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from controller.core.events import Observed
+from controller.core.incidents.cures import note_broken, take_hardware
+from controller.core.incidents.evidence_intake import (
+    attach,
+    network_fault_of,
+    open_incident,
+    recent_incident_on,
+)
+from controller.core.incidents.isolation import isolate
+from controller.core.incidents.naming import handle, name_fault, spend_drills
+from controller.core.rules.actions import Handling
+from controller.core.rules.diagnosis import Diagnosis
+from controller.core.rules.evidence import HARDWARE, NETWORK, Evidence
+from controller.core.state.cluster import Incident, Message, NodeState
+from controller.core.state.phases import IncidentState
+from controller.core.state.turn import Turn
+from nodeagent.protocol.findings import FindingSign, NodeFinding
+from profiles.faults.excerpt import classify_excerpt
+from profiles.faults.status import Status
+
+_MAX_MESSAGES: Final = 50
+_MAX_UNCLAIMED: Final = 10
+_MESSAGE_WINDOW_S: Final = 300.0
+"""How long words of a node are read together with newer ones."""
+
+_MIN_LINK_CHANGES: Final = 2
+"""Down and up: less is a link that was taken down, or came up at a start."""
+
+_STATUS_BY_SIGN: Final[Mapping[FindingSign, Status]] = {
+    "gpu_lost": Status.GPU_DRIVER_ERROR,
+    "gpu_ecc": Status.ECC_ERROR,
+    "gpu_row_remap": Status.ECC_ERROR,
+    "gpu_nvlink": Status.NVLINK_ERROR,
+    "disk_full": Status.DISK_FULL,
+}
+"""What is measured and names a fault by itself. Heat, throttling, replays on a link, little memory and
+links without traffic are told to operators and count for nothing alone."""
+
+
+def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
+    """Take in what a probe of a node has found, or finds no longer."""
+    node = turn.state.nodes[event.node]
+    key = (finding.sign, finding.subject)
+    was_open = key in node.findings
+    found_at = node.found_at.get(key, turn.at) if was_open else turn.at
+    if finding.is_over:
+        node.findings.pop(key, None)
+        node.found_at.pop(key, None)
+    elif not finding.is_event and finding.sign != "message":
+        node.findings[key], node.found_at[key] = finding, found_at
+    status = _status(turn, node, finding, was_open=was_open)
+    tell_finding(turn, node, finding, status)
+    if status is Status.NONE:
+        return
+    evidence = Evidence(
+        kind="finding",
+        at=turn.at,
+        observed_at=min(event.observed_at, turn.at),
+        node=event.node,
+        task=None,
+        global_rank=None,
+        summary=f"{event.node}, {finding.probe}: {finding.first_line}",
+        named=status,
+        detail=finding.text,
+    )
+    known = recent_incident_on(turn, event.node, turn.at - turn.policy.correlation_s)
+    if status in NETWORK:
+        earlier = network_fault_of(turn, event.node, found_at - turn.policy.network_merge_s)
+        if earlier is not None and finding.is_over:
+            attach(turn, earlier, evidence)  # a link is back that was counted when it went
+        else:
+            _take_network_fault(turn, node, known or earlier, evidence)
+    elif status in HARDWARE:
+        _take_hardware(turn, node, known, evidence)
+    elif known is not None:
+        attach(turn, known, evidence)
+    else:
+        _leave_unclaimed(node, evidence)
+
+
+def _leave_unclaimed(node: NodeState, evidence: Evidence) -> None:
+    node.unclaimed = [*node.unclaimed, evidence][-_MAX_UNCLAIMED:]
+
+
+def _status(turn: Turn, node: NodeState, finding: NodeFinding, *, was_open: bool) -> Status:
+    if finding.is_over:
+        has_flapped = finding.sign == "link_changed" and was_open
+        return Status.LINK_FLAPPING if has_flapped else Status.NONE
+    if finding.sign == "message":
+        return _status_of_words(turn, node, finding.text)
+    if finding.sign == "link_changed":
+        changes = finding.value if finding.value is not None else 1
+        return Status.LINK_FLAPPING if changes >= _MIN_LINK_CHANGES else Status.NONE
+    return _STATUS_BY_SIGN.get(finding.sign, Status.NONE)
+
+
+def _status_of_words(turn: Turn, node: NodeState, text: str) -> Status:
+    """Return what the newest words of a node mean, alone or with those before."""
+    before = [each for each in node.messages if turn.at - each.at <= _MESSAGE_WINDOW_S]
+    node.messages = [*before, Message(turn.at, text)][-_MAX_MESSAGES:]
+    alone = classify_excerpt(text).status
+    if alone is not Status.NONE or not before:
+        return alone
+    lines_before = [line for each in before for line in each.text.split("\n")]
+    verdict = classify_excerpt("\n".join([*lines_before, text]))
+    earlier = classify_excerpt("\n".join(lines_before)).status
+    return Status.NONE if verdict.status is earlier else verdict.status
+
+
+def tell_finding(turn: Turn, node: NodeState, finding: NodeFinding, status: Status) -> None:
+    """Tell operators of a finding, or that it is over; ``status`` is what it means."""
+    what = f"{finding.probe}, {finding.subject}" if finding.subject else finding.probe
+    more = f" (and {finding.num_dropped} more)" if finding.num_dropped else ""
+    is_alarming = status is not Status.NONE or finding.sign != "message"
+    turn.tell(
+        "info" if finding.is_over else "warning" if is_alarming else "trace",
+        "finding", node.spec.node,
+        f"{what}: {'back to normal: ' if finding.is_over else ''}{finding.first_line}{more}",
+        probe=finding.probe, sign=finding.sign, subject=finding.subject, value=finding.value,
+        status=status.value, is_over=finding.is_over,
+    )  # fmt: skip
+
+
+def _take_hardware(turn: Turn, node: NodeState, known: Incident | None, evidence: Evidence) -> None:
+    """Broken hardware: the node goes out of service, in the incident that it explains, or a new one."""
+    if known is not None:
+        attach(turn, known, evidence)
+        take_hardware(turn, known, evidence)
+    elif node.isolated:
+        note_broken(turn, node, evidence)
+    else:
+        take_hardware(turn, open_incident(turn, None, evidence), evidence)
+
+
+def _take_network_fault(
+    turn: Turn, node: NodeState, known: Incident | None, evidence: Evidence
+) -> None:
+    """A fault of the network: part of one that is known, or one that no task has suffered from yet.
+
+    Either way it is counted, and too many isolate the node.
+    """
+    if known is not None:
+        attach(turn, known, evidence)
+        spend_drills(turn, known, node.spec.node)
+    if node.isolated:
+        return
+    incident = known or open_incident(turn, None, evidence)
+    diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
+    handling = handle(turn, incident, diagnosis, None, None)
+    if handling.action == "reconfigure":
+        if known is not None:
+            incident = open_incident(turn, None, evidence)
+        name_fault(turn, incident, diagnosis, handling)
+        incident.become(IncidentState.DECIDED)
+        isolate(turn, node, incident, handling.why)
+    elif known is None:
+        name_fault(turn, incident, diagnosis, Handling("none", "training goes on"))
+        incident.act(turn.at)
+        _leave_unclaimed(node, evidence)

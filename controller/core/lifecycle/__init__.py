@@ -1,0 +1,1 @@
+"""Start, park and stop the ranks of a task. Begin with ``start_stop``."""

@@ -1,0 +1,40 @@
+"""Tasks that are commands: what counts as running where a program says little of itself.
+
+A command that has printed an iteration before runs again with its next one, as every task does. One
+that never has counts as running once all its processes have lived for ``command_settle_s``; and
+when they have lived for ``command_proof_s`` the recoveries before count no more, as after a new
+iteration. Whatever breaks a command starts all its processes anew; it goes on from checkpoints of its own.
+"""
+
+from typing import Final
+
+from controller.core.lifecycle.progress import finish_transition
+from controller.core.state.phases import TaskPhase
+from controller.core.state.task import TaskState
+from controller.core.state.turn import Turn
+from controller.core.timers import CommandLives
+
+NOT_IN_PROCESS: Final = "command: its program starts anew"
+"""What stands among the settings of a task that do not recover in process."""
+
+
+def watch_command(turn: Turn, task: TaskState) -> None:
+    """The processes of a command are started: look again when they should have lived for a while."""
+    turn.set_timer(CommandLives(task.spec.task, task.generation), turn.policy.command_settle_s)
+
+
+def take_life(turn: Turn, task: TaskState) -> None:
+    """The processes of a command have had time to fail; it may have printed nothing."""
+    if task.iteration > 0:
+        return
+    if task.phase is TaskPhase.STARTING:
+        if not all(rank.is_alive and rank.is_seen for rank in task.ranks.values()):
+            watch_command(turn, task)
+            return
+        text = f"its {len(task.ranks)} processes live; it has printed no iteration"
+        task.become(TaskPhase.RUNNING, text)
+        turn.tell("good", "running", task.spec.task, text)
+        finish_transition(turn, task)
+        turn.set_timer(CommandLives(task.spec.task, task.generation), turn.policy.command_proof_s)
+    elif task.phase is TaskPhase.RUNNING:
+        task.forget_cures()

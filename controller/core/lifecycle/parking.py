@@ -1,0 +1,196 @@
+"""Parking a generation: who is told to, who has, and who is still waited for.
+
+A halt goes to every node of the task, also to one whose ranks are all gone: that it carries the
+halt out shows that it lives, so a rank that died there died alone. The halt is repeated whenever
+more ranks are found broken, and when a node attaches; agents take it any number of times.
+
+A replica without a broken rank is left to finish what it computes. One of its ranks may park before the
+others and leave them waiting for it. With gloo it wakes them by ending its connections; NCCL has no such way.
+So every now and then they are told that nobody answers them any more.
+
+What is decided from the positions is not decided here (``controller.core.recovery.generations``).
+"""
+
+from typing import Final
+
+from controller.core.instructions import HaltRanks
+from controller.core.rules.policy import Policy
+from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.task import Parking, RankState, TaskState
+from controller.core.state.turn import Turn
+from controller.core.timers import HaltOverdue, MatesOverdue
+from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.regroup import Position
+
+_MATES_LIMIT: Final = 0.3
+"""Part of the time that ranks have to park, after which those that share a replica with a parked one are woken."""
+
+
+def halt(
+    turn: Turn,
+    task: TaskState,
+    *,
+    at_boundary: bool = False,
+    completes_copies: bool = False,
+    note: str = "",
+) -> None:
+    """Have the task's ranks park; one that is told to park at once need not reach a boundary."""
+    broken = _broken_ranks(task)
+    parking = task.parking
+    if parking is None:
+        task.become(TaskPhase.PARKING, note)
+        task.parking = Parking(turn.at, at_boundary, broken, completes_copies)
+        _set_limits(turn, task)
+    else:
+        is_hastened = parking.at_boundary and not at_boundary
+        if parking.broken == broken and not is_hastened:
+            return
+        parking.broken = broken
+        if is_hastened:
+            parking.at_boundary = False
+            _set_limits(turn, task)
+    _send_halt(turn, task, _reachable_nodes(turn, task))
+
+
+def _set_limits(turn: Turn, task: TaskState) -> None:
+    assert task.parking is not None
+    name, generation = task.spec.task, task.generation
+    if task.parking.at_boundary:
+        limit_s = boundary_limit_s(turn.policy, task)
+        if task.parking.completes_copies:
+            # How long copies take is not known. They save it a checkpoint, so as long as that may take.
+            limit_s += checkpoint_limit_s(turn.policy, task)
+        turn.set_timer(HaltOverdue(name, generation), limit_s)
+        return
+    limit_s = halt_limit_s(turn.policy, task)
+    turn.set_timer(HaltOverdue(name, generation), limit_s)
+    _set_mates_limit(turn, task)
+
+
+def _set_mates_limit(turn: Turn, task: TaskState) -> None:
+    limit_s = _MATES_LIMIT * halt_limit_s(turn.policy, task)
+    turn.set_timer(MatesOverdue(task.spec.task, task.generation), limit_s)
+
+
+def wake_mates(turn: Turn, task: TaskState) -> None:
+    """Wake ranks that have not parked from waiting for ranks of their replica that have."""
+    if task.parking is None or task.layout is None:
+        return
+    waiting = {task.layout.dp_rank(number) for number in awaited_ranks(turn, task)}
+    left_them = {
+        number
+        for number, rank in task.ranks.items()
+        if rank.position is not None and task.layout.dp_rank(number) in waiting
+    }
+    if left_them - task.parking.left:
+        task.parking.left |= left_them
+        _send_halt(turn, task, _reachable_nodes(turn, task))
+    if task.parking.parked_at is None:
+        _set_mates_limit(turn, task)
+
+
+def halt_again(turn: Turn, task: TaskState, node: NodeId) -> None:
+    """Repeat the halt of a parking task to a node that may have missed it."""
+    if task.parking and any(worker.node == node for worker in task.placement):
+        _send_halt(turn, task, (node,))
+
+
+def halt_limit_s(policy: Policy, task: TaskState) -> float:
+    """Return how long ranks may take to park: a whole replica finishes its micro-batch first."""
+    return max(policy.halt_limit_s, policy.stall_factor * (task.mean_iteration_s or 0.0))
+
+
+def boundary_limit_s(policy: Policy, task: TaskState) -> float:
+    """Return how long ranks may take to come to the end of their iteration."""
+    return max(policy.stop_limit_s, policy.stall_factor * (task.mean_iteration_s or 0.0))
+
+
+def checkpoint_limit_s(policy: Policy, task: TaskState) -> float:
+    """Return how long a checkpoint may take to be complete, if it is saved at all."""
+    if task.spec.is_command:
+        return 0.0
+    return policy.stall_factor * task.checkpoint_s if task.checkpoint_s else policy.start_limit_s
+
+
+def take_position(task: TaskState, global_rank: int, position: Position) -> None:
+    """Note where a rank has parked, and that its node lives."""
+    rank = task.ranks[global_rank]
+    rank.position = position
+    note_heard(task, rank.worker.node)
+
+
+def note_heard(task: TaskState, node: NodeId) -> None:
+    """The node has said something that it says only while it lives."""
+    if task.parking:
+        task.parking.heard.add(node)
+
+
+def note_loss(task: TaskState, node: NodeId) -> None:
+    """A rank is gone: its node may be dying too, until it is heard again."""
+    if task.parking:
+        task.parking.heard.discard(node)
+
+
+def awaited_ranks(turn: Turn, task: TaskState) -> list[int]:
+    """Return the ranks of a parking task that should still say where they stand.
+
+    A new process that has not been heard of yet has nothing to lose: it is replaced. What is out of
+    contact is waited for elsewhere, as a node.
+    """
+    return [number for number, rank in task.ranks.items() if _is_awaited(turn, rank)]
+
+
+def awaits_ranks(turn: Turn, task: TaskState) -> bool:
+    """Return whether there are any. Ranks report about in their order: those that are awaited come last."""
+    return any(_is_awaited(turn, rank) for rank in reversed(task.ranks.values()))
+
+
+def _is_awaited(turn: Turn, rank: RankState) -> bool:
+    return (
+        rank.position is None
+        and rank.is_alive
+        and not rank.is_broken
+        and rank.done is None
+        and (rank.is_seen or rank.continues is not None)
+        and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+    )
+
+
+def has_doubtful_node(turn: Turn, task: TaskState) -> bool:
+    """Return whether a node in contact lost a rank and has not been heard since."""
+    assert task.parking is not None
+    return not task.parking.is_settled and any(
+        not rank.is_alive
+        and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+        and rank.worker.node not in task.parking.heard
+        for rank in task.ranks.values()
+    )
+
+
+def _broken_ranks(task: TaskState) -> tuple[int, ...]:
+    return tuple(
+        number for number, rank in sorted(task.ranks.items()) if rank.is_broken or not rank.is_alive
+    )
+
+
+def _reachable_nodes(turn: Turn, task: TaskState) -> tuple[NodeId, ...]:
+    nodes = {rank.worker.node for rank in task.ranks.values()}
+    return tuple(
+        node for node in sorted(nodes) if turn.state.nodes[node].condition is NodeCondition.HEALTHY
+    )
+
+
+def _send_halt(turn: Turn, task: TaskState, nodes: tuple[NodeId, ...]) -> None:
+    assert task.parking is not None
+    if nodes:
+        turn.emit(
+            HaltRanks(
+                turn.cause,
+                task.spec.task,
+                task.generation,
+                nodes,
+                tuple(sorted({*task.parking.broken, *task.parking.left})),
+                task.parking.at_boundary,
+                task.parking.completes_copies,
+            )
+        )

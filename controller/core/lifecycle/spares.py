@@ -1,0 +1,207 @@
+"""Processes that wait beside their task, with their models, and join when it grows.
+
+Forking a process takes a moment and building a model may take long. So before a task is parked to go
+on with more workers, or on other ones, the processes that it will need there are started and build
+their models. Those of a replica that has lost a rank have theirs: while no plan says where the task is
+to be, or if it says that they are to have a part there, they wait. When all wait that are needed, or
+have had time enough, the task is parked at the end of its iteration, and they are taken over
+like parked survivors that have no state.
+
+They are called by numbers of the generation that trains, beyond those of its ranks. One that fails
+costs nothing: its rank gets a new process when the generation begins.
+"""
+
+from collections.abc import Collection
+
+from controller.core.instructions import PrepareRanks, StopRanks
+from controller.core.rules.placement import Worker
+from controller.core.rules.regroup.replicas import Part, part_of
+from controller.core.state.phases import NodeCondition
+from controller.core.state.task import Preparation, RankState, Target, TaskState
+from controller.core.state.turn import Turn
+from controller.core.timers import PrepareOverdue
+from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.observations import (
+    LaunchFailed,
+    RankExited,
+    RankHalted,
+    RankObservation,
+    RankRaised,
+    RankStarted,
+)
+
+
+def is_prepared(turn: Turn, task: TaskState, target: Target, staying: Collection[int]) -> bool:
+    """Begin what the task needs to go on at ``target``; return whether it need not wait for it.
+
+    Args:
+        turn: The turn.
+        task: A task that trains elsewhere.
+        target: Where it is to be; free, and in contact.
+        staying: Ranks of the target whose processes go on.
+    """
+    occupied = task.occupied_workers - set(task.leaving.values())
+    missing = [
+        place
+        for place, worker in enumerate(target.placement)
+        if place not in staying and worker not in occupied
+    ]
+    if any(target.placement[place] in task.leaving.values() for place in missing):
+        return False  # its memory may not have room for both
+    preparation = task.preparation
+    if missing and (preparation is None or preparation.target != target):
+        _begin(turn, task, target, missing)
+        return False
+    return preparation is None or preparation.is_over or not _awaited(preparation)
+
+
+def _begin(turn: Turn, task: TaskState, target: Target, places: list[int]) -> None:
+    spares = {
+        task.next_spare + offset: (target.placement[place], place)
+        for offset, place in enumerate(places)
+    }
+    task.next_spare += len(spares)
+    preparation = task.preparation = task.preparation or Preparation({}, {})
+    preparation.target, preparation.is_over = target, False
+    for number, (worker, place) in spares.items():
+        preparation.ranks[number] = RankState(worker)
+        preparation.parts[number] = part_of(target.layout, place)
+    turn.emit(PrepareRanks(turn.cause, task.spec.task, task.generation, target.layout, spares))
+    turn.set_timer(PrepareOverdue(task.spec.task, task.generation), turn.policy.prepare_limit_s)
+    nodes = ", ".join(sorted({worker.node for worker, _ in spares.values()}))
+    turn.tell(
+        "info", "prepare", task.spec.task,
+        f"{len(spares)} new process(es) on {nodes} prepare for {target.layout} while it trains on",
+        generation=task.generation, num_new=len(spares),
+    )  # fmt: skip
+
+
+def _awaited(preparation: Preparation) -> list[int]:
+    return [
+        number
+        for number, rank in preparation.ranks.items()
+        if rank.is_alive and not rank.is_broken and rank.position is None
+    ]
+
+
+def ready_spares(turn: Turn, task: TaskState, target: Target) -> dict[int, int]:
+    """Return, by number, the rank of ``target`` that each process that waits can be."""
+    preparation = task.preparation
+    if preparation is None:
+        return {}
+    return {
+        number: place
+        for number, rank in preparation.ranks.items()
+        if turn.state.is_fit(rank)
+        and (place := place_in(target, rank.worker, preparation.parts[number])) is not None
+    }
+
+
+def can_serve(turn: Turn, task: TaskState, worker: Worker, part: Part) -> bool:
+    """Whether a process at ``worker`` with this part of the model can be a rank where the task is to be.
+
+    While that is open it can, on a worker that no other task is to get.
+    """
+    if task.target is not None:
+        return place_in(task.target, worker, part) is not None
+    moving = (
+        other.target
+        for other in turn.state.tasks.values()
+        if other.target and other.target.placement is not other.placement
+    )
+    return not any(worker in target.placement for target in moving)
+
+
+def place_in(target: Target, worker: Worker, part: Part) -> int | None:
+    """Return the rank of ``target`` that a process at ``worker`` with this part can be, if any."""
+    if worker not in target.placement:
+        return None
+    place = target.placement.index(worker)
+    return place if part_of(target.layout, place) == part else None
+
+
+def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> None:
+    """Take what a process that prepares says into the state."""
+    rank = task.waiting.get(observation.global_rank)
+    if rank is None:
+        if isinstance(observation, RankExited | LaunchFailed):
+            task.leaving.pop((observation.generation, observation.global_rank), None)
+        return
+    rank.is_seen = True
+    match observation:
+        case RankStarted():
+            rank.pid = observation.pid
+        case RankHalted():
+            rank.position = observation.position
+        case RankRaised():
+            rank.is_broken = True
+            _tell_failure(turn, task, observation.message)
+        case LaunchFailed():
+            lose_spare(turn, task, observation.global_rank, observation.reason)
+        case RankExited():
+            lose_spare(turn, task, observation.global_rank, "its process ended")
+        case _:
+            pass
+
+
+def lose_spare(turn: Turn, task: TaskState, number: int, reason: str) -> None:
+    """A process that waits, or prepares, is gone."""
+    task.waiting[number].is_alive = False
+    _tell_failure(turn, task, reason)
+
+
+def lose_unheard(turn: Turn, task: TaskState, node: NodeId, reason: str) -> None:
+    """A node refuses a start: what was to wait there, and has not said that it does, is not counted on."""
+    for number, rank in task.waiting.items():
+        if rank.worker.node == node and rank.continues and rank.is_alive and not rank.is_seen:
+            lose_spare(turn, task, number, reason)
+
+
+def _tell_failure(turn: Turn, task: TaskState, reason: str) -> None:
+    turn.tell(
+        "warning", "prepare", task.spec.task,
+        f"a process that was to join later is lost, another one is started then: {reason}",
+    )  # fmt: skip
+
+
+def end_preparation(task: TaskState) -> None:
+    """No wait any more: what is not prepared by now is started with the generation."""
+    if task.preparation is not None:
+        task.preparation.is_over = True
+
+
+def drop_useless_spares(turn: Turn) -> None:
+    """End what can't have a part any more where its task is to be."""
+    for task in turn.state.tasks.values():
+        preparation = task.preparation
+        if preparation is None:
+            continue
+        useless = {
+            number: rank
+            for number, rank in preparation.ranks.items()
+            if not _is_of_use(turn, task, rank, preparation.parts[number])
+        }
+        for number in useless:
+            del preparation.ranks[number], preparation.parts[number]
+        if not preparation.ranks and preparation.target != task.target:
+            task.preparation = None
+        living = {number: rank for number, rank in useless.items() if rank.is_alive}
+        task.leaving |= {(task.generation, n): rank.worker for n, rank in living.items()}
+        for node in sorted({rank.worker.node for rank in living.values()}):
+            if turn.state.nodes[node].condition is NodeCondition.HEALTHY:
+                numbers = tuple(n for n, rank in living.items() if rank.worker.node == node)
+                turn.emit(
+                    StopRanks(
+                        turn.cause,
+                        task.spec.task,
+                        task.generation,
+                        (node,),
+                        is_graceful=False,
+                        only=numbers,
+                    )
+                )
+
+
+def _is_of_use(turn: Turn, task: TaskState, rank: RankState, part: Part) -> bool:
+    is_fit = rank.is_alive and not rank.is_broken
+    return is_fit and task.can_regroup and can_serve(turn, task, rank.worker, part)

@@ -1,0 +1,162 @@
+"""The ranks of a measurement: what agents say of them, and how they end.
+
+They have no task: no incident is opened for them and nothing of theirs is recovered. The first fault of a run is
+remembered as the reason why its size has failed; ``controller.core.measuring.sizes`` draws the consequences
+after every event.
+"""
+
+from controller.core.events import Observed
+from controller.core.instructions import StopRanks
+from controller.core.monitoring.refinement import is_plausible
+from controller.core.rules.evidence import Evidence, evidence_of
+from controller.core.state.measurement import NUM_WARM_UP, MeasuredRun
+from controller.core.state.phases import NodeCondition
+from controller.core.state.task import TaskSpec
+from controller.core.state.turn import Turn
+from controller.core.timers import MeasurementOverdue
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.observations import (
+    IterationCommitted,
+    LaunchFailed,
+    RankExited,
+    RankObservation,
+    RankRaised,
+)
+
+
+def observe_run(turn: Turn, event: Observed, observation: RankObservation) -> None:
+    """Take what an agent says about a name that no task has."""
+    run = _run_of(turn, observation.task, observation.generation)
+    if run is None:
+        return
+    match observation:
+        case IterationCommitted():
+            _take_commit(turn, run, observation, event.observed_at)
+        case RankExited() if observation.is_expected:
+            run.living.pop(observation.global_rank, None)
+        case RankExited() | LaunchFailed():
+            run.living.pop(observation.global_rank, None)
+            _fail(run, _evidence(turn, event, observation))
+        case RankRaised():
+            _fail(run, _evidence(turn, event, observation))
+        case _:
+            pass  # it starts, forms and ends like any other
+
+
+def note_run_failure(
+    turn: Turn, task: TaskId, generation: Generation, node: NodeId, error: str
+) -> None:
+    """A node refused to start its ranks."""
+    run = _run_of(turn, task, generation)
+    if run is not None:
+        _fail(run, Evidence("launch", turn.at, turn.at, node, task, None, f"{node}: {error}"))
+
+
+def note_run_stop(turn: Turn, task: TaskId, generation: Generation, node: NodeId) -> None:
+    """A node has ended its ranks; their exits are reported, or they are not listed any more."""
+    run = _run_of(turn, task, generation)
+    if run is not None:
+        run.stopped_nodes.add(node)
+
+
+def take_overdue_run(turn: Turn, timer: MeasurementOverdue) -> None:
+    """No iteration has come for too long."""
+    run = _run_of(turn, timer.task, timer.generation)
+    if run is not None:
+        text = f"no iteration was committed within {_limit_s(turn, run):.0f} s"
+        _fail(run, Evidence("overdue", turn.at, turn.at, None, run.task, None, text))
+
+
+def compare_run(
+    turn: Turn, node: NodeId, ranks: tuple[RankStatus, ...], *, is_attach: bool
+) -> None:
+    """Compare what a node lists with what should live there.
+
+    A rank that has trained and is not listed after a loss of contact has vanished. Where a stop was carried out,
+    what is not listed is gone, and what still is, is told again.
+    """
+    measurement = turn.state.measurement
+    run = measurement.run if measurement else None
+    if run is None or node not in run.nodes:
+        return
+    listed = {status.global_rank for status in ranks if run.holds(node, status)}
+    here = [number for number, worker in run.living.items() if worker.node == node]
+    missing = [number for number in here if number not in listed]
+    if not run.is_ending:
+        if is_attach and run.num_commits and missing:
+            text = f"rank {missing[0]} has vanished: {node} does not list it any more"
+            _fail(run, Evidence("exit", turn.at, turn.at, node, run.task, missing[0], text))
+        return
+    if node in run.stopped_nodes:
+        for number in missing:
+            del run.living[number]
+    elif not is_attach:
+        return
+    if node in run.nodes:
+        send_stop(turn, run, (node,))
+
+
+def _run_of(turn: Turn, task: TaskId, generation: Generation) -> MeasuredRun | None:
+    measurement = turn.state.measurement
+    run = measurement.run if measurement else None
+    return run if run and (run.task, run.generation) == (task, generation) else None
+
+
+def _spec(turn: Turn) -> TaskSpec:
+    """Return the task that is measured."""
+    measurement = turn.state.measurement
+    assert measurement is not None
+    return turn.state.tasks[measurement.task].spec
+
+
+def _evidence(
+    turn: Turn, event: Observed, observation: RankExited | RankRaised | LaunchFailed
+) -> Evidence:
+    observed_at = min(event.observed_at, turn.at)
+    return evidence_of(observation, node=event.node, at=turn.at, observed_at=observed_at)
+
+
+def _fail(run: MeasuredRun, evidence: Evidence) -> None:
+    """Remember why; a cause counts more than its echoes, and nothing once the size is measured or skipped."""
+    known = run.evidence
+    is_better = known is None or (evidence.is_conclusive and not known.is_conclusive)
+    if is_better and run.size.phase in {"running", "failed"}:
+        run.evidence = evidence
+        run.size.reason = evidence.summary
+
+
+def _take_commit(
+    turn: Turn, run: MeasuredRun, commit: IterationCommitted, observed_at: float
+) -> None:
+    run.reporter = commit.global_rank if run.reporter is None else run.reporter
+    if run.is_ending or commit.global_rank != run.reporter:
+        return  # every rank of a command may print the same
+    since, run.committed_at = run.committed_at, observed_at
+    duration_s = commit.duration_s
+    if since is not None and not _spec(turn).is_command:  # a command tells the times itself
+        duration_s = observed_at - since
+    run.num_commits += 1
+    if is_plausible(duration_s) and run.num_commits > NUM_WARM_UP:
+        run.durations_s.append(duration_s)
+    expect_iteration(turn, run)
+
+
+def expect_iteration(turn: Turn, run: MeasuredRun) -> None:
+    """Give the next iteration its time."""
+    turn.set_timer(MeasurementOverdue(run.task, run.generation), _limit_s(turn, run))
+
+
+def _limit_s(turn: Turn, run: MeasuredRun) -> float:
+    """Return how long an iteration may take: the first one loads the program, too."""
+    spec, policy = _spec(turn), turn.policy
+    longest_s = max(run.durations_s, default=0.0)
+    start_s = spec.start_limit_s or policy.start_limit_s
+    return max(start_s, spec.hang_limit_s, policy.stall_factor * longest_s)
+
+
+def send_stop(turn: Turn, run: MeasuredRun, nodes: tuple[NodeId, ...]) -> None:
+    """Have its ranks on these nodes killed, where they can be reached."""
+    healthy = tuple(n for n in nodes if turn.state.nodes[n].condition is NodeCondition.HEALTHY)
+    if healthy:
+        turn.emit(StopRanks(turn.cause, run.task, run.generation, healthy, is_graceful=False))

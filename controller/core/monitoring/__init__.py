@@ -1,0 +1,1 @@
+"""Tasks that stall, get slow or diverge. Begin with ``stalls``."""

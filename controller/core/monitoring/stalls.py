@@ -1,0 +1,163 @@
+"""Online statistical monitoring: a task that stalls, and who it waits for.
+
+Every committed iteration sets a timer for the next one (``controller.core.rules.pace`` says how long). When
+it fires the task stalls, and before anybody is woken the agents are asked where its ranks stand.
+The answers name the culprits (``controller.core.rules.hang``); they become evidence, and the recovery that
+handles every other fault replaces them. While a node of the task is out of contact nothing is
+concluded: its iterations may be going on unseen, and whether it is lost is judged elsewhere.
+
+Hangs on the way to the first iteration, and after the last one, are in ``controller.core.monitoring.start_and_end``. What is only slow is in ``controller.core.monitoring.slowness``, what trains nonsense in
+``controller.core.monitoring.divergence``.
+"""
+
+from controller.core.incidents.cures import name_symptoms
+from controller.core.monitoring.inspections import (
+    begin_inspection,
+    blame,
+    is_complete,
+    is_in_sight,
+    leave_out_parked,
+)
+from controller.core.monitoring.refinement import refine
+from controller.core.monitoring.slowness import note_lateness
+from controller.core.monitoring.start_and_end import conclude_edge, expect_end
+from controller.core.rules.hang import Hang, find_hang
+from controller.core.state.phases import TaskPhase
+from controller.core.state.task import TaskState
+from controller.core.state.turn import Turn
+from controller.core.state.watch import Inspection
+from controller.core.timers import InspectionOverdue, IterationOverdue
+from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.observations import IterationCommitted, RankInspected
+
+# --- progress ------------------------------------------------------------------------------
+
+
+def note_joined(turn: Turn, task: TaskState) -> None:
+    """All ranks of a generation have their state: from now on it should go on."""
+    task.watch.moved_at = turn.at
+    _expect_iteration(turn, task)
+
+
+def note_commit(
+    turn: Turn, task: TaskState, commit: IterationCommitted, observed_at: float
+) -> None:
+    """Take in that the generation has committed an iteration, and expect the next one."""
+    watch, spec = task.watch, task.spec
+    since, watch.committed_at, num = watch.committed_at, observed_at, 1
+    if spec.is_command:
+        # Its lines are read in bunches, and one may stand for several iterations.
+        num = max(1, commit.iteration - watch.iteration)
+        duration_s = num * commit.duration_s
+    else:
+        duration_s = commit.duration_s if since is None else max(0.0, observed_at - since)
+    refine(turn, task, commit.iteration, duration_s / num, num)
+    watch.pace.add(duration_s, is_long=spec.is_long(commit.iteration))
+    watch.moved_at, watch.inspection = turn.at, None
+    _expect_iteration(turn, task)
+    note_lateness(turn, task)
+
+
+def note_contact(turn: Turn, node: NodeId) -> None:
+    """A node is back in contact; what its ranks have done meanwhile is still on its way."""
+    for task in turn.state.tasks.values():
+        if task.is_active and task.watch.committed_at is not None and node in task.nodes:
+            task.watch.moved_at, task.watch.inspection = turn.at, None
+            _expect_iteration(turn, task)
+
+
+def _expect_iteration(turn: Turn, task: TaskState) -> None:
+    """Set the timer for the running iteration, if there is one to come."""
+    watch, spec = task.watch, task.spec
+    is_last = task.has_all_iterations
+    is_first_of_all = task.phase is TaskPhase.STARTING and task.iteration == 0
+    # How long a command loads before its first iteration is not known from those before.
+    is_loading = spec.is_command and watch.committed_at is None
+    if task.is_active and is_last:
+        expect_end(turn, task)
+    if not task.is_active or is_last or is_first_of_all or is_loading:
+        return
+    watch.iteration = max(task.newest_iteration, task.state_iteration)
+    turn.set_timer(IterationOverdue(spec.task, task.generation), _limit_s(turn, task))
+
+
+def _limit_s(turn: Turn, task: TaskState) -> float:
+    """Return how long the running iteration may take before its ranks are looked at."""
+    is_long = task.spec.is_long(task.watch.iteration + 1)
+    return max(task.spec.hang_limit_s, task.watch.pace.limit_s(turn.policy, is_long=is_long))
+
+
+# --- a task that stalls --------------------------------------------------------------------
+
+
+def take_timer(turn: Turn, task: TaskState, timer: IterationOverdue | InspectionOverdue) -> None:
+    """An iteration, or the looks at the ranks, should have come by now."""
+    inspection = task.watch.inspection
+    if isinstance(timer, IterationOverdue):
+        is_done = task.has_all_iterations or any(rank.done for rank in task.ranks.values())
+        if task.is_active and inspection is None and not is_done:
+            _take_overdue(turn, task, timer)
+    elif inspection is not None:
+        _conclude(turn, task, inspection)  # from what was seen
+
+
+def _take_overdue(turn: Turn, task: TaskState, timer: IterationOverdue) -> None:
+    """Have the ranks looked at, unless nobody can say that they stall."""
+    watch = task.watch
+    if not is_in_sight(turn, task):
+        turn.set_timer(timer, turn.policy.judge_interval_s)
+    elif task.newest_iteration > watch.iteration:
+        watch.moved_at = turn.at  # seen in heartbeats alone: the report is on its way
+        _expect_iteration(turn, task)
+    else:
+        begin_inspection(turn, task, Inspection(turn.at))
+
+
+def take_look(turn: Turn, task: TaskState, inspected: RankInspected) -> None:
+    """An agent tells where a rank stands; conclude once all have been seen."""
+    inspection = task.watch.inspection
+    if inspection is None:
+        return
+    inspection.standings[inspected.global_rank] = inspected.standing
+    if is_complete(task, inspection):
+        _conclude(turn, task, inspection)
+
+
+def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
+    task.watch.inspection = None
+    if inspection.stage != "iteration":
+        conclude_edge(turn, task, inspection)
+        return
+    if not task.is_active:
+        return
+    parked = leave_out_parked(task, inspection)
+    hang = _judge(turn, task, inspection)
+    if parked and not (hang and hang.reasons) and name_symptoms(turn, task):
+        return
+    if hang is None:
+        turn.set_timer(
+            IterationOverdue(task.spec.task, task.generation), task.watch.pace.average_s or 1.0
+        )
+        return
+    task.watch.pace.note_hang()
+    blame(turn, task, inspection, hang, "no iteration")
+
+
+def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
+    assert task.layout is not None
+    pace = task.watch.pace
+    limit_s = _limit_s(turn, task)
+    is_over = turn.at - task.watch.moved_at >= turn.policy.slow_factor * limit_s
+    patience_s = (pace.is_known and pace.average_s) or limit_s
+    if pace.is_known and is_over:
+        patience_s = 0.0
+    hang = find_hang(
+        inspection.standings,
+        task.layout,
+        patience_s=patience_s,
+        is_complete=is_complete(task, inspection),
+    )
+    is_opaque = not any(rank.is_attached for rank in task.living_ranks.values())
+    if hang is None and task.spec.is_command and (is_over or is_opaque):
+        return Hang({}, "its program does not say where it stands")
+    return hang

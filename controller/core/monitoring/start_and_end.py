@@ -1,0 +1,195 @@
+"""Hangs outside of iterations: while a generation forms, and while it ends.
+
+Before its first iteration a rank is started, meets its peers and gets its state; after the last one it
+saves a checkpoint, waits until that is complete, and leaves. Nothing is committed meanwhile that
+could be overdue. So the ranks are looked at every ``Policy.look_interval_s``, and one that is stopped
+is named at once: it can't reach the next step, which the others wait in. How long the rest may take is known
+only from what it took before:
+
+- a generation forms within ``stall_factor`` x what such transitions of the task took to start, form
+  and get the state, at least ``recovering_limit_s``; a process that goes on in it and keeps the others
+  waiting for ``slow_factor`` x that hangs. A new process may have to be loaded from nothing: it has
+  ``start_limit_s``, and so has every rank where the task has not gone through such a transition;
+- nothing tells how far the save after the last iteration is. It may take ``slow_factor`` x what an
+  iteration may that saves, and at least ``start_limit_s``; then a rank that keeps the others waiting hangs;
+- a rank that lives ``stop_limit_s`` after another one has left hangs.
+
+A culprit is replaced, as in a hang. One that is left over when others are done already has nothing
+to do any more, since nobody leaves before all is saved: it is ended, and its task is finished.
+"""
+
+from controller.core.incidents.evidence_intake import incident_of, open_incident, take_evidence
+from controller.core.incidents.naming import name_fault
+from controller.core.instructions import StopRanks
+from controller.core.lifecycle.parking import checkpoint_limit_s
+from controller.core.monitoring.inspections import (
+    begin_inspection,
+    blame,
+    hang_evidence,
+    is_complete,
+    is_in_sight,
+    leave_out_parked,
+    tell_stall,
+)
+from controller.core.rules.actions import Handling
+from controller.core.rules.diagnosis import diagnose
+from controller.core.rules.evidence import Evidence
+from controller.core.rules.hang import Hang, find_absent
+from controller.core.rules.transitions import Step
+from controller.core.state.phases import IncidentState, TaskPhase
+from controller.core.state.task import TaskState
+from controller.core.state.turn import Turn
+from controller.core.state.watch import Inspection, Stage
+from controller.core.timers import LookDue
+from nodeagent.protocol.observations import RankDone
+
+_FORMING: tuple[Step, ...] = ("start", "form", "state")
+
+
+def expect_end(turn: Turn, task: TaskState) -> None:
+    """The last iteration is committed: the ranks save what there is and leave."""
+    turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
+
+
+def note_done(turn: Turn, task: TaskState, done: RankDone) -> None:
+    """A rank has done all that it was to do."""
+    task.ranks[done.global_rank].done = done.reason
+    if task.watch.done_at is None:
+        task.watch.done_at = turn.at
+
+
+def take_look_due(turn: Turn, task: TaskState) -> None:
+    """Have the ranks looked at if they still form, or end; and again until they do not."""
+    stage = _stage(task)
+    if stage is None:
+        return
+    turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
+    if task.watch.inspection is None and is_in_sight(turn, task):
+        begin_inspection(turn, task, Inspection(turn.at, stage))
+
+
+def take_late_start(turn: Turn, task: TaskState) -> None:
+    """A generation has not come to its first iteration in time: see who is missing."""
+    if task.phase is not TaskPhase.STARTING:
+        return
+    if _stage(task) == "forming" and not task.spec.is_command and is_in_sight(turn, task):
+        begin_inspection(turn, task, Inspection(turn.at, "forming", is_last=True))
+    else:
+        _give_start_up(turn, task)
+
+
+def conclude_edge(turn: Turn, task: TaskState, inspection: Inspection) -> None:
+    """All answers are there, or the time for them is over."""
+    if _stage(task) != inspection.stage:
+        return  # it has gone on meanwhile
+    leave_out_parked(task, inspection)
+    is_forming = inspection.stage == "forming"
+    is_over = inspection.is_last or _is_over(turn, task, inspection.stage)
+    are_others_done = task.is_active and task.watch.done_at is not None
+    hang = find_absent(
+        inspection.standings,
+        arrived=_arrived(task, inspection.stage),
+        missing=[n for n, rank in task.living_ranks.items() if is_forming and not rank.is_seen],
+        is_over=is_over and (inspection.is_last or not _is_process_on_its_way(task, inspection)),
+        # Whoever is left over is ended, wherever it stands.
+        is_complete=are_others_done or is_complete(task, inspection),
+    )
+    if hang is None:
+        if inspection.is_last:
+            _give_start_up(turn, task)
+        return
+    if is_over:
+        task.watch.pace.note_hang()
+    if are_others_done:
+        _end_left_over(turn, task, inspection, hang)
+    else:
+        what = "the generation has not formed" if is_forming else "the generation has not ended"
+        blame(turn, task, inspection, hang, _lateness(turn, task) if inspection.is_last else what)
+
+
+def _stage(task: TaskState) -> Stage | None:
+    """Return what the generation is in, where no iteration is to come, or none is known to last."""
+    if task.phase is TaskPhase.STOPPING and task.is_stop_graceful:
+        return "ending"
+    has_joined = all(rank.joined for rank in task.ranks.values())
+    is_first_of_all = task.iteration == 0
+    if task.phase is TaskPhase.STARTING and (is_first_of_all or not has_joined):
+        return "forming"
+    return "ending" if task.is_active and task.has_all_iterations else None
+
+
+def _arrived(task: TaskState, stage: Stage) -> list[int]:
+    """Return the ranks that the others are waited for by; none once all have come to train."""
+    if stage == "ending":
+        return [number for number, rank in task.ranks.items() if rank.done]
+    joined = [number for number, rank in task.ranks.items() if rank.joined]
+    return joined if len(joined) < len(task.ranks) else []
+
+
+def _is_process_on_its_way(task: TaskState, inspection: Inspection) -> bool:
+    """Whether a new process of a generation that forms has not come to wait for the others yet."""
+    if inspection.stage == "ending":
+        return False
+    seen = inspection.standings
+    waiting = {number for number, standing in seen.items() if standing.where == "collective"}
+    return any(
+        rank.continues is None and not rank.joined and number not in waiting
+        for number, rank in task.living_ranks.items()
+    )
+
+
+def _is_over(turn: Turn, task: TaskState, stage: Stage) -> bool:
+    """Whether a generation takes longer to form, or to end, than it should."""
+    policy, watch = turn.policy, task.watch
+    if stage == "ending" and watch.done_at is not None:
+        return turn.at - watch.done_at >= (task.spec.stop_limit_s or policy.stop_limit_s)
+    if stage == "ending":
+        save_s = policy.slow_factor * watch.pace.limit_s(policy, is_long=True)
+        start_s = task.spec.start_limit_s or policy.start_limit_s
+        limit_s = max(start_s, save_s, checkpoint_limit_s(policy, task))
+        return task.is_active and turn.at - watch.moved_at >= limit_s
+    if task.transition is None or task.spec.is_command:
+        return False
+    learned_s = task.experience.learned_s(task.transition.kind, _FORMING)
+    if learned_s is None:
+        return False
+    limit_s = max(policy.recovering_limit_s, policy.stall_factor * learned_s)
+    return turn.at - watch.moved_at >= watch.pace.backoff * policy.slow_factor * limit_s
+
+
+def _give_start_up(turn: Turn, task: TaskState) -> None:
+    """Nobody in particular is seen to keep the generation from its first iteration."""
+    name, text = task.spec.task, _lateness(turn, task)
+    take_evidence(turn, task, Evidence("overdue", turn.at, turn.at, None, name, None, text))
+
+
+def _lateness(turn: Turn, task: TaskState) -> str:
+    limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
+    return f"no iteration was committed within {limit_s:.0f} s"
+
+
+def _end_left_over(turn: Turn, task: TaskState, inspection: Inspection, hang: Hang) -> None:
+    """End ranks that others have left behind; nothing of theirs is missing."""
+    left = hang.reasons or dict.fromkeys(task.living_ranks, "lives on though it is done")
+    hang = Hang(left, hang.summary)
+    tell_stall(turn, task, inspection, hang, "the generation has not ended")
+    for evidence in hang_evidence(turn, task, inspection, hang, "the generation has not ended"):
+        incident = incident_of(turn, task, task.generation)
+        if incident is None:
+            incident = open_incident(turn, task, evidence)
+        elif incident.state is not IncidentState.DETECTED:
+            continue
+        diagnosis = diagnose([evidence])
+        assert diagnosis is not None, "a hang is conclusive"
+        why = "the others are done, so it is ended"
+        name_fault(turn, incident, diagnosis, Handling("none", why))
+        incident.act(turn.at)
+    for number in hang.reasons:
+        rank = task.ranks[number]
+        rank.done, rank.is_broken = rank.done or "finished", True
+        node, only = rank.worker.node, (number,)
+        turn.emit(
+            StopRanks(
+                turn.cause, task.spec.task, task.generation, (node,), is_graceful=False, only=only
+            )
+        )

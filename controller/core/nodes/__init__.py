@@ -1,0 +1,1 @@
+"""Nodes: in contact, out of contact, lost. Begin with ``contact``."""

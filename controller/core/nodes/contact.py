@@ -1,0 +1,303 @@
+"""Contact with nodes: gained, lost, judged, and given up.
+
+The judgement itself is in ``controller.core.rules.node_loss``, its evidence comes from
+``controller.core.nodes.node_evidence``; here the consequences are drawn: a lost node is isolated, its tasks' survivors are parked, one
+SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed. Where nobody can tell,
+the operator is asked, until an answer comes or the evidence changes.
+"""
+
+from collections.abc import Sequence
+
+from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
+from controller.core.incidents.evidence_intake import open_incident, take_evidence
+from controller.core.incidents.isolation import Outage, strand, withdraw
+from controller.core.incidents.naming import name_fault
+from controller.core.instructions import ProbeNode
+from controller.core.lifecycle.parking import note_heard
+from controller.core.lifecycle.spares import lose_spare
+from controller.core.lifecycle.start_stop import lose_rank
+from controller.core.measuring.measured_ranks import compare_run
+from controller.core.monitoring.slowness import note_stragglers
+from controller.core.monitoring.stalls import note_contact
+from controller.core.nodes.inventory import compare_inventory
+from controller.core.nodes.node_clocks import note_clock
+from controller.core.nodes.node_evidence import chosen_of, gather, peers_of, tasks_on
+from controller.core.planning.plans import reconsider
+from controller.core.rules.actions import Handling
+from controller.core.rules.diagnosis import Diagnosis
+from controller.core.rules.evidence import Evidence
+from controller.core.rules.node_loss import judge
+from controller.core.state.cluster import Incident, NodeState
+from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.state.task import Progress, TaskState
+from controller.core.state.turn import PlanRequest, Turn
+from controller.core.timers import JudgeNode
+from nodeagent.protocol.ids import NodeId
+
+
+def attach_node(turn: Turn, event: NodeAttached) -> None:
+    """A session with the node's agent began: adopt what lives there, end what should not."""
+    node = turn.state.nodes[event.node]
+    before, old_agent = node.condition, node.agent_id
+    if before is not NodeCondition.HEALTHY:
+        node.become(NodeCondition.HEALTHY)
+        node.in_contact_since = turn.at
+    if old_agent != event.agent_id:
+        # What its predecessor told, nobody will take back.
+        node.findings = {key: one for key, one in node.findings.items() if one.probe == "clock"}
+    node.clock_ages_s = []  # what was under way when the old session ended says nothing about now
+    node.agent_id, node.agent_pid, node.heard_at = event.agent_id, event.agent_pid, turn.at
+    node.answers.clear()
+    node.asked_at = None
+    text = f"agent attached (pid {event.agent_pid})"
+    if before is NodeCondition.UNREACHABLE:
+        is_new_agent = old_agent != event.agent_id
+        text = f"back in contact after {turn.at - node.lost_contact_at:.1f} s"
+        text += f"; a new agent (pid {event.agent_pid})" if is_new_agent else "; the same agent"
+        text += f" holds {len(event.ranks)} living rank(s)"
+    elif before is NodeCondition.LOST:
+        text = f"has returned with a new session; {len(event.ranks)} stale rank(s) are ended"
+    turn.tell("good", "node_attached", event.node, text, agent_pid=event.agent_pid)
+    compare_inventory(turn, event.node, event.ranks, is_attach=True)
+    compare_run(turn, event.node, event.ranks, is_attach=True)
+    note_contact(turn, event.node)
+    if before is NodeCondition.LOST:
+        reconsider(turn, trigger=event.node, seen=f"{event.node} has returned")
+    elif before is NodeCondition.EXPECTED and _is_spare(turn, event.node):
+        reconsider(turn, trigger=event.node, seen=f"{event.node} has joined")
+
+
+def _is_spare(turn: Turn, name: NodeId) -> bool:
+    """Whether a node that has come for the first time brings what no task has counted on.
+
+    While nodes are still awaited nothing is divided anew: it would have to be undone at once.
+    """
+    if not any(task.phase is TaskPhase.RUNNING for task in turn.state.tasks.values()):
+        return False
+    awaited = {
+        node.spec.node
+        for node in turn.state.nodes.values()
+        if node.condition is NodeCondition.EXPECTED
+    } | {name}
+    targets = [task.target for task in turn.state.tasks.values() if task.target]
+    return not any(worker.node in awaited for each in targets for worker in each.placement)
+
+
+def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
+    """Take in what lives on a node, and how far it is."""
+    node = turn.state.nodes[event.node]
+    node.heard_at, node.rss_bytes = turn.at, event.rss_bytes
+    note_clock(turn, node, event.sent_wall_s, event.received_wall_s)
+    compare_inventory(turn, event.node, event.ranks, is_attach=False)
+    compare_run(turn, event.node, event.ranks, is_attach=False)
+    for task in turn.state.tasks.values():
+        note_heard(task, event.node)
+    node.progress = {
+        task.spec.task: Progress(task.newest_iteration, turn.at) for task in tasks_on(turn, node)
+    }
+    _notice_vanished(turn, event)
+    note_stragglers(turn, event.node)
+
+
+def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
+    """A process that its node has not listed for a while is gone, though no exit was reported.
+
+    Agents report exits; this is for what they can't, for instance a machine that restarted.
+    """
+    listed = {(rank.task, rank.generation, rank.global_rank) for rank in event.ranks}
+    for task in turn.state.tasks.values():
+        here = {
+            number: rank
+            for number, rank in (task.living_ranks | task.waiting).items()
+            if rank.is_alive and rank.is_seen and rank.worker.node == event.node
+        }
+        for number, rank in here.items() if task.can_regroup else ():
+            if (task.spec.task, task.generation, number) in listed:
+                rank.missing_since = None
+                continue
+            rank.missing_since = turn.at if rank.missing_since is None else rank.missing_since
+            if turn.at - rank.missing_since < turn.policy.vanished_after_s:
+                continue
+            if number in task.waiting:
+                lose_spare(turn, task, number, f"{event.node} does not list it any more")
+                continue
+            summary = f"rank {number} has vanished: {event.node} does not list it any more"
+            since, name = rank.missing_since, task.spec.task
+            evidence = Evidence("exit", turn.at, since, event.node, name, number, summary)
+            rank.is_broken = True
+            take_evidence(turn, task, evidence)
+            lose_rank(turn, task, number)
+
+
+def lose_contact(turn: Turn, event: ContactLost) -> None:
+    """Contact ended: the node is unreachable, presumed training, and its peers are asked."""
+    node = turn.state.nodes[event.node]
+    if node.condition is not NodeCondition.HEALTHY:
+        return
+    node.become(NodeCondition.UNREACHABLE, f"presumed training: {event.reason}")
+    node.lost_contact_at = event.last_heard_at
+    node.answers.clear()
+    turn.tell(
+        "warning",
+        "unreachable",
+        event.node,
+        f"unreachable, presumed training ({event.reason})",
+        last_heard_at=event.last_heard_at,
+    )
+    _ask_peers(turn, node)
+
+
+def take_probe(turn: Turn, event: PeerProbed) -> None:
+    """A peer has looked at the node's SSH port."""
+    node = turn.state.nodes[event.node]
+    if node.condition is not NodeCondition.UNREACHABLE:
+        return
+    node.open_probes.discard(event.by)
+    if event.outcome is None:
+        node.answers.pop(event.by, None)
+    else:
+        node.answers[event.by] = event.outcome
+    turn.tell(
+        "trace", "probe", event.node, f"SSH port, seen from {event.by}: {event.outcome}",
+        by=event.by, outcome=event.outcome,
+    )  # fmt: skip
+    _conclude(turn, node)
+
+
+def judge_node(turn: Turn, node: NodeState) -> None:
+    """Judge an unreachable node by what its peers have found, and ask them again."""
+    if node.condition is NodeCondition.UNREACHABLE:
+        _conclude(turn, node)
+    if node.condition is NodeCondition.UNREACHABLE:
+        _ask_peers(turn, node)
+
+
+def judge_nodes_of(turn: Turn, task: TaskState) -> None:
+    """The task has reported something: it may decide about a node that is out of contact."""
+    for name in task.nodes:
+        node = turn.state.nodes[name]
+        if node.condition is NodeCondition.UNREACHABLE:
+            _conclude(turn, node)
+
+
+def _ask_peers(turn: Turn, node: NodeState) -> None:
+    node.asked = frozenset()
+    node.open_probes.clear()
+    _ask(turn, node, peers_of(turn, node))
+    turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
+
+
+def _ask_others(turn: Turn, node: NodeState) -> None:
+    """Whoever was asked could not look, or is out of contact by now too: ask those who were not."""
+    peers = peers_of(turn, node)
+    has_answer = any(peer in node.answers for peer in peers)
+    if not has_answer and node.open_probes.isdisjoint(peers):
+        _ask(turn, node, [peer for peer in peers if peer not in node.asked])
+
+
+def _ask(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> None:
+    """Have some of ``peers`` look at the node's SSH port."""
+    chosen = chosen_of(peers)
+    if chosen:
+        node.asked |= set(chosen)
+        node.open_probes |= set(chosen)
+        turn.emit(ProbeNode(turn.cause, node.spec.node, chosen))
+
+
+def _conclude(turn: Turn, node: NodeState) -> None:
+    if turn.at < node.judged_from:
+        return
+    _ask_others(turn, node)
+    evidence = gather(turn, node)
+    judgement = judge(evidence, turn.policy)
+    if judgement.is_lost:
+        declare_lost(turn, node, judgement.reason)
+    elif judgement.asks:
+        node.note = judgement.reason
+        _ask_operator(turn, node)
+    elif node.asked_at is None or not (evidence.unseen or evidence.suffering):
+        node.note = judgement.reason
+        if node.asked_at is not None:
+            node.asked_at = None
+            text = f"the question is withdrawn: {judgement.reason}"
+            turn.tell("info", "question_over", node.spec.node, text)
+
+
+def _ask_operator(turn: Turn, node: NodeState) -> None:
+    """Ask, once, whether the node is lost; what nobody answers stays as it is."""
+    if node.asked_at is not None:
+        return
+    node.asked_at = turn.at
+    name = node.spec.node
+    turn.tell(
+        "warning", "question", name,
+        f"{node.note}: say so by `unicron unreachable {name} --lost`, or `--wait`",
+        silent_s=turn.at - node.lost_contact_at,
+    )  # fmt: skip
+
+
+def wait_for(turn: Turn, node: NodeState, actor: str) -> None:
+    """An operator says that the node is not lost, or not yet: ask again after the same time."""
+    node.asked_at, node.waits_since = None, turn.at
+    node.note = f"presumed training: {actor} waits for it"
+    turn.tell("info", "question_over", node.spec.node, f"{actor} waits for it")
+
+
+def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
+    """Draw the consequences of the loss of a node that is out of contact.
+
+    Args:
+        turn: The event.
+        node: Unreachable until now.
+        reason: How that is known, in words for operators.
+    """
+    node.become(NodeCondition.LOST, reason)
+    node.asked_at = None
+    name = node.spec.node
+    outage = Outage(node)
+    victims = withdraw(turn, outage)
+    incident = _incident_of_node(turn, node, victims, reason)
+    for task in victims:
+        strand(turn, task, outage, incident)
+    incident.become(IncidentState.DECIDED)
+    turn.plan_requests.append(
+        PlanRequest(
+            trigger=incident.name,
+            seen=f"{name} is lost: {reason}",
+            incidents=frozenset({incident.name}),
+        )
+    )
+
+
+def _incident_of_node(
+    turn: Turn, node: NodeState, victims: list[TaskState], reason: str
+) -> Incident:
+    """Return the one incident of the lost node; what was undecided about its tasks becomes it."""
+    name = node.spec.node
+    root = Evidence(
+        kind="contact",
+        at=turn.at,
+        observed_at=node.lost_contact_at,
+        node=name,
+        task=None,
+        global_rank=None,
+        summary=f"node {name} was last heard of at {node.lost_contact_at:.1f} s",
+    )
+    undecided = [
+        incident
+        for incident in turn.state.incidents
+        if incident.state is IncidentState.DETECTED
+        and any(task.spec.task in incident.covers for task in victims)
+    ]
+    first = victims[0] if victims else None
+    incident = undecided[0] if undecided else open_incident(turn, first, root)
+    for other in undecided[1:]:
+        incident.evidence += other.evidence
+        turn.state.incidents.remove(other)
+    incident.task = first.spec.task if first else None
+    incident.covers = {task.spec.task: task.generation for task in victims}
+    if undecided:
+        incident.evidence.append(root)
+    diagnosis = Diagnosis(root.status, root, f"{name}: {reason}")
+    name_fault(turn, incident, diagnosis, Handling("reconfigure"))
+    return incident

@@ -1,0 +1,138 @@
+"""What lives on a node, as its agent lists it, compared with what should.
+
+Strays are ended, what is missing is noted, and what may have been lost with a connection is told again.
+"""
+
+from controller.core.instructions import StopRanks
+from controller.core.lifecycle.parking import halt_again
+from controller.core.lifecycle.start_stop import lose_rank, send_start, send_stop
+from controller.core.rules.placement import Worker
+from controller.core.state.phases import TaskPhase
+from controller.core.state.task import TaskState
+from controller.core.state.turn import Turn
+from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.messages import RankStatus
+
+
+def compare_inventory(
+    turn: Turn, node: NodeId, ranks: tuple[RankStatus, ...], *, is_attach: bool
+) -> None:
+    """Compare what lives on ``node`` with what should: end strays, note the missing.
+
+    On an attach, ranks that should have been started but were not are asked for again, and so is
+    a stop that is still wanted: the commands may have been lost with the connection.
+    """
+    measured = turn.state.measurement.run if turn.state.measurement else None
+    turn.state.nodes[node].strays = {
+        Worker(node, status.worker)
+        for status in ranks
+        if status.task not in turn.state.tasks
+        and not (measured is not None and measured.holds(node, status))
+    }
+    for status in ranks:
+        if measured is not None and measured.holds(node, status):
+            continue
+        if is_attach:
+            _note_return(turn, node, status)
+        _take_status(turn, node, status)
+    listed = {(status.task, status.generation, status.global_rank) for status in ranks}
+    for task in turn.state.tasks.values():
+        for (generation, number), worker in list(task.leaving.items()):
+            if worker.node == node and (task.spec.task, generation, number) not in listed:
+                del task.leaving[generation, number]
+        missing = [
+            number
+            for number, rank in task.living_ranks.items()
+            if rank.worker.node == node and (task.spec.task, task.generation, number) not in listed
+        ]
+        if task.phase is TaskPhase.STOPPING:
+            _pursue_stop(turn, task, node, missing, is_attach=is_attach)
+        elif is_attach and task.can_regroup:
+            _start_missing(turn, task, missing if task.is_active else [], node)
+            halt_again(turn, task, node)
+
+
+def _pursue_stop(
+    turn: Turn, task: TaskState, node: NodeId, missing: list[int], *, is_attach: bool
+) -> None:
+    """Where a stop was carried out, what is not listed is gone, and what still is, is told again."""
+    if node in task.stopped_nodes:
+        for number in missing:
+            lose_rank(turn, task, number)
+    elif not is_attach:
+        return
+    if node in task.nodes:
+        send_stop(turn, task, (node,))
+
+
+def _note_return(turn: Turn, node: NodeId, status: RankStatus) -> None:
+    """A rank that was given up with its node lives: a stop of its task waits for its end too."""
+    task = turn.state.tasks.get(status.task)
+    if task is None or task.phase is not TaskPhase.STOPPING:
+        return
+    rank = task.ranks.get(status.global_rank)
+    if rank and rank.worker.node == node and status.generation == task.generation:
+        rank.is_alive = True
+
+
+def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
+    task = turn.state.tasks.get(status.task)
+    rank = task.ranks.get(status.global_rank) if task else None
+    is_ours = (
+        task is not None
+        and rank is not None
+        and rank.worker.node == node
+        and status.generation == task.generation
+    )
+    if task is not None and rank is not None and is_ours and rank.is_alive:
+        rank.is_seen = True
+        rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
+        task.note_iteration(status.global_rank, status.iteration, turn.at)
+        rank.busy_s, rank.busy_spread_s = status.busy_s, status.busy_spread_s
+        rank.is_attached = status.is_attached
+    elif task is not None and status.generation == task.generation and rank is None:
+        _take_spare_status(turn, task, node, status)
+    elif task is not None and not is_ours and _is_being_taken_over(task, node):
+        return  # sent before the agent had its orders; a stop would hit those that go on
+    elif not is_ours or task is None or task.phase is not TaskPhase.STOPPING:
+        turn.emit(StopRanks(turn.cause, status.task, status.generation, (node,), is_graceful=False))
+
+
+def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankStatus) -> None:
+    """A process that prepares is no stray; one that nobody waits for is ended, and no other."""
+    spare = task.waiting.get(status.global_rank)
+    if spare is not None and spare.worker.node == node:
+        spare.is_seen = True
+        spare.pid, spare.rss_bytes = status.pid, status.rss_bytes
+        return
+    turn.emit(
+        StopRanks(
+            turn.cause,
+            status.task,
+            status.generation,
+            (node,),
+            is_graceful=False,
+            only=(status.global_rank,),
+        )
+    )
+
+
+def _is_being_taken_over(task: TaskState, node: NodeId) -> bool:
+    """Whether parked processes on the node are to go on, or wait, and have not been heard of since."""
+    return any(
+        rank.worker.node == node and rank.continues and not rank.is_seen
+        for rank in (*task.living_ranks.values(), *task.waiting.values())
+        if rank.is_alive
+    )
+
+
+def _start_missing(turn: Turn, task: TaskState, missing: list[int], node: NodeId) -> None:
+    """Have ranks started of which the node has never told, and processes wait there."""
+    never_seen = [number for number in missing if not task.ranks[number].is_seen]
+    never_seen += [
+        number
+        for number, rank in task.waiting.items()
+        if rank.worker.node == node and rank.continues and rank.is_alive and not rank.is_seen
+    ]
+    if never_seen:
+        send_start(turn, task, never_seen)

@@ -1,0 +1,72 @@
+"""How far a node's wall clock is off the controller's, from its heartbeats.
+
+Reports carry the node's wall clock, and logs of several nodes are read side by side: a clock that is
+off turns cause and effect around. A heartbeat says when it was sent by the node's clock; the controller
+notes when it arrived by its own. The difference is the heartbeat's *age*: its travel time, less what
+the node's clock is ahead. Travel takes no negative time, so a node is ahead by at least what its ages
+are below zero; and since not every heartbeat is held up, it is behind by about the smallest age of
+several in a row. So the smallest of the newest ages is the offset, wrong by no more than the fastest
+of these travels took.
+
+A node can't know that its clock is wrong, so this is no probe of the agent's. Nothing is decided by
+it: operators are told, and it is a finding of the node until it is over.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from controller.core.incidents.node_findings import tell_finding
+from controller.core.state.cluster import NodeState
+from controller.core.state.turn import Turn
+from nodeagent.protocol.findings import NodeFinding
+from profiles.faults.status import Status
+
+_NUM_AGES: Final = 10
+"""Five seconds of heartbeats: longer than a link or the controller is held up without being noticed."""
+_CALM_SHARE: Final = 0.5
+"""A clock that was off is right again below this share of the limit, so that it is not told twice."""
+_KEY: Final = ("clock_off", "")
+
+
+def clock_offset_s(ages_s: Sequence[float]) -> float | None:
+    """Return how many seconds a node's clock is ahead, or behind if negative; None if not known yet.
+
+    Args:
+        ages_s: Of the newest heartbeats: arrival by the controller's clock less departure by the node's.
+    """
+    return -min(ages_s) if len(ages_s) >= _NUM_AGES else None
+
+
+def note_clock(turn: Turn, node: NodeState, sent_wall_s: float, received_wall_s: float) -> None:
+    """Take in when a heartbeat was sent and received; tell once that a clock is off, or right again.
+
+    Args:
+        turn: The event.
+        node: Whose heartbeat it is.
+        sent_wall_s: By the node's wall clock, seconds since the epoch.
+        received_wall_s: By the controller's.
+    """
+    node.clock_ages_s = [*node.clock_ages_s[1 - _NUM_AGES :], received_wall_s - sent_wall_s]
+    offset_s, limit_s = clock_offset_s(node.clock_ages_s), turn.policy.clock_limit_s
+    if offset_s is None:
+        return
+    known = node.findings.get(_KEY)
+    if abs(offset_s) > limit_s or (known and abs(offset_s) > _CALM_SHARE * limit_s):
+        node.findings[_KEY] = _finding(offset_s, limit_s)
+        if known is None:
+            tell_finding(turn, node, node.findings[_KEY], Status.NONE)
+    elif known:
+        del node.findings[_KEY]
+        over = _finding(offset_s, limit_s).model_copy(update={"is_over": True})
+        tell_finding(turn, node, over, Status.NONE)
+
+
+def _finding(offset_s: float, limit_s: float) -> NodeFinding:
+    way = "ahead of" if offset_s > 0 else "behind"
+    return NodeFinding(
+        probe="clock",
+        sign="clock_off",
+        text=f"the clock is {abs(offset_s):.1f} s {way} the controller's (limit {limit_s:g} s)",
+        value=round(offset_s, 3),
+        limit=limit_s,
+    )

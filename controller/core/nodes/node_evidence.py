@@ -1,0 +1,135 @@
+"""What speaks for and against a node that is out of contact, gathered from the whole state.
+
+Its tasks may have advanced since, as their ranks elsewhere show, or they suffer: collectives fail,
+or iterations stop. Peers in contact have looked at its SSH port, or are still to answer. What
+follows from all this is decided in ``controller.core.rules.node_loss``.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from controller.core.rules.node_loss import NodeEvidence
+from controller.core.state.cluster import NodeState
+from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.task import Progress, TaskState
+from controller.core.state.turn import Turn
+from nodeagent.protocol.ids import NodeId
+
+_NUM_ASKED: Final = 8
+"""Enough to tell a node that is gone from one that some can't reach; more is only more to wait for."""
+
+
+def gather(turn: Turn, node: NodeState) -> NodeEvidence:
+    """Return what is known about a node that is out of contact."""
+    peers = peers_of(turn, node)
+    advanced: list[str] = []
+    suffering: list[str] = []
+    unseen: list[str] = []
+    for task in tasks_on(turn, node):
+        if failure := _failed_collective(node, task, turn):
+            suffering.append(failure)
+        elif progress := _progress(turn, node, task):
+            advanced.append(progress)
+        elif stall := _stall(turn, node, task):
+            suffering.append(stall)
+        elif not _is_seen(turn, task):
+            unseen.append(task.spec.task)
+    return NodeEvidence(
+        silent_s=turn.at - node.lost_contact_at,
+        num_peers=len(peers),
+        answers={peer: node.answers[peer] for peer in peers if peer in node.answers},
+        has_open_probes=not node.open_probes.isdisjoint(peers),
+        advanced=", ".join(advanced) or None,
+        suffering=", ".join(suffering) or None,
+        unseen=", ".join(unseen) or None,
+        waited_s=turn.at - _waits_since(turn, node, peers),
+    )
+
+
+def _waits_since(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> float:
+    """Since when the node's silence says something: not while the controller sees nobody."""
+    sees_since = min((turn.state.nodes[peer].in_contact_since for peer in peers), default=0.0)
+    return max(node.lost_contact_at, node.waits_since, sees_since)
+
+
+def peers_of(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
+    """Return the other nodes in contact: those that can look at this one."""
+    return tuple(
+        other.spec.node
+        for other in turn.state.nodes.values()
+        if other is not node and other.condition is NodeCondition.HEALTHY
+    )
+
+
+def chosen_of(peers: Sequence[NodeId]) -> tuple[NodeId, ...]:
+    """Return the peers that are asked: some of them, far from each other in the cluster's order."""
+    if len(peers) <= _NUM_ASKED:
+        return tuple(peers)
+    return tuple(peers[number * len(peers) // _NUM_ASKED] for number in range(_NUM_ASKED))
+
+
+def tasks_on(turn: Turn, node: NodeState) -> list[TaskState]:
+    """Return the tasks with living ranks on the node, or that wait to start there."""
+    return [
+        task
+        for task in turn.state.tasks.values()
+        if node.spec.node in task.nodes
+        or (task.phase is TaskPhase.WAITING and task.target and task.target.uses(node.spec.node))
+    ]
+
+
+def _patience_s(turn: Turn, task: TaskState) -> float:
+    """How long a task may go without a sign of progress."""
+    mean_s = task.mean_iteration_s or 0.0
+    return max(turn.policy.stall_floor_s, turn.policy.stall_factor * mean_s)
+
+
+def _progress(turn: Turn, node: NodeState, task: TaskState) -> str | None:
+    """Whether the task has advanced by two iterations since contact was lost, and lately."""
+    newest, name = task.newest_iteration, task.spec.task
+    last = node.progress.setdefault(name, Progress(newest, node.lost_contact_at))
+    if newest >= last.iteration + 2:
+        last = node.progress[name] = Progress(newest, task.advanced_at)
+    is_recent = turn.at - last.seen_at <= _patience_s(turn, task)
+    if last.seen_at > node.lost_contact_at and is_recent:
+        return f"{name} has reached iteration {last.iteration} since"
+    return None
+
+
+def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:
+    """Whether the task stands still, as one of its ranks in contact shows, or waits for the node."""
+    name, last = task.spec.task, node.progress.get(task.spec.task)
+    since = max(node.lost_contact_at, last.seen_at if last else 0.0)
+    if turn.at - since <= _patience_s(turn, task):
+        return None
+    if task.phase in {TaskPhase.WAITING, TaskPhase.PARKING}:
+        return f"{name} waits for it"
+    if task.phase is TaskPhase.RUNNING and _is_seen(turn, task):
+        return f"{name} has not advanced for {turn.at - since:.0f} s"
+    return None
+
+
+def _is_seen(turn: Turn, task: TaskState) -> bool:
+    """Whether a rank in contact shows if the task goes on.
+
+    A command tells its iterations by one rank, or by none: the others' silence says nothing.
+    """
+    return any(
+        turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+        and (rank.iteration or not task.spec.is_command)
+        for rank in task.living_ranks.values()
+    )
+
+
+def _failed_collective(node: NodeState, task: TaskState, turn: Turn) -> str | None:
+    """Whether a rank elsewhere, of this generation, has lost a peer since the last progress."""
+    last = node.progress.get(task.spec.task)
+    for incident in turn.state.incidents:
+        if incident.covers.get(task.spec.task) != task.generation:
+            continue
+        for item in incident.evidence:
+            is_of_a_peer = item.task == task.spec.task and item.node != node.spec.node
+            is_newer = last is None or item.at >= last.seen_at
+            if item.kind == "collective" and is_of_a_peer and is_newer:
+                return f"the collectives of {task.spec.task} failed"
+    return None

@@ -1,0 +1,1 @@
+"""Plans: proposed for an event, decided, carried out. Begin with ``plans``."""

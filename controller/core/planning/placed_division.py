@@ -1,0 +1,115 @@
+"""The best division of the workers that has a placement.
+
+The planner knows nothing of nodes: where single GPUs are out of service, or nodes are of several sizes, its best
+division may have no placement, since a tensor-parallel group does not span nodes. Then the next best is taken that
+has one, in the planner's own order (``controller.core.rules.planner.ranking``) and with its D_running; sizes that a
+task could not have even if it were alone are left out beforehand. The reason that operators read says which better
+division had no placement, and why.
+
+That takes one search per task for every division that is tried. After ``_MAX_SEARCHES`` it is given up, and some
+workers are left idle: the division is the best of so many workers less, that number found by halving.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+from controller.core.planning.problem import Available, place_targets, plan_task
+from controller.core.rules.placement import Unplaceable
+from controller.core.rules.planner.cost import Problem, Quantum, horizon_s
+from controller.core.rules.planner.options import Options
+from controller.core.rules.planner.ranking import ranked_divisions
+from controller.core.rules.planner.search import best_division
+from controller.core.rules.planner.solver import Decision, decide
+from controller.core.state.task import Target, TaskState
+from controller.core.state.turn import Turn
+from nodeagent.protocol.ids import TaskId
+
+_MAX_SEARCHES: Final = 512
+"""The planner's searches for divisions in their order, of one event."""
+
+Targets = Mapping[TaskId, Target]
+"""Where each task that gets workers is to be."""
+
+
+def divide(
+    turn: Turn, tasks: Sequence[TaskState], available: Available
+) -> tuple[Decision, Targets]:
+    """Return the best division that has a placement, and that placement."""
+    num_workers = available.num_workers
+    asked = tuple(plan_task(turn, task) for task in tasks)
+    running_s = horizon_s(turn.policy.worker_mtbf_s, num_workers)
+    best = turn.table.decide(Problem(asked, num_workers, running_s))
+    targets = place_targets(tasks, best, available)
+    if not isinstance(targets, Unplaceable):
+        return best, targets
+    return _Others.of(tasks, available, best).find(targets.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """Divisions to be tried after the best, which has no placement."""
+
+    tasks: Sequence[TaskState]
+    available: Available
+    best: Decision
+    options: Sequence[Options]
+
+    @classmethod
+    def of(cls, tasks: Sequence[TaskState], available: Available, best: Decision) -> "_Others":
+        problem, spec_of = best.problem, {task.spec.task: task.spec for task in tasks}
+        quantum = Quantum.for_tasks(problem.tasks, problem.running_s)
+        options: list[Options] = []
+        for task in problem.tasks:
+            each = quantum.options(task, problem.num_workers, problem.running_s)
+            for size in each.sizes.tolist():
+                if size and not available.has_places(spec_of[task.name].table.layout(size)):
+                    each = each.without(size)
+            options.append(each)
+        return cls(tasks, available, best, options)
+
+    def find(self, reason: str) -> tuple[Decision, Targets]:
+        """Return the next best division that has a placement; ``reason`` is why the best has none."""
+        num_workers, num_vain = self.best.problem.num_workers, 0
+        limit = _MAX_SEARCHES // len(self.tasks)
+        for sizes in islice(ranked_divisions(self.options, num_workers), limit):
+            found = self._place(sizes)
+            if found:
+                return self._explained(found, reason, num_vain, "the next best that has one")
+            num_vain += tuple(self.best.assignments.values()) != sizes
+        found, num_idle = self._leave_idle()
+        which = f"the best of {num_idle} workers less, as the next best was not found in time"
+        return self._explained(found, reason, num_vain, which)
+
+    def _leave_idle(self) -> tuple[tuple[Decision, Targets], int]:
+        """Return the division that leaves few workers idle, and how many."""
+        num_workers = self.best.problem.num_workers
+        found, too_few, enough = None, 0, num_workers
+        while found is None or enough - too_few > 1:
+            middle = (too_few + enough + 1) // 2
+            sizes = best_division(self.options, num_workers - middle)
+            assert sizes is not None, "every task may have no workers"
+            if placed := self._place(sizes):
+                found, enough = placed, middle
+            else:
+                too_few = middle
+        return found, enough
+
+    def _place(self, sizes: Sequence[int]) -> tuple[Decision, Targets] | None:
+        decision = decide(self.best.problem, sizes)
+        targets = place_targets(self.tasks, decision, self.available)
+        return None if isinstance(targets, Unplaceable) else (decision, targets)
+
+    def _explained(
+        self, found: tuple[Decision, Targets], reason: str, num_vain: int, which: str
+    ) -> tuple[Decision, Targets]:
+        decision, targets = found
+        sizes = ", ".join(
+            f"{task} {size}"
+            for task, size in self.best.assignments.items()
+            if size != decision.assignments[task]
+        )
+        more = f", like {num_vain} more" if num_vain else ""
+        why = f"{sizes} would be better and has no placement ({reason}){more}; {which}: {decision.why}"
+        return replace(decision, why=why), targets

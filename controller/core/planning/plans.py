@@ -1,0 +1,274 @@
+"""Plans as objects: proposed for an event, decided by an operator or by policy, carried out.
+
+The division itself is the planner's (``controller.core.rules.planner.solver``), as far as it has a placement
+(``controller.core.planning.placed_division``); here it is explained and turned into targets. There is at
+most one pending plan: a newer event gives it a new revision, and an approval names the revision it
+means. Carrying a plan out needs no script: every task gets a target and moves towards it on its
+own (``controller.core.recovery.generations``), so a fault in the middle is handled like any other.
+"""
+
+from collections.abc import Collection
+
+from controller.core.incidents.resolution import hold, is_handed_over
+from controller.core.lifecycle.start_stop import stop
+from controller.core.planning.placed_division import Targets, divide
+from controller.core.planning.problem import (
+    Available,
+    expected_transition_s,
+    is_faulted,
+    planned_tasks,
+    size_before,
+)
+from controller.core.recovery.generations import keeps_state
+from controller.core.rules.planner.solver import Decision
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import Plan, TaskChange
+from controller.core.state.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from controller.core.state.task import Intent, TaskState
+from controller.core.state.turn import Turn
+from nodeagent.protocol.ids import NodeId, TaskId
+
+
+def propose(
+    turn: Turn,
+    *,
+    trigger: str,
+    seen: str,
+    incidents: frozenset[str] = frozenset(),
+    includes_held: bool = False,
+) -> Plan | None:
+    """Compute a plan for the present state, and apply it where policy grants that.
+
+    A pending plan is revised, a plan under way is superseded. Returns None where no plan would
+    change anything.
+
+    Args:
+        turn: The event that asks.
+        trigger: Name of what asks, for operators.
+        seen: What was observed, in one sentence.
+        incidents: Incidents that ask.
+        includes_held: Whether tasks that were handed to the operator take part: only an
+            operator's own request may try them again.
+    """
+    tasks = planned_tasks(turn, includes_held=includes_held)
+    available = Available(turn, tasks)
+    decision, targets = divide(turn, tasks, available)
+    changes = {task.spec.task: _change(turn.policy, task, decision, targets) for task in tasks}
+    if not any(change.moves for change in changes.values()):
+        _drop_pending(turn)
+        return None
+    open_incidents = incidents | _open_incidents_of(turn, changes)
+    plan = _new_plan(turn, decision, changes, trigger, seen, open_incidents)
+    turn.tell(
+        "warning",
+        "plan",
+        plan.name,
+        f"revision {plan.revision}: {plan.why}",
+        state=plan.state.value,
+        revision=plan.revision,
+        waf_before=plan.waf_before,
+        waf_after=plan.waf_after,
+    )
+    if turn.policy.is_auto_heal:
+        approve(turn, plan, "policy auto-heal")
+    return plan
+
+
+def make_requested_plans(turn: Turn) -> bool:
+    """Propose the plans that the turn has asked for; return whether it had."""
+    requests, turn.plan_requests = turn.plan_requests, []
+    for request in requests:
+        propose(turn, trigger=request.trigger, seen=request.seen, incidents=request.incidents)
+    return bool(requests)
+
+
+def reconsider(turn: Turn, *, trigger: str, seen: str) -> None:
+    """Workers have become free: some task may start, or gain by growing; the planner says."""
+    propose(turn, trigger=trigger, seen=seen)
+
+
+def _drop_pending(turn: Turn) -> None:
+    """What a pending plan wanted to change does not need to be changed any more."""
+    pending = turn.state.pending_plan()
+    if pending:
+        pending.become(PlanState.SUPERSEDED)
+        turn.tell("info", "plan", pending.name, "is superseded: nothing has to change any more")
+
+
+def _open_incidents_of(turn: Turn, changes: dict[TaskId, TaskChange]) -> set[str]:
+    """Incidents that wait for a plan, of which every task takes part in this one."""
+    return {
+        incident.name
+        for incident in turn.state.incidents
+        if incident.is_open
+        and not is_handed_over(incident)
+        and (incident.action == "reconfigure" or incident.state is IncidentState.HELD)
+        and all(
+            name in changes or turn.state.tasks[name].phase is TaskPhase.FINISHED
+            for name in incident.covers
+        )
+    }
+
+
+def approve(turn: Turn, plan: Plan, actor: str) -> None:
+    """Give every task of a pending plan its target, and begin the transition."""
+    plan.become(PlanState.APPROVED)
+    plan.approved_by, plan.decided_at = actor, turn.at
+    turn.tell(
+        "info", "plan", plan.name, f"approved by {actor}", state=plan.state.value, actor=actor
+    )
+    for incident in turn.state.incidents:
+        is_waiting = incident.state in {IncidentState.DECIDED, IncidentState.HELD}
+        if incident.name in plan.incidents and is_waiting:
+            incident.act(turn.at)
+    for change in plan.changes.values():
+        _redirect(turn, turn.state.tasks[change.task], change, plan.name)
+
+
+def reject(turn: Turn, plan: Plan, actor: str, reason: str) -> None:
+    """Decline a pending plan: tasks stay as they are, and its incidents wait for the operator."""
+    plan.become(PlanState.REJECTED)
+    plan.approved_by, plan.decided_at = None, turn.at
+    why = f": {reason}" if reason else ""
+    turn.tell(
+        "warning", "plan", plan.name, f"rejected by {actor}{why}", state=plan.state.value,
+        actor=actor,
+    )  # fmt: skip
+    _hold(turn, plan.incidents)
+
+
+def _hold(turn: Turn, incidents: Collection[str]) -> None:
+    """Hand incidents that no plan cures to the operator."""
+    for incident in turn.state.incidents:
+        if incident.name in incidents:
+            hold(incident)
+
+
+def advance_plan(turn: Turn) -> None:
+    """Close the plan that is being carried out once every task is where it was to be."""
+    plan = turn.state.executing_plan()
+    if plan is None or not all(
+        _has_arrived(turn.state.tasks[change.task], change) for change in plan.changes.values()
+    ):
+        return
+    plan.become(PlanState.APPLIED)
+    took_s = turn.at - (plan.decided_at or turn.at)
+    turn.tell(
+        "good", "plan", plan.name, f"applied in {took_s:.1f} s", state=plan.state.value,
+        took_s=took_s,
+    )  # fmt: skip
+
+
+def _change(policy: Policy, task: TaskState, decision: Decision, targets: Targets) -> TaskChange:
+    spec, before = task.spec, size_before(task)
+    after, target = decision.assignments[spec.task], targets.get(spec.task)
+    return TaskChange(
+        task=spec.task,
+        workers_before=before,
+        workers_after=after,
+        waf_before=spec.weight * spec.table.flops_per_s(before),
+        waf_after=spec.weight * spec.table.flops_per_s(after),
+        is_faulted=is_faulted(task),
+        moves=is_faulted(task) or target != task.target,
+        placement_before=() if task.phase is TaskPhase.STOPPED else task.placement,
+        target=target,
+        transition_s=expected_transition_s(policy, task),
+    )
+
+
+def _new_plan(
+    turn: Turn,
+    decision: Decision,
+    changes: dict[TaskId, TaskChange],
+    trigger: str,
+    seen: str,
+    incidents: Collection[str],
+) -> Plan:
+    pending, executing = turn.state.pending_plan(), turn.state.executing_plan()
+    isolated = tuple(
+        node.spec.node
+        for node in turn.state.nodes.values()
+        if node.condition is NodeCondition.LOST or node.isolated
+    )
+    plan = Plan(
+        name=pending.name if pending else f"P-{turn.state.num_plans + 1}",
+        revision=pending.revision + 1 if pending else 1,
+        trigger=trigger,
+        seen=seen,
+        why=decision.why,
+        created_at=turn.at,
+        waf_before=sum(change.waf_before for change in changes.values()),
+        waf_now=sum(task.waf for task in turn.state.tasks.values()),
+        waf_after=sum(change.waf_after for change in changes.values()),
+        changes=changes,
+        isolated_nodes=isolated,
+        steps=_steps(turn, changes, isolated),
+        problem=decision.problem,
+        incidents=set(incidents),
+    )
+    if executing:
+        executing.become(PlanState.SUPERSEDED)
+    if pending:
+        turn.state.plans[turn.state.plans.index(pending)] = plan
+    else:
+        turn.state.num_plans += 1
+        turn.state.plans.append(plan)
+    return plan
+
+
+def _steps(
+    turn: Turn, changes: dict[TaskId, TaskChange], isolated: tuple[NodeId, ...]
+) -> tuple[str, ...]:
+    moving = [change for change in changes.values() if change.moves]
+    gpus = [
+        f"GPU {slot} of {node.spec.node}"
+        for node in turn.state.nodes.values()
+        for slot in sorted(node.isolated_gpus)
+        if node.is_in_service
+    ]
+    out = [*isolated, *gpus]
+    steps = [f"isolate {', '.join(out)}"] if out else []
+    for change in moving:
+        steps += _steps_of(turn.state.tasks[change.task], change)
+    return tuple(steps)
+
+
+def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
+    name, target = change.task, change.target
+    is_running = task.phase is TaskPhase.RUNNING
+    stop_step = [f"{name}: finish the iteration, save a checkpoint, stop"] if is_running else []
+    if target is None:
+        verb = "stays" if is_running or task.phase is TaskPhase.STOPPED else "is"
+        return [*stop_step, f"{name}: {verb} stopped"]
+    where = f"on {', '.join(sorted({worker.node for worker in target.placement}))}"
+    layout = target.layout
+    if not task.can_regroup or not keeps_state(task, target):
+        return [*stop_step, f"{name}: start {where} with {layout}, from the newest checkpoint"]
+    park = "finish the iteration and park" if is_running else "park what is left"
+    source = "its peers"
+    if not keeps_state(task, target, with_copies=False):
+        source += " and their in-memory checkpoints, or from the disk"
+    return [f"{name}: {park}", f"{name}: go on {where} with {layout}, state from {source}"]
+
+
+def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> None:
+    """Set a task on its way to where the plan wants it."""
+    if not change.moves:
+        return
+    task.target, task.interim = change.target, None
+    if not turn.policy.is_auto_heal or task.phase is TaskPhase.HELD:
+        task.num_recoveries = 0  # an operator has looked at it
+        task.last_cure = None
+    if change.target and task.can_regroup:
+        return  # it parks and goes on by itself
+    intent: Intent = "run" if change.target else "stop"
+    is_healthy = task.phase is TaskPhase.RUNNING
+    stop(turn, task, is_graceful=is_healthy, intent=intent, note=f"moves by {plan}")
+
+
+def _has_arrived(task: TaskState, change: TaskChange) -> bool:
+    if task.phase in {TaskPhase.FINISHED, TaskPhase.HELD}:
+        return True
+    if change.target is None:
+        return task.phase is TaskPhase.STOPPED
+    return task.phase is TaskPhase.RUNNING and task.place == change.target

@@ -1,0 +1,162 @@
+"""The planner's problem: which tasks may change, which workers there are to give, and what a move takes.
+
+The present state is put into the planner's terms here, and its answer, one size per task, is placed
+on workers. Which sizes are best is decided in ``controller.core.rules.planner.solver``.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from controller.core.rules.placement import Unplaceable, Worker, place
+from controller.core.rules.planner.cost import PlanTask
+from controller.core.rules.planner.solver import Decision
+from controller.core.rules.policy import Policy
+from controller.core.rules.regroup.replicas import with_waiting
+from controller.core.rules.transitions import TransitionKind
+from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.task import Target, TaskState
+from controller.core.state.turn import Turn
+from nodeagent.protocol.ids import TaskId
+from profiles.layout import Layout
+
+
+class Available:
+    """Workers that a plan may give away: those of healthy nodes that no other task holds or awaits."""
+
+    def __init__(self, turn: Turn, planned: Sequence[TaskState]) -> None:
+        self.workers_by_node = {
+            node.spec.node: node.spec.num_workers
+            for node in turn.state.nodes.values()
+            if node.is_in_service
+        }
+        self.blocked = {
+            worker
+            for task in turn.state.tasks.values()
+            if task not in planned
+            for worker in (*task.occupied_workers, *(task.target.placement if task.target else ()))
+            if worker.node in self.workers_by_node
+        } | {
+            Worker(name, slot)
+            for name in self.workers_by_node
+            for slot in turn.state.nodes[name].isolated_gpus
+        }
+        self.domains = {
+            name: turn.state.nodes[name].spec.failure_domain for name in self.workers_by_node
+        }
+        """The failure domain of each node; empty where none is named."""
+        num_blocked = Counter(worker.node for worker in self.blocked)
+        self.rooms = [count - num_blocked[node] for node, count in self.workers_by_node.items()]
+        """Workers of each node that may be given away."""
+        self.num_workers = sum(self.rooms)
+
+    def has_places(self, layout: Layout) -> bool:
+        """Return whether a task of this layout would find room if it were alone."""
+        return sum(room // layout.tp for room in self.rooms) >= layout.pp * layout.dp
+
+
+def planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
+    """Return the tasks that a plan may change.
+
+    A task that trains on a node out of contact is presumed to train on; no order would reach it.
+    """
+    return [
+        task
+        for task in turn.state.tasks.values()
+        if task.phase is not TaskPhase.FINISHED
+        and (includes_held or not _is_the_operators(task))
+        and not (task.can_regroup and task.target and _is_out_of_sight(turn, task))
+    ]
+
+
+def _is_the_operators(task: TaskState) -> bool:
+    """Whether it is held, or will be once its ranks are gone."""
+    is_going = task.phase is TaskPhase.STOPPING and task.intent == "hold"
+    return task.phase is TaskPhase.HELD or is_going
+
+
+def _is_out_of_sight(turn: Turn, task: TaskState) -> bool:
+    return any(turn.state.nodes[node].condition is NodeCondition.UNREACHABLE for node in task.nodes)
+
+
+def size_before(task: TaskState) -> int:
+    """Return the workers of the task before the event, also while its ranks are down."""
+    if task.phase is TaskPhase.STOPPED or task.granted is None:
+        return 0
+    return task.granted.num_workers
+
+
+def is_faulted(task: TaskState) -> bool:
+    """Return whether the task lost workers, or its recovery failed: it can't stay where it is."""
+    return task.target is None and task.intent != "stop"
+
+
+def plan_task(turn: Turn, task: TaskState) -> PlanTask:
+    """Return the task as the planner sees it."""
+    return PlanTask(
+        name=task.spec.task,
+        weight=task.spec.weight,
+        rates=task.spec.table.rates,
+        workers=size_before(task),
+        min_workers=task.spec.min_workers,
+        is_faulted=is_faulted(task),
+        transition_s=expected_transition_s(turn.policy, task),
+        remaining_s=_rounded(task.remaining_s),
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """Return an estimate in two digits: it is no better, and so seldom becomes another one."""
+    return None if seconds is None else float(f"{seconds:.1e}")
+
+
+def expected_transition_s(policy: Policy, task: TaskState) -> float:
+    """Return the planner's D_transition: what going to another size or place takes this task."""
+    models = {(point.layout.tp, point.layout.pp) for point in task.spec.table.points}
+    kinds: tuple[TransitionKind, ...] = ("shrink", "grow", "move")
+    if len(models) > 1:
+        kinds += ("layout change",)
+    return task.experience.expected_s(kinds, policy.step_s)
+
+
+def _held(task: TaskState, layout: Layout | None) -> Target | None:
+    """Return where a task is, with what waits beside it as parts of the replicas that it gets more.
+
+    Of no others: what waits has no state, and must not take the place of a rank that has.
+    """
+    place, preparation = task.place, task.preparation
+    if place is None or preparation is None or layout is None:
+        return place
+    waiting = [(rank.worker, preparation.parts[n]) for n, rank in preparation.ranks.items()]
+    is_same_model = (layout.tp, layout.pp) == (place.layout.tp, place.layout.pp)
+    num_more = max(0, layout.dp - place.layout.dp) if is_same_model else 0
+    return Target(*with_waiting(place.layout, place.placement, waiting, num_more))
+
+
+def place_targets(
+    tasks: Sequence[TaskState], decision: Decision, available: Available
+) -> dict[TaskId, Target] | Unplaceable:
+    """Return where each task that gets workers is to be, with as few moves as can be."""
+    layouts = {
+        task.spec.task: task.spec.table.layout(size)
+        for task in tasks
+        if (size := decision.assignments[task.spec.task])
+    }
+    current = {
+        task.spec.task: held
+        for task in tasks
+        if task.phase is not TaskPhase.STOPPED
+        and (held := task.target or _held(task, layouts.get(task.spec.task)))
+    }
+    placements = place(
+        layouts,
+        {name: each.placement for name, each in current.items()},
+        available.workers_by_node,
+        layouts_before={name: each.layout for name, each in current.items()},
+        blocked=available.blocked,
+        domains=available.domains,
+    )
+    if isinstance(placements, Unplaceable):
+        return placements
+    return {
+        name: Target(layout=layout, placement=placements[name]) for name, layout in layouts.items()
+    }

@@ -1,0 +1,1 @@
+"""From a parked generation to the next one. Begin with ``generations``."""

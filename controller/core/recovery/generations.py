@@ -1,0 +1,355 @@
+"""One generation after another in the same processes: when a task parks, and with whom it goes on.
+
+Level-based, after every event. A task that trains somewhere else than it is to be is parked at the
+end of its iteration. A parked task whose ranks have all said where they stand, and whose fault has a
+name, goes on at once; ``controller.core.recovery.next_target`` says where. How the iteration is finished is decided in
+``controller.core.rules.regroup.next_generation``.
+
+A task whose next layout has another tp or pp, or that would leave some part of the state with nobody,
+stops with a checkpoint instead and starts from it (``controller.core.lifecycle.start_stop``). So does one that
+can't recover in process; after a fault all its processes are started anew, from disk.
+"""
+
+import functools
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from controller.core.incidents.cures import name_cause
+from controller.core.incidents.evidence_intake import incident_of
+from controller.core.incidents.resolution import note_resume
+from controller.core.instructions import DropRendezvous, StopRanks
+from controller.core.lifecycle.parking import awaits_ranks, halt, has_doubtful_node
+from controller.core.lifecycle.progress import take_vote
+from controller.core.lifecycle.spares import can_serve, is_prepared, ready_spares
+from controller.core.lifecycle.start_stop import begin_generation, obstacle, stop
+from controller.core.recovery.next_target import (
+    goal_of,
+    is_same_model,
+    is_without_hope,
+    with_waiting_ranks,
+)
+from controller.core.rules.placement import Placement
+from controller.core.rules.regroup.copy_holders import copy_holders
+from controller.core.rules.regroup.next_generation import Decision, Source, decide, known_votes
+from controller.core.rules.regroup.parked import Parked
+from controller.core.rules.regroup.replicas import Part, part_of
+from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.task import Preparation, RankState, Target, TaskState
+from controller.core.state.turn import Turn
+from nodeagent.protocol.regroup import RankRef
+from profiles.layout import Layout
+
+_MAX_REUSES = 2
+"""Recoveries in a row that may use partial results; after that an iteration begins afresh."""
+
+_MAX_MEMORY_USES = 2
+"""The same of in-memory checkpoints: one that led nowhere may have met with another fault only."""
+
+
+def park_what_moves(turn: Turn) -> None:
+    """Park every task that trains elsewhere than it is to be, once it can go there.
+
+    One that holds workers which another task is to get does not wait for its own: each would wait
+    for the other.
+    """
+    for task in turn.state.tasks.values():
+        target = task.target
+        if target == task.place:
+            task.copies_failed_in = None  # another plan has withdrawn what they were for
+        if task.phase is not TaskPhase.RUNNING or target is None or target == task.place:
+            continue
+        if any(turn.state.nodes[n].condition is not NodeCondition.HEALTHY for n in task.nodes):
+            continue
+        needs_copies = not keeps_state(task, target, with_copies=False)
+        is_blocked = bool(obstacle(turn, task, target))
+        if is_blocked and not _is_in_the_way(turn, task, target):
+            continue
+        # One that is blocked may have to go on with less than what is to stay.
+        if needs_copies and (is_blocked or not keeps_state(task, target)):
+            note = f"stops to go on with {target.layout}"
+            stop(turn, task, is_graceful=True, intent="run", note=note)
+            continue
+        staying = set(_continues(task, target, task.living_ranks).values())
+        if is_blocked or is_prepared(turn, task, target, staying):
+            note = f"parks to go on with {target.layout}"
+            halt(turn, task, at_boundary=True, completes_copies=needs_copies, note=note)
+
+
+def continue_parked(turn: Turn) -> None:
+    """Begin the next generation of every parked task that knows how."""
+    for task in turn.state.tasks.values():
+        if task.parking is None or awaits_ranks(turn, task):
+            continue
+        if has_doubtful_node(turn, task) or _awaits_node(turn, task):
+            continue
+        if task.parking.parked_at is None:
+            task.parking.parked_at = turn.at
+        if not name_cause(turn, task) or task.parking is None:
+            continue
+        goal = goal_of(turn, task) or _goal_with_waiting(turn, task)
+        if goal is not None and _loses_state(turn, task, goal):
+            _go_on_as_before(turn, task)
+        elif goal is not None:
+            _regroup(turn, task, goal)
+        elif is_without_hope(turn, task):
+            stop(turn, task, is_graceful=False, intent="run", note="no whole replica is left")
+
+
+def _goal_with_waiting(turn: Turn, task: TaskState) -> Target | None:
+    """Return where the task can go on with processes that wait, if there is a nearer source than the disk."""
+    goal = with_waiting_ranks(turn, task)
+    if goal is None:
+        return None
+    decision = _decide(task, goal, _all_continuing(turn, task, goal))
+    if decision.resume.source == "disk":
+        return None
+    task.interim = goal
+    return goal
+
+
+def _all_continuing(turn: Turn, task: TaskState, goal: Target) -> dict[int, int]:
+    """Return the new global rank of each parked or waiting process that goes on at ``goal``."""
+    if task.unsupported:
+        return {}
+    return _continues(task, goal, _fit(turn, task)) | ready_spares(turn, task, goal)
+
+
+def _fit(turn: Turn, task: TaskState) -> list[int]:
+    return [number for number, rank in task.ranks.items() if turn.state.is_fit(rank)]
+
+
+def _awaits_node(turn: Turn, task: TaskState) -> bool:
+    """Return whether living ranks are on a node that a new controller has just begun to look for."""
+    nodes = [turn.state.nodes[rank.worker.node] for rank in task.living_ranks.values()]
+    return any(
+        node.condition is NodeCondition.UNREACHABLE and turn.at < node.judged_from for node in nodes
+    )
+
+
+def _loses_state(turn: Turn, task: TaskState, goal: Target) -> bool:
+    """Whether iterations would be lost at ``goal`` that all ranks, parked without a fault, have where they are.
+
+    So it is where copies did not get complete, or where the task has another goal than when it was told to park.
+    """
+    place = task.place
+    if place is None or goal == place or incident_of(turn, task, task.generation):
+        return False
+    as_before = _continues(task, place, _fit(turn, task))
+    if len(as_before) < place.layout.num_workers or obstacle(turn, task, place):
+        return False
+    here = _decide(task, place, as_before).resume
+    there = _decide(task, goal, _all_continuing(turn, task, goal)).resume
+    return here.source == "peer" and (there.source != "peer" or there.level < here.level)
+
+
+def _go_on_as_before(turn: Turn, task: TaskState) -> None:
+    assert task.place is not None
+    turn.tell(
+        "warning", "copies", task.spec.task,
+        "not all state would stay: goes on as before, and then through a checkpoint on disk",
+        generation=task.generation,
+    )  # fmt: skip
+    _regroup(turn, task, task.place)
+    if task.transition is not None:
+        task.transition.teaches = False  # it has waited for copies, and is no reattempt
+    task.copies_failed_in = task.generation
+
+
+def keeps_state(task: TaskState, target: Target, *, with_copies: bool = True) -> bool:
+    """Whether living ranks that stay have all of the state when the task parks for ``target``.
+
+    Each (tp, pp), and each shard of a sharded one, in a rank's own state or, ``with_copies``, in the copy that
+    it holds of another's. Ranks can complete their copies before they park.
+    """
+    layout = task.layout
+    if layout is None or task.unsupported or not is_same_model(layout, target.layout):
+        return False
+    continues = _continues(task, target, task.living_ranks)
+    is_sharded = task.spec.is_sharded
+    shards = [
+        (layout.tp_rank(number), layout.pp_rank(number), layout.dp_rank(number) * is_sharded)
+        for number in range(layout.num_workers)
+    ]
+    lost = set(shards) - {shards[number] for number in continues}
+    has_copies = task.spec.makes_copies and task.copies_failed_in != task.generation
+    if not lost or not with_copies or not has_copies:
+        return not lost
+    holders = _copy_holders(layout, task.placement, is_sharded=is_sharded)
+    # The first rank that has a shard is the one whose copies are made.
+    owners: dict[tuple[int, int, int], int] = {}
+    for number, shard in enumerate(shards):
+        owners.setdefault(shard, number)
+    return all(holders[owners[shard]] in continues for shard in lost)
+
+
+@functools.lru_cache(maxsize=64)
+def _copy_holders(
+    layout: Layout, placement: Placement, *, is_sharded: bool
+) -> tuple[int | None, ...]:
+    """The same after every event until the task parks; at thousands of ranks it takes a while."""
+    return copy_holders(layout, placement, is_sharded=is_sharded)
+
+
+def _is_in_the_way(turn: Turn, task: TaskState, target: Target) -> bool:
+    given_up = task.occupied_workers - set(target.placement)
+    return any(
+        other is not task and other.target and given_up & set(other.target.placement)
+        for other in turn.state.tasks.values()
+    )
+
+
+# --- the step from one generation to the next ----------------------------------------------
+
+
+def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
+    continues = _all_continuing(turn, task, goal)
+    decision = _decide(task, goal, continues)
+    note_resume(turn, task, decision)
+    turn.tell(
+        "info", "regroup", task.spec.task, decision.reason,
+        generation=task.generation, rung=decision.rung, state_source=decision.resume.source,
+        num_recomputed=decision.resume.num_recomputed, num_saved=decision.resume.num_saved,
+    )  # fmt: skip
+    _take_known_vote(turn, task, decision)
+    if any(shard.is_copy for shard in decision.resume.shards):
+        task.num_memory_uses += 1
+    turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
+    reserves = {} if task.unsupported else _parts_left(turn, task, goal, continues)
+    _leave_out(turn, task, goal, {*continues, *reserves})
+    ranks = {number: RankState(worker) for number, worker in enumerate(goal.placement)}
+    processes = _processes(task)
+    ranks |= {new: _going_on(task, processes[old], old) for old, new in continues.items()}
+    begin_generation(turn, task, goal, ranks, decision.resume, _waiting(task, goal, reserves))
+
+
+def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[int, int]:
+    """Return the new global rank of each of these ranks that stays at its worker and (tp, pp).
+
+    With another tp or pp nobody's state is of use, and every process that stays goes on.
+    """
+    old, new = task.layout, target.layout
+    if old is None:
+        return {}
+    is_same = is_same_model(old, new)
+    places = {worker: number for number, worker in enumerate(target.placement)}
+    continues: dict[int, int] = {}
+    for number in ranks:
+        place = places.get(task.ranks[number].worker)
+        if place is None:
+            continue
+        if not is_same or part_of(old, number) == part_of(new, place):
+            continues[number] = place
+    return continues
+
+
+def _parked(task: TaskState) -> Parked:
+    assert task.layout is not None
+    positions = {number: rank.position for number, rank in task.ranks.items() if rank.position}
+    spec = task.spec
+    return Parked(task.layout, spec.num_micro_batches, positions, task.resume, spec.is_sharded)
+
+
+def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> Decision:
+    if task.unsupported:
+        decision = decide(_parked(task), goal.layout, {}, excluded=("peer", "memory"))
+        if task.spec.is_command:
+            return replace(decision, reason="restart: a command goes on from its own checkpoints")
+        names = ", ".join(each.partition(": ")[0] for each in task.unsupported)
+        return replace(decision, reason=f"restart from disk: not in process with {names}")
+    excluded: tuple[Source, ...] = ()
+    if task.num_memory_uses >= _MAX_MEMORY_USES:
+        excluded = ("memory",)
+    return decide(
+        _parked(task),
+        goal.layout,
+        continues,
+        excluded=excluded,
+        disk_iteration=task.checkpoint_iteration,
+        allows_reuse=task.num_recoveries <= _MAX_REUSES,
+    )
+
+
+def _take_known_vote(turn: Turn, task: TaskState, decision: Decision) -> None:
+    """What the next generation takes for committed is committed, also if its reporter is dead."""
+    resume = decision.resume
+    if resume.source != "peer":
+        return
+    vote = known_votes(_parked(task)).get(resume.level)
+    if vote:
+        take_vote(turn, task, vote)
+
+
+def _parts_left(
+    turn: Turn, task: TaskState, goal: Target, continues: Collection[int]
+) -> dict[int, Part]:
+    """Return the processes that have no part at ``goal``, and may have one where the task is to be next.
+
+    The ranks of a replica that has lost one are such, and those that wait already, in contact or not. They
+    keep their models, of which the parts are returned, by number.
+    """
+    if task.layout is None:
+        return {}
+    parts = {number: part_of(task.layout, number) for number in _fit(turn, task)}
+    if task.preparation is not None:
+        parts |= {
+            number: task.preparation.parts[number]
+            for number, rank in task.waiting.items()
+            if rank.is_alive and not rank.is_broken and (rank.is_seen or rank.continues)
+        }
+    processes = _processes(task)
+    workers = {number: processes[number].worker for number in parts}
+    known = {part_of(goal.layout, number) for number in range(goal.layout.num_workers)}
+    return {
+        number: part
+        for number, part in sorted(parts.items())
+        if number not in continues
+        and part in known
+        and workers[number] not in goal.placement
+        and can_serve(turn, task, workers[number], part)
+    }
+
+
+def _waiting(task: TaskState, goal: Target, reserves: Mapping[int, Part]) -> Preparation | None:
+    if not reserves:
+        return None
+    numbers = dict(enumerate(reserves, goal.layout.num_workers))
+    processes = _processes(task)
+    return Preparation(
+        {new: _going_on(task, processes[old], old) for new, old in numbers.items()},
+        {new: reserves[old] for new, old in numbers.items()},
+    )
+
+
+def _leave_out(turn: Turn, task: TaskState, goal: Target, staying: Collection[int]) -> None:
+    """End the processes that do not stay; where some do, the agent's fence ends the others."""
+    processes = _processes(task)
+    left_out = {
+        number: rank.worker
+        for number, rank in processes.items()
+        if rank.is_alive and number not in staying
+    }
+    task.leaving |= {(task.generation, number): worker for number, worker in left_out.items()}
+    fenced = {w.node for w in goal.placement} | {processes[n].worker.node for n in staying}
+    nodes = {worker.node for worker in left_out.values()} - fenced
+    reachable = tuple(
+        node for node in sorted(nodes) if turn.state.nodes[node].condition is NodeCondition.HEALTHY
+    )
+    if reachable:
+        turn.emit(
+            StopRanks(turn.cause, task.spec.task, task.generation, reachable, is_graceful=False)
+        )
+
+
+def _going_on(task: TaskState, old: RankState, old_number: int) -> RankState:
+    return RankState(
+        old.worker,
+        pid=old.pid,
+        iteration=old.iteration,
+        rss_bytes=old.rss_bytes,
+        continues=RankRef(generation=task.generation, global_rank=old_number),
+    )
+
+
+def _processes(task: TaskState) -> dict[int, RankState]:
+    """Return the ranks of the generation and those that wait beside it."""
+    return task.ranks | task.waiting

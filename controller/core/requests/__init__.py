@@ -1,0 +1,1 @@
+"""What operators ask for, each answered exactly once. Begin with ``operator_requests``."""

@@ -1,0 +1,102 @@
+"""Requests to break something: the whole target of a drill, and whether it can be staged there."""
+
+from typing import Final
+
+from controller.core.events import DrillRequested
+from controller.core.instructions import CarryOutDrill
+from controller.core.state.cluster import Drill
+from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.task import TaskState
+from controller.core.state.turn import Turn
+from nodeagent.protocol.ids import NodeId
+from profiles.drills.drill_catalogue import DRILL_BY_KIND
+from profiles.drills.programs import why_not_staged
+
+_MAX_DRILLS: Final = 50
+
+
+def request_drill(turn: Turn, event: DrillRequested) -> None:
+    """Fill in the target of a drill and have it carried out."""
+    drill = _resolve(turn, event)
+    if isinstance(drill, str):
+        code = "no_target" if event.drill in DRILL_BY_KIND else "unsupported"
+        turn.refuse(event.request_id, code, drill)
+        return
+    if reason := _why_not_staged(turn, drill):
+        turn.refuse(event.request_id, "unsupported", reason)
+        return
+    target: str = drill.node or "the controller"
+    if drill.global_rank is not None:
+        target = f"rank {drill.global_rank} of {drill.task} on {drill.node}"
+    source = drill.task or drill.node or "controller"
+    turn.tell(
+        "drill", "drill", source, f"{event.actor} runs {drill.drill} on {target}",
+        drill=drill.drill, node=drill.node, rank=drill.global_rank,
+    )  # fmt: skip
+    turn.answer(event.request_id, f"{drill.drill} on {target}")
+    if drill.node:
+        broken = Drill(turn.at, drill.node, drill.task)
+        turn.state.drills = [*turn.state.drills[-_MAX_DRILLS + 1 :], broken]
+    turn.emit(drill)
+
+
+def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
+    """Return the drill with its whole target, or why there is none."""
+    if event.drill not in DRILL_BY_KIND:
+        return f"unknown drill {event.drill!r}: known are {', '.join(DRILL_BY_KIND)}"
+    target = DRILL_BY_KIND[event.drill].target
+    if target == "controller":
+        return CarryOutDrill(turn.cause, event.drill)
+    if target == "node" and event.node is not None:
+        return _on_node(turn, event, event.node)
+    task = _task_of(turn, event)
+    if isinstance(task, str):
+        return task
+    if target == "node":
+        return _on_node(turn, event, task.placement[-1].node)
+    return _on_rank(turn, event, task)
+
+
+def _on_rank(turn: Turn, event: DrillRequested, task: TaskState) -> CarryOutDrill | str:
+    default = 1 if len(task.ranks) > 1 else 0
+    number = event.global_rank if event.global_rank is not None else default
+    rank = task.ranks.get(number)
+    if rank is None or not rank.is_alive:
+        return f"{task.spec.task} has no living rank {number}: 0 to {len(task.ranks) - 1} exist"
+    return CarryOutDrill(
+        turn.cause, event.drill, rank.worker.node, task.spec.task, task.generation, number
+    )
+
+
+def _why_not_staged(turn: Turn, drill: CarryOutDrill) -> str:
+    """Return why the program of the drill's rank can't do what is asked of it; empty if it can."""
+    if drill.task is None or drill.global_rank is None:
+        return ""
+    task, kind = turn.state.tasks[drill.task], DRILL_BY_KIND[drill.drill]
+    if not task.spec.is_command:
+        return ""
+    is_attached = task.ranks[drill.global_rank].is_attached
+    return why_not_staged(kind, drill.task, drill.global_rank, is_attached=is_attached)
+
+
+def _task_of(turn: Turn, event: DrillRequested) -> TaskState | str:
+    if event.task is not None:
+        task = turn.state.tasks.get(event.task)
+        if task is None:
+            return f"there is no task {event.task}: {', '.join(sorted(turn.state.tasks))} exist"
+        if task.phase is not TaskPhase.RUNNING:
+            return f"{event.task} is {task.phase}, not running"
+        return task
+    for name in sorted(turn.state.tasks):
+        if turn.state.tasks[name].phase is TaskPhase.RUNNING:
+            return turn.state.tasks[name]
+    return "no task is running"
+
+
+def _on_node(turn: Turn, event: DrillRequested, name: NodeId) -> CarryOutDrill | str:
+    node = turn.state.nodes.get(name)
+    if node is None:
+        return f"there is no node {name}: {', '.join(turn.state.nodes)} exist"
+    if node.condition is not NodeCondition.HEALTHY:
+        return f"node {name} is {node.condition}, not healthy"
+    return CarryOutDrill(turn.cause, event.drill, name)

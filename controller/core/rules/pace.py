@@ -1,0 +1,149 @@
+"""How long a task's iterations take: a robust average per layout, and what is late or over time.
+
+The average is the median of the newest ``_WINDOW`` plain iterations, each measured from commit to
+commit by the clock of the node that reports it. Half a window of outliers does not move it, and a
+lasting change does after half a window.
+
+What is not plain is left out of it:
+
+- the first ``_NUM_WARM_UP`` iterations of a generation. The first one holds the recovery, and with
+  new processes the second one makes the connections of in-memory checkpoints;
+- *long* iterations, which do something else besides: those that follow a multiple of one of the
+  task's ``long_intervals`` save a checkpoint, or evaluate. They have a median of their own.
+
+When only the number of replicas changes, the average is scaled by the micro-batches per replica: the
+slowest replica decides, so it is the largest number. No task scales quite like that, least of all one
+that grows. So until the new layout has an average of its own, nothing is called late, and limits are
+those of a recovering iteration: twice as long, and never below ``recovering_limit_s``. Another tp or pp
+begins afresh.
+
+A stall that was called a hang doubles the limit until the task has shown ``_NUM_KNOWN`` plain
+iterations in one generation. So a limit that is too short for what the task does now mends itself,
+and no task is regrouped again and again.
+
+Late is more than 1.1 x the average, a hang more than 3 x (paper, section 4.1), but not before
+``hang_floor_s`` over it: a process may be put aside for that long by nothing but its machine.
+"""
+
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from controller.core.rules.policy import Policy
+
+_WINDOW: Final = 32
+_NUM_KNOWN: Final = 3
+"""Plain iterations of a layout that make an average."""
+_NUM_WARM_UP: Final = 2
+_MAX_BACKOFF: Final = 8.0
+_NUM_SPREADS: Final = 2.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """What is known of one task in its present layout. Times are seconds."""
+
+    plain: list[float] = field(default_factory=list)
+    long: list[float] = field(default_factory=list)
+    scaled_s: float | None = None
+    """The average of another layout, scaled to this one."""
+    first_s: float = 0.0
+    """The first iteration of the generation, which holds more than an iteration."""
+    backoff: float = 1.0
+    """By how much the limits are longer since the newest hang."""
+    num_plain: int = 0
+    """Plain iterations of the generation."""
+    best_s: float | None = None
+    """The shortest iteration of the generation, the first and long ones left out."""
+    num_commits: int = 0
+    """Iterations of the generation."""
+
+    @property
+    def average_s(self) -> float | None:
+        """The average; None until enough plain iterations were seen."""
+        return median(self.plain) if self.is_known else self.scaled_s
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the average is one of iterations in the present layout."""
+        return len(self.plain) >= _NUM_KNOWN
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the iteration that runs is beyond those that are left out as warm-up."""
+        return self.num_commits >= _NUM_WARM_UP
+
+    def begin(self, scale: float | None) -> None:
+        """Begin a generation, whose iterations take ``scale`` times as long; None if who knows."""
+        average_s = self.average_s
+        if scale is None or average_s is None:
+            self.plain, self.long, self.scaled_s = [], [], None
+        elif scale != 1.0:
+            self.plain, self.scaled_s = [], average_s * scale
+            self.long = [duration_s * scale for duration_s in self.long]
+        self.first_s, self.best_s, self.num_commits, self.num_plain = 0.0, None, 0, 0
+
+    def note_hang(self) -> None:
+        """The running iteration was called a hang: be slower to say so again."""
+        self.backoff = min(2.0 * self.backoff, _MAX_BACKOFF)
+
+    def add(self, duration_s: float, *, is_long: bool) -> None:
+        """Take in an iteration of the generation, in their order."""
+        if self.num_commits == 0:
+            self.first_s = duration_s
+        elif not is_long:
+            self.best_s = min(duration_s, self.best_s or duration_s)
+        if self.is_warm:
+            window = self.long if is_long else self.plain
+            window.append(duration_s)
+            del window[:-_WINDOW]
+            self._note_plain(is_long=is_long)
+        self.num_commits += 1
+
+    def _note_plain(self, *, is_long: bool) -> None:
+        self.num_plain += not is_long
+        if self.num_plain >= _NUM_KNOWN:
+            self.backoff = 1.0
+
+    def limit_s(self, policy: Policy, *, is_long: bool) -> float:
+        """Return how long the running iteration may take before its ranks are looked at."""
+        return self.backoff * self._usual_limit_s(policy, is_long=is_long)
+
+    def _usual_limit_s(self, policy: Policy, *, is_long: bool) -> float:
+        average_s = self.average_s
+        if average_s is None:
+            return max(policy.recovering_limit_s, policy.stall_factor * self.first_s)
+        limit_s = max(policy.stall_factor * average_s, average_s + policy.hang_floor_s)
+        if not (self.is_warm and self.is_known):
+            return max(policy.recovering_limit_s, 2 * limit_s)
+        if is_long:
+            known_s = policy.stall_factor * median(self.long) if self.long else 0.0
+            return max(limit_s, known_s or limit_s + policy.long_limit_s)
+        return limit_s
+
+    def is_in_band(self, policy: Policy) -> bool:
+        """Return whether the generation has shown an iteration that is not late.
+
+        Where no average is known, any second iteration will do.
+        """
+        if self.best_s is None:
+            return False
+        return self.average_s is None or self.best_s <= policy.late_factor * self.average_s
+
+    def newest_s(self, policy: Policy) -> float | None:
+        """Return how long iterations take now: the median of the newest ``late_iterations`` plain ones."""
+        return median(self.plain[-policy.late_iterations :]) if self.plain else None
+
+    def late_s(self, policy: Policy) -> float | None:
+        """Return how long iterations take now if that is late, None if they are in their band.
+
+        The median of the newest ``late_iterations`` plain ones is compared with the average, and
+        with what iterations differ from it anyway.
+        """
+        num = policy.late_iterations
+        if len(self.plain) < num + _NUM_KNOWN:
+            return None
+        now_s, average_s = median(self.plain[-num:]), median(self.plain)
+        spread_s = median(abs(each - average_s) for each in self.plain)
+        limit_s = max(policy.late_factor * average_s, average_s + _NUM_SPREADS * spread_s)
+        return now_s if now_s > limit_s else None

@@ -1,0 +1,203 @@
+"""What every node could give up so that others find room, and the cheapest offers that are enough."""
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.core.rules.packing.exhaustive import Kind
+
+_MAX_OPTIONS: Final = 5_000
+"""Of one node; more than 2^8 takes a node with more than eight kinds of groups."""
+_MAX_TABLE: Final = 10_000_000
+"""Numbers in all tables."""
+NEVER: Final = 2**40
+"""More ranks than any answer moves."""
+
+Table = NDArray[np.int64]
+
+
+def divides_all(sizes: Sequence[int]) -> bool:
+    """Return whether of any two sizes, ascending, one divides the other."""
+    return all(large % small == 0 for small, large in itertools.pairwise(sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a node may give up.
+
+    Attributes:
+        loss: Ranks that move.
+        gains: Places of every size, then groups given up of every kind that holds too many.
+        keeps: Groups that stay, by kind.
+    """
+
+    loss: int
+    gains: tuple[int, ...]
+    keeps: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What the nodes may give up, and how much they have to.
+
+    Attributes:
+        kinds: What is to be placed.
+        num_held: Ranks that stay if nobody gives up anything.
+        missing: Of each gain, how much the nodes are short of where they give up the least.
+        options: By node, what is beyond that; ascending by loss.
+        tables: From each node on, the least loss by what is still missing.
+    """
+
+    kinds: Sequence[Kind]
+    num_held: int
+    missing: tuple[int, ...]
+    options: Sequence[Sequence[Option]]
+    tables: Sequence[Table]
+
+    @classmethod
+    def of(
+        cls, kinds: Sequence[Kind], rooms: Sequence[int], sizes: Sequence[int]
+    ) -> "Offers | None":
+        """Return the offers; None where they are too many."""
+        surplus = [k for k, kind in enumerate(kinds) if kind.num_held(rooms) > kind.count]
+        need = [
+            *(sum(kind.count * (kind.size // size) for kind in kinds) for size in sizes),
+            *(kinds[k].num_held(rooms) - kinds[k].count for k in surplus),
+        ]
+        held = sum(sum(kind.usable_stays(v, rooms[v])) for kind in kinds for v in kind.stays)
+        options: list[list[Option]] = []
+        for v, room in enumerate(rooms):
+            found = _options_of(v, room, kinds, sizes, surplus)
+            if found is None:
+                return None
+            options.append(found)
+            need = [n - min(o.gains[i] for o in found) for i, n in enumerate(need)]
+        missing = tuple(max(0, n) for n in need)
+        # Where sizes do not divide each other, more counts than the gains.
+        prune = divides_all(sizes)
+        useful = [_over_least(found, missing, prune=prune) for found in options]
+        tables = _tables(useful, missing)
+        return cls(kinds, held, missing, useful, tables) if tables else None
+
+    @property
+    def least_loss(self) -> int:
+        """Fewest ranks that must move; ``NEVER`` or more where nothing helps."""
+        return int(self.tables[0][self.missing])
+
+    def answers(self, loss: int) -> Iterator[list[Option] | None]:
+        """Yield the choices of one option per node that lose so many ranks and reach what is missing.
+
+        None stands for one that loses fewer: it may take many of them to come to the next.
+        """
+        stack: list[tuple[int, tuple[int, ...], int, _Chain]] = [(0, self.missing, loss, None)]
+        while stack:
+            node, missing, left, chain = stack.pop()
+            if node == len(self.options):
+                yield None if left else _unchained(chain)
+                continue
+            for option in reversed(self.options[node]):
+                after = tuple(max(0, m - g) for m, g in zip(missing, option.gains, strict=True))
+                if self.tables[node + 1][after] <= left - option.loss:
+                    stack.append((node + 1, after, left - option.loss, (chain, option)))
+
+    def keeps(self, answer: Sequence[Option]) -> list[dict[int, int]]:
+        """Return the groups that stay by node, for every kind."""
+        keeps: list[dict[int, int]] = [{} for _ in self.kinds]
+        for v, option in enumerate(answer):
+            for k, num in option.keeps.items():
+                keeps[k][v] = num
+        return keeps
+
+
+_Chain = tuple["_Chain", Option] | None
+
+
+def _unchained(chain: _Chain) -> list[Option]:
+    answer: list[Option] = []
+    while chain:
+        chain, option = chain
+        answer.append(option)
+    return answer[::-1]
+
+
+def _options_of(
+    v: int, room: int, kinds: Sequence[Kind], sizes: Sequence[int], surplus: Sequence[int]
+) -> list[Option] | None:
+    """Return every way to give up held groups of a node; groups that are alike give way in one order."""
+    alike: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for k, kind in enumerate(kinds):
+        for stay in kind.usable_stays(v, room):
+            alike[(kind.size, stay, k if k in surplus else -1)].append(k)
+    if math.prod(len(each) + 1 for each in alike.values()) > _MAX_OPTIONS:
+        return None
+    options: list[Option] = []
+    for nums in itertools.product(*(range(len(each) + 1) for each in alike.values())):
+        loss, given_up = 0, Counter[int]()
+        kept, used = Counter[int](), Counter[int]()
+        for ((size, stay, _), each), num in zip(alike.items(), nums, strict=True):
+            kept.update(each[: len(each) - num])
+            given_up.update(each[len(each) - num :])
+            used[size] += size * (len(each) - num)
+            loss += stay * num
+        if used.total() > room:
+            continue
+        places = (
+            (room - sum(num for small, num in used.items() if small < size)) // size
+            for size in sizes
+        )
+        gains = (*places, *(given_up[k] for k in surplus))
+        options.append(Option(loss, gains, dict(kept)))
+    return options
+
+
+def _over_least(
+    options: Sequence[Option], missing: tuple[int, ...], *, prune: bool
+) -> list[Option]:
+    """Return the options by loss, with what they gain over the least; perhaps only those that nothing beats."""
+    base = [min(option.gains[i] for option in options) for i in range(len(missing))]
+    useful: list[Option] = []
+    for option in sorted(options, key=lambda option: option.loss):
+        gains = tuple(
+            min(gain - least, most)
+            for gain, least, most in zip(option.gains, base, missing, strict=True)
+        )
+        is_beaten = prune and any(
+            all(g <= h for g, h in zip(gains, other.gains, strict=True)) for other in useful
+        )
+        if not is_beaten:
+            useful.append(Option(option.loss, gains, option.keeps))
+    return useful
+
+
+def _tables(options: Sequence[Sequence[Option]], missing: tuple[int, ...]) -> list[Table] | None:
+    """Return, from each node on, the least loss for everything that may be missing."""
+    shape = tuple(num + 1 for num in missing)
+    num_open = sum(len(each) > 1 or each[0].loss > 0 for each in options)
+    if math.prod(shape) * (num_open + 1) > _MAX_TABLE:
+        return None
+    table = np.full(shape, NEVER)
+    table[(0,) * len(shape)] = 0
+    tables = [table]
+    for each in reversed(options):
+        if len(each) > 1 or each[0].loss:
+            ways = [
+                option.loss
+                + table[
+                    np.ix_(
+                        *(
+                            np.maximum(np.arange(num) - gain, 0)
+                            for num, gain in zip(shape, option.gains, strict=True)
+                        )
+                    )
+                ]
+                for option in each
+            ]
+            table = np.minimum.reduce(ways)
+        tables.append(table)
+    return tables[::-1]

@@ -1,0 +1,194 @@
+"""Which worker of its node each rank gets, once it is known how many groups every node has.
+
+Ranks that stay sit where they sit. What a node has beside goes to the others, workers that nobody holds first:
+nobody has to be waited for there. A task that keeps its size keeps the global ranks of its groups. One that
+shrinks keeps its most complete replicas, in their order, and what is left of the others fills the gaps: ranks
+of one stage may stand for each other. Groups that move join the replica that has others in their
+failure domain.
+
+Nodes and slots are numbers here; ``controller.core.rules.placement`` has the names.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.core.rules.packing.exhaustive import Kind
+from profiles.layout import Layout
+
+Seat = tuple[int, int]
+"""A node and one of its slots."""
+
+_Piece = dict[int, int]
+"""What is left of a held group on one node: the slot of each tp rank."""
+
+
+@dataclass(slots=True)
+class Row:
+    """The seats of one tensor-parallel group.
+
+    Attributes:
+        node: Its node.
+        slots: Its slots by tp rank; None where a rank moves and has no slot yet.
+        origin: The replica that it was part of; None for a new group.
+    """
+
+    node: int
+    slots: list[int | None]
+    origin: int | None = None
+
+
+class Crew:
+    """The ranks of one task, on their way from where they are to where they shall be.
+
+    Args:
+        layout: What the task shall have.
+        before: What it has. With another tp or pp no rank has a place to keep.
+        held: Seats that its ranks have and may keep, by global rank of ``before``.
+    """
+
+    def __init__(self, layout: Layout, before: Layout | None, held: Mapping[int, Seat]) -> None:
+        self._layout, self._held = layout, held
+        is_same_model = before is not None and (before.tp, before.pp) == (layout.tp, layout.pp)
+        self._before = before if is_same_model else None
+        self._pieces: list[dict[int, dict[int, _Piece]]] = [{} for _ in range(layout.pp)]
+        self._sizes = Counter[int]()
+        if self._before is not None:
+            for rank, (node, slot) in held.items():
+                stage, replica = self._before.pp_rank(rank), self._before.dp_rank(rank)
+                pieces = self._pieces[stage].setdefault(node, {})
+                pieces.setdefault(replica, {})[self._before.tp_rank(rank)] = slot
+                self._sizes[replica] += 1
+
+    def kinds(self) -> list[Kind]:
+        """Return the groups that are to be placed: one kind per stage, or one where all places are new."""
+        tp, pp, dp = self._layout.tp, self._layout.pp, self._layout.dp
+        if self._before is None:
+            nums = Counter(node for node, _ in self._held.values())
+            stays = {v: (*[tp] * (num // tp), *filter(None, [num % tp])) for v, num in nums.items()}
+            return [Kind(tp, pp * dp, pp, stays)]
+        whole = tp * pp
+        return [
+            Kind(
+                tp,
+                dp,
+                stays={v: _stays(each.values()) for v, each in pieces.items()},
+                holes={
+                    v: whole - max(self._sizes[replica] for replica in each)
+                    for v, each in pieces.items()
+                },
+            )
+            for pieces in self._pieces
+        ]
+
+    def rows(self, groups: Sequence[Mapping[int, int]]) -> list[list[Row]]:
+        """Return the groups of each kind, those that stay with their slots.
+
+        Args:
+            groups: Of each kind, groups by node.
+        """
+        if self._before is None:
+            return [self._new_rows(groups[0])]
+        return [
+            [
+                row
+                for v, num in sorted(by_node.items())
+                for row in self._kept_rows(v, num, pieces.get(v, {}))
+            ]
+            for pieces, by_node in zip(self._pieces, groups, strict=True)
+        ]
+
+    def _new_rows(self, by_node: Mapping[int, int]) -> list[Row]:
+        held = defaultdict[int, list[int]](list)
+        for node, slot in self._held.values():
+            held[node].append(slot)
+        rows: list[Row] = []
+        tp = self._layout.tp
+        for v, num in sorted(by_node.items()):
+            slots = sorted(held[v])
+            for start in range(0, num * tp, tp):
+                stay = slots[start : start + tp]
+                rows.append(Row(v, [*stay, *[None] * (tp - len(stay))]))
+        return rows
+
+    def _kept_rows(self, v: int, num: int, pieces: Mapping[int, _Piece]) -> list[Row]:
+        order = sorted(pieces, key=lambda r: (-len(pieces[r]), -self._sizes[r], r))
+        rows = [
+            Row(v, [pieces[r].get(i) for i in range(self._layout.tp)], r)
+            for r in sorted(order[:num])
+        ]
+        rows += [Row(v, [None] * self._layout.tp) for _ in range(num - len(rows))]
+        for i in range(self._layout.tp):
+            spare = [pieces[r][i] for r in order[num:] if i in pieces[r]]
+            for row in rows:
+                if row.slots[i] is None and spare:
+                    row.slots[i] = spare.pop()
+        return rows
+
+    def deal(self, rows: Sequence[Sequence[Row]], domains: Sequence[int]) -> list[Row]:
+        """Return all rows in the order of the global ranks.
+
+        Args:
+            rows: The groups of each kind.
+            domains: The failure domain of every node.
+        """
+        if self._before is None:
+            # Neighbours make a replica.
+            pp = self._layout.pp
+            queue = sorted(rows[0], key=lambda row: (domains[row.node], row.node))
+            return [row for stage in range(pp) for row in queue[stage::pp]]
+        number = self._replica_numbers(rows, self._before.dp)
+        table_of: list[list[Row | None]] = [[None] * self._layout.dp for _ in rows]
+        replica_domains: list[set[int]] = [set() for _ in range(self._layout.dp)]
+        left: list[list[Row]] = []
+        for table, each in zip(table_of, rows, strict=True):
+            left.append([])
+            for row in each:
+                replica = None if row.origin is None else number.get(row.origin)
+                if replica is None or table[replica] is not None:
+                    left[-1].append(row)
+                else:
+                    table[replica] = row
+                    replica_domains[replica].add(domains[row.node])
+        for table, each in zip(table_of, left, strict=True):
+            _fill(table, each, domains, replica_domains)
+        return [row for table in table_of for row in table if row is not None]
+
+    def _replica_numbers(self, rows: Sequence[Sequence[Row]], num_before: int) -> dict[int, int]:
+        """Return the new number of each replica that goes on."""
+        if num_before == self._layout.dp:
+            return {replica: replica for replica in range(num_before)}
+        present = Counter(row.origin for each in rows for row in each if row.origin is not None)
+        order = sorted(present, key=lambda replica: (-present[replica], replica))
+        return {old: new for new, old in enumerate(sorted(order[: self._layout.dp]))}
+
+
+def _stays(pieces: Iterable[_Piece]) -> tuple[int, ...]:
+    """Return how many ranks stay with the first, second, ... group on a node where these are."""
+    nums = Counter(i for piece in pieces for i in piece)
+    return tuple(
+        sum(num > j for num in nums.values()) for j in range(max(nums.values(), default=0))
+    )
+
+
+def _fill(
+    table: list[Row | None],
+    rows: Sequence[Row],
+    domains: Sequence[int],
+    replica_domains: Sequence[set[int]],
+) -> None:
+    """Put the rows of one stage into replicas that lack it, where they can to others in their domain."""
+    waiting = defaultdict[int, deque[Row]](deque)
+    for row in rows:
+        waiting[domains[row.node]].append(row)
+    empty = [replica for replica, row in enumerate(table) if row is None]
+    for replica in empty:
+        near = next((d for d in sorted(replica_domains[replica]) if waiting.get(d)), None)
+        if near is not None:
+            table[replica] = waiting[near].popleft()
+    rest = iter(sorted((row for each in waiting.values() for row in each), key=lambda r: r.node))
+    for replica in empty:
+        if table[replica] is None:
+            row = next(rest)
+            table[replica] = row
+            replica_domains[replica].add(domains[row.node])

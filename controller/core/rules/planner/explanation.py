@@ -1,0 +1,258 @@
+"""Why this division: what others would yield, which estimates it hangs on, and what waiting for it costs.
+
+Nothing is decided here, and a plan does not wait for it.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, earned, forgone, gain
+from controller.core.rules.planner.options import Options, score
+from controller.core.rules.planner.solver import Decision, in_flops, solve
+from controller.core.rules.planner.variants import best_divisions
+from nodeagent.protocol.ids import TaskId
+
+_NEAREST: Final = 3
+_FACTORS: Final = (0.01, 0.1, 0.5, 2.0, 10.0, 100.0)
+Estimate = Literal["MTBF", "transition time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of the objective of one task.
+
+    Attributes:
+        name: The task.
+        workers_before: Its size before the event.
+        workers: Its size after it.
+        faulted: Whether it lost a worker.
+        waf_before: F at the size before, weighted FLOP/s.
+        waf_after: F at the size after.
+        earned: Weighted FLOP until the next expected fault.
+        forgone: Weighted FLOP not done during the transition.
+    """
+
+    name: TaskId
+    workers_before: int
+    workers: int
+    faulted: bool
+    waf_before: float
+    waf_after: float
+    earned: float
+    forgone: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The best division in which some task has another size than the one chosen.
+
+    Attributes:
+        differs: Workers of the tasks that have another size.
+        objective: Sum of G, weighted FLOP.
+        waf: Sum of F, weighted FLOP/s.
+        verdict: Why it is not better, for operators.
+    """
+
+    differs: Mapping[TaskId, int]
+    objective: float
+    waf: float
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """An estimate that would lead to another division.
+
+    Attributes:
+        estimate: Which one.
+        factor: The estimate, as a multiple of the one that was used.
+        differs: Workers of the tasks that would have another size.
+    """
+
+    estimate: Estimate
+    factor: float
+    differs: Mapping[TaskId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What every minute costs until the plan is applied, while faulted tasks stand still.
+
+    A task that goes on with its surviving replicas meanwhile loses less than this says.
+
+    Attributes:
+        weighted_flop_per_min: Weighted FLOP that the plan would do, and are not done.
+        gpu_hours_per_min: Of the workers that no task trains on, and one would.
+    """
+
+    weighted_flop_per_min: float
+    gpu_hours_per_min: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All of it.
+
+    Attributes:
+        terms: By name of the task.
+        alternatives: The nearest, the best first.
+        sensitivity: Empty where 1/100, 1/10, half, twice, 10 and 100 times the estimates change nothing.
+        waiting: The cost of it.
+    """
+
+    terms: tuple[Terms, ...]
+    alternatives: tuple[Alternative, ...]
+    sensitivity: tuple[Sensitivity, ...]
+    waiting: Waiting
+
+
+def explain(
+    problem: Problem,
+    assignments: Mapping[TaskId, int],
+    after_step: Callable[[], None] = lambda: None,
+) -> Explanation:
+    """Return what there is to say about dividing the workers in this way.
+
+    Args:
+        problem: What the planner was asked.
+        assignments: Its answer, or another one.
+        after_step: Called after every step, none of which takes longer than a plan.
+    """
+    tasks = sorted(problem.tasks, key=lambda task: task.name)
+    return Explanation(
+        terms=terms(problem, assignments),
+        alternatives=_alternatives(tasks, problem, assignments, after_step),
+        sensitivity=tuple(_sensitivity(tasks, problem, after_step)),
+        waiting=_waiting(tasks, problem.num_workers, assignments),
+    )
+
+
+def terms(problem: Problem, assignments: Mapping[TaskId, int]) -> tuple[Terms, ...]:
+    """Return the terms of the objective, by name of the task."""
+    return tuple(
+        Terms(
+            name=task.name,
+            workers_before=task.workers,
+            workers=(workers := assignments[task.name]),
+            faulted=task.is_faulted,
+            waf_before=task.waf(task.workers),
+            waf_after=task.waf(workers),
+            earned=earned(task, workers, problem.running_s),
+            forgone=forgone(task, workers),
+        )
+        for task in sorted(problem.tasks, key=lambda task: task.name)
+    )
+
+
+def _alternatives(
+    tasks: Sequence[PlanTask],
+    problem: Problem,
+    assignments: Mapping[TaskId, int],
+    after_step: Callable[[], None],
+) -> tuple[Alternative, ...]:
+    """Return the nearest; the first is the best of all divisions that differ.
+
+    That one differs in at least one task, so it is the best of as many solutions as there are tasks, in each
+    of which one may not have the size chosen for it.
+    """
+    quantum = Quantum.for_tasks(tasks, problem.running_s)
+    options = [quantum.options(task, problem.num_workers, problem.running_s) for task in tasks]
+    without = {
+        index: options[index].without(assignments[task.name]) for index, task in enumerate(tasks)
+    }
+    cases = [frozenset({index}) for index in without]
+    found = best_divisions(options, without, cases, problem.num_workers, after_step).values()
+    ranked = sorted(
+        {sizes for sizes in found if sizes is not None},
+        key=lambda sizes: (*score(options, sizes), sizes),
+        reverse=True,
+    )
+    chosen = tuple(assignments[task.name] for task in tasks)
+    return tuple(
+        Alternative(
+            differs=_differing(tasks, sizes, assignments),
+            objective=_worth(tasks, sizes, problem.running_s),
+            waf=_waf(tasks, sizes),
+            verdict=_verdict(tasks, options, sizes, chosen),
+        )
+        for sizes in ranked[:_NEAREST]
+    )
+
+
+def _worth(tasks: Sequence[PlanTask], sizes: Sequence[int], running_s: float) -> float:
+    pairs = zip(tasks, sizes, strict=True)
+    return math.fsum(gain(task, size, running_s) for task, size in pairs)
+
+
+def _waf(tasks: Sequence[PlanTask], sizes: Sequence[int]) -> float:
+    return math.fsum(task.waf(size) for task, size in zip(tasks, sizes, strict=True))
+
+
+def _differing(
+    tasks: Sequence[PlanTask], sizes: Sequence[int], assignments: Mapping[TaskId, int]
+) -> dict[TaskId, int]:
+    pairs = zip(tasks, sizes, strict=True)
+    return {task.name: size for task, size in pairs if size != assignments[task.name]}
+
+
+def _verdict(
+    tasks: Sequence[PlanTask],
+    options: Sequence[Options],
+    sizes: Sequence[int],
+    chosen: Sequence[int],
+) -> str:
+    """Say why the planner did not choose ``sizes``, by its own numbers."""
+    (worth, _), (best, _) = score(options, sizes), score(options, chosen)
+    waf, best_waf = _waf(tasks, sizes), _waf(tasks, chosen)
+    rates = in_flops(waf, "of", best_waf)
+    if (*score(options, sizes), tuple(sizes)) > (*score(options, chosen), tuple(chosen)):
+        return f"would give {rates}, and has no placement"
+    if worth == best:
+        return "is worth as much and loses the tie: fewest changes of size, then by name"
+    if waf < best_waf:
+        return f"gives {rates}"
+    costs = (
+        math.fsum(forgone(task, size) for task, size in zip(tasks, each, strict=True))
+        for each in (sizes, chosen)
+    )
+    if next(costs) > next(costs):
+        return f"would give {rates}, but not long enough to pay for its transition"
+    return f"would give {rates}, but a task of it ends too soon"
+
+
+def _sensitivity(
+    tasks: list[PlanTask], problem: Problem, after_step: Callable[[], None]
+) -> Iterator[Sensitivity]:
+    """Yield what other estimates lead the planner to; those that lead it to the same are left out."""
+    planned = solve(tasks, num_workers=problem.num_workers, running_s=problem.running_s).assignments
+    for estimate, factor, others, running_s in _variants(tasks, problem.running_s):
+        after_step()
+        other: Decision = solve(others, num_workers=problem.num_workers, running_s=running_s)
+        differs = {
+            name: workers for name, workers in other.assignments.items() if workers != planned[name]
+        }
+        if differs:
+            yield Sensitivity(estimate, factor, differs)
+
+
+def _variants(
+    tasks: list[PlanTask], running_s: float
+) -> Iterator[tuple[Estimate, float, list[PlanTask], float]]:
+    for factor in _FACTORS:
+        yield "MTBF", factor, tasks, factor * running_s
+    for factor in _FACTORS:
+        slower = [replace(task, transition_s=factor * task.transition_s) for task in tasks]
+        yield "transition time", factor, slower, running_s
+
+
+def _waiting(
+    tasks: Sequence[PlanTask], num_workers: int, assignments: Mapping[TaskId, int]
+) -> Waiting:
+    training = [task for task in tasks if not task.is_faulted]
+    present = math.fsum(task.waf(task.workers) for task in training)
+    planned = math.fsum(task.waf(assignments[task.name]) for task in tasks)
+    num_idle = max(0, num_workers - sum(task.workers for task in training))
+    num_put_to_use = max(0, num_idle - (num_workers - sum(assignments.values())))
+    return Waiting(max(0.0, 60.0 * (planned - present)), num_put_to_use / 60.0)

@@ -1,0 +1,267 @@
+"""The lookup table: the division for every event that may come next, found before it comes.
+
+Events are: a node lost, or any two; a node joined; a task finished; a queued task launched. What the planner
+is asked then differs from what it would be asked now in the workers that are left, in which tasks are
+faulted and in which tasks there are; all else is the table's *version*: sizes, weights, throughput tables,
+transition times and the MTBF. A division is found again by these alone, so one of another version never is.
+It is the very one that ``planner.solve`` would return; what is missing in the table is solved at once.
+
+Cases that leave as many workers are solved together (``controller.core.rules.planner.variants``).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, horizon_of, horizon_s
+from controller.core.rules.planner.options import Options
+from controller.core.rules.planner.solver import Decision, decide, solve
+from controller.core.rules.planner.variants import Case, best_divisions
+from nodeagent.protocol.ids import TaskId
+
+
+class Loss(NamedTuple):
+    """What the loss of a node takes: workers that could be planned with, and the tasks on it."""
+
+    num_workers: int
+    faulted: frozenset[TaskId]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The present, as the planner sees it, and what may happen next.
+
+    Attributes:
+        tasks: Those that a plan divides the workers among.
+        queued: Those that may be launched.
+        num_workers: Workers that a plan may give away.
+        worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
+        losses: One per node.
+        joins: Workers that a node which joins may bring.
+    """
+
+    tasks: tuple[PlanTask, ...]
+    queued: tuple[PlanTask, ...]
+    num_workers: int
+    worker_mtbf_s: float
+    losses: tuple[Loss, ...]
+    joins: frozenset[int]
+
+
+_MAX_SIZES: Final = 10**6
+"""Sizes of tasks in the whole table: some 50 MB."""
+
+
+class Key(NamedTuple):
+    """What the planner is asked, within one version."""
+
+    num_workers: int
+    faulted: frozenset[TaskId]
+    tasks: frozenset[TaskId]
+
+
+def _terms(task: PlanTask, running_s: float) -> tuple[object, ...]:
+    """Return all that counts of a task, but whether it is faulted; an end after the horizon does not."""
+    return (
+        task.rates,
+        task.weight,
+        task.workers,
+        task.min_workers,
+        task.transition_s,
+        horizon_of(task, running_s),
+    )
+
+
+@dataclass(slots=True)
+class LookupTable:
+    """Divisions by what the planner is asked.
+
+    Attributes:
+        version: The tasks that they hold for.
+        worker_mtbf_s: The MTBF that they hold for.
+        divisions: Sizes of the tasks in the order of their names.
+        num_found: Decisions that were found here.
+        num_missed: Those that had to be solved at once.
+    """
+
+    version: Mapping[TaskId, PlanTask] = field(default_factory=dict)
+    worker_mtbf_s: float = 0.0
+    divisions: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
+    num_found: int = 0
+    num_missed: int = 0
+
+    def decide(self, problem: Problem) -> Decision:
+        """Return what ``planner.solve`` returns, from the table where it is there."""
+        sizes = self._find(problem)
+        if sizes is None:
+            self.num_missed += 1
+            return solve(
+                problem.tasks, num_workers=problem.num_workers, running_s=problem.running_s
+            )
+        self.num_found += 1
+        ordered = tuple(sorted(problem.tasks, key=lambda task: task.name))
+        return decide(replace(problem, tasks=ordered), sizes)
+
+    def _find(self, problem: Problem) -> tuple[int, ...] | None:
+        tasks, num_workers = problem.tasks, problem.num_workers
+        running_s = horizon_s(self.worker_mtbf_s, num_workers)
+        if problem.running_s != running_s:
+            return None
+        for task in tasks:
+            known = self.version.get(task.name)
+            if known is None or _terms(known, running_s) != _terms(task, running_s):
+                return None
+        faulted = frozenset(task.name for task in tasks if task.is_faulted)
+        names = frozenset(task.name for task in tasks)
+        return self.divisions.get(Key(num_workers, faulted, names))
+
+
+def look_ahead(outlook: Outlook, after_step: Callable[[], None] = lambda: None) -> LookupTable:
+    """Return the table for all that may happen next; pairs are left out where they are very many.
+
+    Args:
+        outlook: The present.
+        after_step: Called every few milliseconds while it is sought.
+    """
+    outlook = replace(outlook, tasks=_by_name(outlook.tasks), queued=_by_name(outlook.queued))
+    by_workers: dict[int, set[Key]] = defaultdict(set)
+    for key in _keys(outlook):
+        by_workers[key.num_workers].add(key)
+    divisions: dict[Key, tuple[int, ...]] = {}
+    for keys in by_workers.values():
+        divisions |= _solve_together(outlook, keys, after_step)
+    every = (*outlook.tasks, *outlook.queued)
+    version = {task.name: task for task in every}
+    return LookupTable(version, outlook.worker_mtbf_s, divisions)
+
+
+def _by_name(tasks: Sequence[PlanTask]) -> tuple[PlanTask, ...]:
+    return tuple(sorted(tasks, key=lambda task: task.name))
+
+
+def _keys(outlook: Outlook) -> set[Key]:
+    num_workers = outlook.num_workers
+    faulted = frozenset(task.name for task in outlook.tasks if task.is_faulted)
+    names = frozenset(task.name for task in outlook.tasks)
+    keys = {Key(num_workers, faulted, names)}
+    keys |= {
+        Key(num_workers - loss.num_workers, faulted | loss.faulted, names)
+        for loss in _losses(outlook.losses, _MAX_SIZES // max(1, len(outlook.tasks)))
+    }
+    keys |= {Key(num_workers + joined, faulted, names) for joined in outlook.joins}
+    keys |= {Key(num_workers, faulted - {name}, names - {name}) for name in names}
+    launched: list[tuple[PlanTask, ...]] = [(task,) for task in outlook.queued]
+    if len(launched) > 1:
+        launched.append(outlook.queued)
+    for tasks in launched:
+        hit = {task.name for task in tasks if task.is_faulted}
+        keys.add(Key(num_workers, faulted | hit, names | {task.name for task in tasks}))
+    return keys
+
+
+def _losses(losses: Sequence[Loss], limit: int) -> set[Loss]:
+    """Return what one node takes, and what any two do, unless those are more than ``limit``."""
+    counts = Counter(losses)
+    twice = [loss for loss, count in counts.items() if count > 1]
+    kinds = set(counts)
+    if len(kinds) ** 2 // 2 > limit:
+        return kinds
+    pairs = [*combinations(kinds, 2), *((loss, loss) for loss in twice)]
+    return kinds | {
+        Loss(one.num_workers + other.num_workers, one.faulted | other.faulted)
+        for one, other in pairs
+    }
+
+
+_NOTHING: Final = Options(*(np.zeros(1, np.int64) for _ in range(3)))
+"""What a task may take that is not there."""
+
+
+def _solve_together(
+    outlook: Outlook, keys: Collection[Key], after_step: Callable[[], None]
+) -> dict[Key, tuple[int, ...]]:
+    """Return the divisions of keys with the same workers."""
+    present = frozenset(task.name for task in outlook.tasks)
+    by_tasks: dict[frozenset[TaskId], list[Key]] = defaultdict(list)
+    for key in keys:
+        by_tasks[key.tasks].append(key)
+    num_workers = next(iter(keys)).num_workers
+    running_s = horizon_s(outlook.worker_mtbf_s, num_workers)
+    others: dict[Quantum, list[Key]] = defaultdict(list)
+    found: dict[Key, tuple[int, ...]] = {}
+    for names, group in by_tasks.items():
+        there = [task for task in (*outlook.tasks, *outlook.queued) if task.name in names]
+        quantum = Quantum.for_tasks(there, running_s)
+        if names == present:
+            found |= _with_faults(outlook.tasks, group, quantum, running_s, after_step)
+        else:
+            others[quantum] += group
+    for quantum, group in others.items():
+        found |= _with_other_tasks(outlook, group, quantum, running_s, after_step)
+    return found
+
+
+def _with_faults(
+    tasks: Sequence[PlanTask],
+    keys: Sequence[Key],
+    quantum: Quantum,
+    running_s: float,
+    after_step: Callable[[], None],
+) -> dict[Key, tuple[int, ...]]:
+    """Return the divisions where the same tasks go on, and others of them are faulted."""
+    num_workers = keys[0].num_workers
+    usual = [quantum.options(task, num_workers, running_s) for task in tasks]
+    hit = {
+        index: quantum.options(replace(task, is_faulted=True), num_workers, running_s)
+        for index, task in enumerate(tasks)
+        if not task.is_faulted
+    }
+    cases = {
+        key: frozenset(index for index in hit if tasks[index].name in key.faulted) for key in keys
+    }
+    found = best_divisions(usual, hit, set(cases.values()), num_workers, after_step)
+    return _by_key(cases, found)
+
+
+def _with_other_tasks(
+    outlook: Outlook,
+    keys: Sequence[Key],
+    quantum: Quantum,
+    running_s: float,
+    after_step: Callable[[], None],
+) -> dict[Key, tuple[int, ...]]:
+    """Return the divisions where a task has gone, or come."""
+    num_workers = keys[0].num_workers
+    every = sorted((*outlook.tasks, *outlook.queued), key=lambda task: task.name)
+    used = frozenset().union(*(key.tasks for key in keys))
+    options = [
+        quantum.options(task, num_workers, running_s) if task.name in used else _NOTHING
+        for task in every
+    ]
+    is_here = [task in outlook.tasks for task in every]
+    usual = [each if here else _NOTHING for each, here in zip(options, is_here, strict=True)]
+    others = {index: _NOTHING if here else options[index] for index, here in enumerate(is_here)}
+    cases = {
+        key: frozenset(
+            index for index, task in enumerate(every) if (task.name in key.tasks) != is_here[index]
+        )
+        for key in keys
+    }
+    divisions = best_divisions(usual, others, set(cases.values()), num_workers, after_step)
+    found = _by_key(cases, divisions)
+    return {
+        key: tuple(size for task, size in zip(every, sizes, strict=True) if task.name in key.tasks)
+        for key, sizes in found.items()
+    }
+
+
+def _by_key(
+    cases: Mapping[Key, Case], divisions: Mapping[Case, tuple[int, ...] | None]
+) -> dict[Key, tuple[int, ...]]:
+    return {
+        key: division for key, case in cases.items() if (division := divisions[case]) is not None
+    }

@@ -1,0 +1,141 @@
+"""The division of the workers over all tasks: the paper's dynamic programme, exact.
+
+    maximise  sum_i G(t_i, x_i)   subject to   sum_i x_i <= n'
+    S(i, j) = max over k <= j of { S(i-1, j-k) + G(t_i, k) },   S(0, j) = 0
+
+S(i, j) is the most that i tasks can gain with j workers (Unicron, arXiv 2401.00134, section 5). The
+recurrence is exact because the tasks share nothing but the number of workers: whatever the last
+task takes, the others do best with what it leaves. G need not be concave nor monotone. Gains are
+compared in whole quanta (``controller.core.rules.planner.cost``); ties go to the division that changes sizes least
+(smallest sum of |x' - x|), then to the larger size for the task whose name sorts first. How the best
+is found without filling all of S is told in ``controller.core.rules.planner.search``.
+
+What other divisions would yield is told in ``controller.core.rules.planner.explanation``; where the ranks go is not decided here (``controller.core.rules.placement``).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, gain
+from controller.core.rules.planner.search import best_division
+from nodeagent.protocol.ids import TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A division of the workers, and what it yields.
+
+    Attributes:
+        problem: What it was decided for.
+        assignments: Workers by task, every task included, sorted by name.
+        objective: Sum of G, weighted FLOP until the next expected fault, computed in float.
+        waf_before: Sum of F at the sizes before the event, weighted FLOP/s.
+        waf_after: Sum of F at ``assignments``, weighted FLOP/s.
+        why: What changes, in one sentence, for operators.
+    """
+
+    problem: Problem
+    assignments: Mapping[TaskId, int]
+    objective: float
+    waf_before: float
+    waf_after: float
+    why: str
+
+
+def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> Decision:
+    """Return the division of ``num_workers`` with the largest sum of G.
+
+    Equal inputs give equal decisions, whatever the order of ``tasks``. Workers may be left idle.
+
+    Args:
+        tasks: Tasks with distinct names; none is fine.
+        num_workers: n', workers available after the event: 0 stops every task, and fewer than run
+            now is the usual case.
+        running_s: D_running, seconds until the next expected fault. A short horizon makes staying
+            put more attractive.
+
+    Raises:
+        ValueError: A number is negative, infinite or NaN, or two tasks share a name.
+    """
+    _check(tasks, num_workers, running_s)
+    ordered = sorted(tasks, key=lambda task: task.name)
+    quantum = Quantum.for_tasks(ordered, running_s)
+    options = [quantum.options(task, num_workers, running_s) for task in ordered]
+    sizes = best_division(options, num_workers)
+    assert sizes is not None, "size 0 is always allowed, so there is always a solution"
+    return decide(Problem(tuple(ordered), num_workers, running_s), sizes)
+
+
+def decide(problem: Problem, sizes: Sequence[int]) -> Decision:
+    """Return the decision for these sizes, of tasks in the order of their names."""
+    tasks, running_s = problem.tasks, problem.running_s
+    pairs = list(zip(tasks, sizes, strict=True))
+    waf_before = math.fsum(task.waf(task.workers) for task in tasks)
+    waf_after = math.fsum(task.waf(size) for task, size in pairs)
+    return Decision(
+        problem=problem,
+        assignments={task.name: size for task, size in pairs},
+        objective=math.fsum(gain(task, size, running_s) for task, size in pairs),
+        waf_before=waf_before,
+        waf_after=waf_after,
+        why=f"{_join(_changes(pairs))}: weighted {in_flops(waf_before, '->', waf_after)}"
+        if tasks
+        else "there is no task to divide the workers among",
+    )
+
+
+def _check(tasks: Sequence[PlanTask], num_workers: int, running_s: float) -> None:
+    if num_workers < 0:
+        raise ValueError(f"num_workers {num_workers} is negative")
+    if len({task.name for task in tasks}) < len(tasks):
+        raise ValueError("two tasks share a name")
+    quantities = [("running_s", running_s)]
+    for task in tasks:
+        quantities += [
+            (f"weight of {task.name}", task.weight),
+            (f"workers of {task.name}", task.workers),
+            (f"transition_s of {task.name}", task.transition_s),
+            (f"remaining_s of {task.name}", task.remaining_s or 0.0),
+        ]
+    for name, value in quantities:
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} {value} must be a number, 0 or more")
+
+
+_PREFIXES: Final = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
+_MAX_NAMED: Final = 4
+"""Tasks that keep their size are named up to this many tasks in all, and counted beyond."""
+
+
+def in_flops(one: float, between: str, other: float) -> str:
+    """Return two rates for operators, in the unit of the larger one: ``34.2 -> 31.9 GFLOP/s``."""
+    largest = max(one, other)
+    scale, prefix = next((pair for pair in _PREFIXES if largest >= pair[0]), _PREFIXES[-1])
+    return f"{one / scale:.1f} {between} {other / scale:.1f} {prefix}FLOP/s"
+
+
+def _changes(pairs: Sequence[tuple[PlanTask, int]]) -> list[str]:
+    is_short = len(pairs) <= _MAX_NAMED
+    parts, num_others = [], 0
+    for task, size in pairs:
+        if size != task.workers or task.is_faulted or is_short:
+            parts.append(_change(task, size))
+        else:
+            num_others += 1
+    return [*parts, f"the other {num_others} keep their sizes"] if num_others else parts
+
+
+def _change(task: PlanTask, size: int) -> str:
+    if size == task.workers:
+        verb = f"keeps {size}" if size else "stays stopped"
+        return f"{task.name} {verb}"
+    if not task.workers:
+        return f"{task.name} starts on {size} (a stopped task pays no transition)"
+    verb = "stops" if size == 0 else "grows" if size > task.workers else "shrinks"
+    return f"{task.name} {verb} {task.workers} -> {size}"
+
+
+def _join(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

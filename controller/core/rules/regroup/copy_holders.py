@@ -1,0 +1,93 @@
+"""Who holds the in-memory checkpoint of whose state.
+
+A copy is of use when its owner is lost and nobody else has that state. So it lies on another node
+than its owner's, if there is one, and with a rank that shares as few parallel groups with the owner
+as possible, because faults travel along them. On a single node a copy protects against lost
+processes only.
+
+State that every replica has needs one copy per (tp, pp), and none with a rank that has that very
+state itself. A shard of a sharded optimizer has a copy of its own.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from controller.core.rules.placement import Worker
+from profiles.layout import Layout
+
+
+def copy_holders(
+    layout: Layout, placement: Sequence[Worker], *, is_sharded: bool
+) -> tuple[int | None, ...]:
+    """Return, by global rank, who holds the copies of its state; None where nobody has to, or can.
+
+    Args:
+        layout: Layout of the generation.
+        placement: Worker of each global rank.
+        is_sharded: Whether the optimizer state is sharded over the replicas.
+    """
+    choice = _Choice(layout, placement, is_sharded=is_sharded)
+    return tuple(
+        choice.holder_of(owner) if is_sharded or layout.dp_rank(owner) == 0 else None
+        for owner in range(layout.num_workers)
+    )
+
+
+class _Choice:
+    """Chooses one holder after the other, each the best in the order of ``_badness``.
+
+    Ranks are looked at from the owner on, and none after one that can't be surpassed.
+    """
+
+    def __init__(self, layout: Layout, placement: Sequence[Worker], *, is_sharded: bool) -> None:
+        self._layout = layout
+        self._placement = placement
+        self._is_sharded = is_sharded
+        self._num_held = [0] * layout.num_workers
+        self._num_with = Counter(self._num_held)
+        """How many ranks hold so many copies."""
+        self._fewest = 0
+        is_one_node = len({worker.node for worker in placement}) == 1
+        # Where only one of tp, pp and dp is larger than 1 all ranks are in one group.
+        is_one_group = sum(size > 1 for size in (layout.tp, layout.pp, layout.dp)) == 1
+        self._least = is_one_node, int(is_one_group)
+
+    def holder_of(self, owner: int) -> int | None:
+        """Return who holds the copies of a rank; None if nobody can."""
+        num_ranks = self._layout.num_workers
+        holder, least = None, (self._least[0], self._fewest, self._least[1])
+        badness = (True, num_ranks + 1, 2)
+        for distance in range(1, num_ranks):
+            rank = (owner + distance) % num_ranks
+            is_of_use = self._is_sharded or self._cell(rank) != self._cell(owner)
+            if is_of_use and (found := self._badness(owner, rank)) < badness:
+                holder, badness = rank, found
+                if badness == least:
+                    break
+        if holder is not None:
+            self._note(holder)
+        return holder
+
+    def _badness(self, owner: int, rank: int) -> tuple[bool, int, int]:
+        is_same_node = self._placement[rank].node == self._placement[owner].node
+        num_shared = _num_shared_groups(self._layout, owner, rank)
+        return is_same_node, self._num_held[rank], num_shared
+
+    def _note(self, holder: int) -> None:
+        self._num_with[self._num_held[holder]] -= 1
+        self._num_held[holder] += 1
+        self._num_with[self._num_held[holder]] += 1
+        if not self._num_with[self._fewest]:
+            self._fewest += 1
+
+    def _cell(self, rank: int) -> tuple[int, int]:
+        return self._layout.tp_rank(rank), self._layout.pp_rank(rank)
+
+
+def _num_shared_groups(layout: Layout, one: int, other: int) -> int:
+    """Two ranks share a parallel group if they differ in one coordinate only."""
+    places = [
+        (layout.tp_rank(rank), layout.pp_rank(rank), layout.dp_rank(rank)) for rank in (one, other)
+    ]
+    num_different = sum(a != b for a, b in zip(*places, strict=True))
+    return int(num_different == 1)

@@ -1,0 +1,284 @@
+"""How a task's next generation takes up training: a pure decision over where its ranks stand.
+
+Ranks that were parked report a ``Position`` each. From these, and from which of them go on as which
+rank of the new generation, follows one ``Resume`` for all of its ranks. The first rung that fits:
+
+1. *Commit*: some survivor stepped to iteration i, or holds the result of the vote on i. All ranks
+   had given their gradients to that vote, so whoever has not stepped can, and must.
+2. *Reuse*: iteration i is finished from its partial results. A replica keeps its sums if all its
+   ranks go on, none was interrupted inside a micro-batch, and all have counted the same ones. A
+   bucket that was reduced anywhere holds everybody's contribution and is copied. What no kept
+   replica has counted is dealt over the new replicas, evenly, because all begin at the same time.
+3. *Re-run*: everybody keeps the state, and iteration i begins afresh.
+4. *Restore*: some shard of the state has no living copy. In-memory checkpoints serve where they are
+   a cut complete for one iteration, else the disk. Nothing of the iteration is reused.
+
+A shard that no survivor has is taken from an in-memory checkpoint also on the first three rungs, if
+that is of the very iteration that the survivors are at.
+
+The function is total: whatever the positions say, each micro-batch of the iteration is counted
+exactly once, and what is handed out is handed out by a rank that said it has it.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from controller.core.rules.regroup.complete_copies import (
+    Copies,
+    Cut,
+    all_shards,
+    copies_by_level,
+    iterations_to_keep,
+    newest_cut,
+)
+from controller.core.rules.regroup.parked import Parked, Shard, Survivor, new_ranks, survivors_of
+from controller.core.rules.regroup.partial_results import PartialResults
+from nodeagent.protocol.regroup import Resume, ShardHolder, VoteResult
+from profiles.layout import Layout
+
+Rung = Literal["commit", "reuse", "re-run", "restore"]
+
+Source = Literal["peer", "memory", "disk"]
+
+_HAS_VOTED: Final = frozenset({"vote", "stepping"})
+"""Phases in which a rank holds the whole gradient: it can step if the vote's result is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How to go on, by which rung, and why in words for operators."""
+
+    rung: Rung
+    resume: Resume
+    reason: str
+
+
+def decide(
+    parked: Parked,
+    layout: Layout,
+    continues: Mapping[int, int],
+    *,
+    excluded: Collection[Source] = (),
+    allows_reuse: bool = True,
+    disk_iteration: int = 0,
+) -> Decision:
+    """Decide how the generation after ``parked`` begins.
+
+    Args:
+        parked: The generation that was parked.
+        layout: Layout of the new generation.
+        continues: New global rank by old one, of the processes that go on. One that goes to
+            another (tp, pp) goes on as a process, but what it holds is of no use there.
+        excluded: Sources of the state that were tried and led to no committed iteration. The disk
+            is the last resort and is never excluded.
+        allows_reuse: False skips the second rung.
+        disk_iteration: Iteration of the newest checkpoint on disk; older copies in memory give way.
+    """
+    hands = {
+        new: parked.positions[old] for old, new in continues.items() if old in parked.positions
+    }
+    cuts = copies_by_level(hands) if _is_same_model(parked.layout, layout) else {}
+    allowed = {} if "memory" in excluded else cuts
+    survivors = survivors_of(parked, layout, continues)
+    decision = None
+    if "peer" not in excluded:
+        decision = _of_survivors(parked, layout, survivors, allowed, allows_reuse=allows_reuse)
+    if decision is None:
+        decision = _restore(parked, layout, survivors, newest_cut(allowed, layout), disk_iteration)
+    resume = decision.resume
+    if resume.source == "disk" or not cuts:
+        return decision
+    kept = iterations_to_keep(hands, layout, resume.level)
+    return replace(decision, resume=resume.model_copy(update={"kept_copies": kept}))
+
+
+def _of_survivors(
+    parked: Parked,
+    layout: Layout,
+    survivors: Sequence[Survivor],
+    cuts: Copies,
+    *,
+    allows_reuse: bool,
+) -> Decision | None:
+    """Go on from what survivors have, and copies of the same iteration where a shard is missing."""
+    votes = known_votes(parked)
+    for level, num_shards in itertools.product(_levels(survivors, votes), _divisions(survivors)):
+        holders = [
+            survivor
+            for survivor in _holders(survivors, level, votes.get(level))
+            if survivor.num_shards == num_shards
+        ]
+        missing = all_shards(layout, num_shards) - {survivor.shard for survivor in holders}
+        copies = cuts.get((level, num_shards), {})
+        if holders and missing <= set(copies):
+            sources = _Sources(parked, holders, {shard: copies[shard] for shard in missing})
+            if any(_is_behind(survivor, level) for survivor in survivors):
+                return _commit(survivors, sources, level, votes.get(level))
+            return _finish(parked, layout, sources, level, allows_reuse=allows_reuse)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """Where the state of an iteration is: in survivors, and, of some shards, in copies only."""
+
+    parked: Parked
+    holders: list[Survivor]
+    copies: dict[Shard, int]
+
+    def named_in(self, resume: Resume) -> Resume:
+        """Return ``resume`` that says where the state comes from."""
+        holder_of = dict(self.copies)
+        if self.parked.is_sharded:
+            holder_of |= {survivor.shard: survivor.new_rank for survivor in reversed(self.holders)}
+        return resume.model_copy(
+            update={
+                "source": "peer",
+                "state_from": new_ranks(self.holders),
+                "shards": _shard_holders(holder_of, self.copies),
+                "num_shards": self.holders[0].num_shards,
+            }
+        )
+
+
+def _shard_holders(
+    holder_of: Mapping[Shard, int], copies: Collection[Shard]
+) -> tuple[ShardHolder, ...]:
+    return tuple(
+        ShardHolder(
+            tp_rank=shard[0],
+            pp_rank=shard[1],
+            dp_rank=shard[2],
+            holder=holder,
+            is_copy=shard in copies,
+        )
+        for shard, holder in sorted(holder_of.items())
+    )
+
+
+def _is_same_model(old: Layout, new: Layout) -> bool:
+    return (old.tp, old.pp) == (new.tp, new.pp)
+
+
+def _divisions(survivors: Iterable[Survivor]) -> list[int]:
+    """Return into how many shards the state may be divided, what most survivors say first.
+
+    Where a generation with another number of replicas did not form everywhere there may be two.
+    """
+    counts = Counter(survivor.num_shards for survivor in survivors if survivor.position.has_state)
+    return [number for number, _ in counts.most_common()]
+
+
+def known_votes(parked: Parked) -> dict[int, VoteResult]:
+    """Return the known results by iteration; a rank need not go on for its word to count."""
+    known = [position.vote for position in parked.positions.values()]
+    known.append(parked.resume.vote if parked.resume else None)
+    return {vote.iteration: vote for vote in known if vote}
+
+
+def _levels(survivors: Iterable[Survivor], votes: Collection[int]) -> list[int]:
+    """Return the iterations whose state might be had, the newest first."""
+    held = {each.position.committed for each in survivors if each.position.has_state}
+    return sorted(held | {level for level in votes if level - 1 in held}, reverse=True)
+
+
+def _holders(survivors: Iterable[Survivor], level: int, vote: VoteResult | None) -> list[Survivor]:
+    """Return the survivors that have the state after ``level``, or can step to it."""
+    return [
+        survivor
+        for survivor in survivors
+        if survivor.position.has_state
+        and (
+            survivor.position.committed == level
+            or (vote is not None and _can_step(survivor, level))
+        )
+    ]
+
+
+def _can_step(survivor: Survivor, level: int) -> bool:
+    position = survivor.position
+    return position.committed == level - 1 and position.phase in _HAS_VOTED
+
+
+def _is_behind(survivor: Survivor, level: int) -> bool:
+    return survivor.position.has_state and survivor.position.committed < level
+
+
+def _commit(
+    survivors: Sequence[Survivor],
+    sources: _Sources,
+    level: int,
+    vote: VoteResult | None,
+) -> Decision:
+    num_stepping = sum(each.position.committed == level - 1 for each in sources.holders)
+    num_copying = len(survivors) - len(sources.holders)
+    steps = f"{num_stepping} of {len(survivors)} survivors step" if num_stepping else ""
+    copies = f"{num_copying} get a copy of the state" if num_copying else ""
+    resume = Resume(
+        committed=level - 1 if num_stepping else level, vote=vote if num_stepping else None
+    )
+    what = ", ".join(filter(None, (steps, copies)))
+    resume = sources.named_in(resume)
+    return Decision("commit", resume, f"commit: iteration {level} was voted; {what}")
+
+
+def _finish(
+    parked: Parked,
+    layout: Layout,
+    sources: _Sources,
+    level: int,
+    *,
+    allows_reuse: bool,
+) -> Decision:
+    """Finish iteration ``level + 1``, from partial results where that can be."""
+    iteration = PartialResults(parked, layout, sources.holders, level)
+    obstacle = iteration.obstacle() if allows_reuse else "partial results were tried before"
+    if obstacle is None:
+        resume, reason = iteration.reuse()
+        return Decision("reuse", sources.named_in(resume), reason)
+    num_recomputed = iteration.num_begun(range(parked.layout.dp))
+    resume = sources.named_in(Resume(committed=level, num_recomputed=num_recomputed))
+    return Decision("re-run", resume, f"re-run of iteration {level + 1}: {obstacle}")
+
+
+def _restore(
+    parked: Parked,
+    layout: Layout,
+    survivors: Sequence[Survivor],
+    cut: Cut | None,
+    disk_iteration: int,
+) -> Decision:
+    """Take the state from in-memory checkpoints, or from the disk, if that is newer."""
+    reason = "tp or pp change"
+    if _is_same_model(parked.layout, layout):
+        reason = _why_no_peer(survivors, layout)
+    level = max((each.committed for each in parked.positions.values()), default=0)
+    iteration = PartialResults(parked, parked.layout, (), level)
+    num_recomputed = iteration.num_begun(range(parked.layout.dp))
+    if cut is None or cut.iteration < disk_iteration:
+        resume = Resume(source="disk", num_recomputed=num_recomputed)
+        return Decision("restore", resume, f"from disk: {reason}, and no copies in memory serve")
+    resume = Resume(
+        source="memory",
+        committed=cut.iteration,
+        shards=_shard_holders(cut.holder_of, cut.holder_of),
+        num_shards=cut.num_shards,
+        num_recomputed=num_recomputed,
+    )
+    text = f"from memory: {reason}; the copies of iteration {cut.iteration} are complete"
+    return Decision("restore", resume, text)
+
+
+def _why_no_peer(survivors: Sequence[Survivor], layout: Layout) -> str:
+    if not survivors:
+        return "no rank goes on"
+    num_shards = next(iter(_divisions(survivors)), 1)
+    covered = {each.shard for each in survivors if each.position.has_state}
+    missing = sorted(all_shards(layout, num_shards) - covered)
+    if not missing:
+        return "the survivors hold no common iteration"
+    tp, pp, _ = missing[0]
+    return f"no survivor has the state of tp rank {tp}, stage {pp}"

@@ -1,0 +1,80 @@
+"""What must hold after every event, whatever happened. Checked in tests, simulation and drills."""
+
+from controller.core.state.cluster import ClusterState
+from controller.core.state.phases import (
+    InvariantViolationError,
+    NodeCondition,
+    PlanState,
+    TaskPhase,
+)
+from controller.core.state.task import TaskState
+
+_WITHOUT_RANKS = frozenset(
+    {TaskPhase.WAITING, TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.FINISHED}
+)
+
+
+def check_invariants(state: ClusterState) -> None:
+    """Raise if the state breaks a promise.
+
+    Raises:
+        InvariantViolationError: Two tasks hold a worker, a rank lives on a lost node or is to live on one, or on an isolated node or GPU, a task
+            without ranks has some, a generation takes up training from ranks that it does not have,
+            more than one plan is pending or under way, or workers are measured on that are not idle.
+    """
+    holder: dict[object, str] = {}
+    for task in state.tasks.values():
+        for worker in task.occupied_workers:
+            if holder.setdefault(worker, task.spec.task) != task.spec.task:
+                raise InvariantViolationError(f"{worker} is held by two tasks")
+            if state.nodes[worker.node].condition is NodeCondition.LOST:
+                raise InvariantViolationError(f"{task.spec.task} has a rank on lost {worker.node}")
+        if task.phase in _WITHOUT_RANKS and task.living_ranks:
+            raise InvariantViolationError(f"{task.spec.task} is {task.phase} but has ranks")
+        if task.layout and task.layout.num_workers != len(task.placement):
+            raise InvariantViolationError(f"{task.spec.task}: layout and placement differ in size")
+        if task.target and any(
+            state.nodes[worker.node].condition is NodeCondition.LOST
+            or state.nodes[worker.node].isolated
+            or worker.slot in state.nodes[worker.node].isolated_gpus
+            for worker in task.target.placement
+        ):
+            raise InvariantViolationError(f"{task.spec.task} is to run where nobody may")
+        _check_generation(task)
+    run = state.measurement.run if state.measurement else None
+    for worker in run.living.values() if run else ():
+        if worker in holder or state.nodes[worker.node].condition is NodeCondition.LOST:
+            raise InvariantViolationError(f"{worker} is measured on, but is not idle")
+    for plan_state in (PlanState.PENDING, PlanState.APPROVED):
+        if sum(plan.state is plan_state for plan in state.plans) > 1:
+            raise InvariantViolationError(f"more than one plan is {plan_state}")
+
+
+def _check_generation(task: TaskState) -> None:
+    """Raise if what a task knows of its generation does not fit together.
+
+    Raises:
+        InvariantViolationError: The text says what.
+    """
+    name, resume = task.spec.task, task.resume
+    if (task.phase is TaskPhase.PARKING) != (task.parking is not None):
+        raise InvariantViolationError(f"{name} is {task.phase}, but parking: {task.parking}")
+    if any(
+        generation > task.generation or (generation == task.generation and number in task.ranks)
+        for generation, number in task.leaving
+    ):
+        raise InvariantViolationError(f"{name}: a process of the present generation is left out")
+    if not set(resume.kept) <= set(resume.state_from):
+        raise InvariantViolationError(f"{name}: sums are kept by a rank without the state")
+    if task.layout is None:
+        return
+    handing = set(resume.state_from)
+    handing.update(bucket.holder for bucket in resume.reduced)
+    handing.update(shard.holder for shard in resume.shards)
+    for number in handing:
+        rank = task.ranks.get(number)
+        if rank is None or rank.continues is None:
+            raise InvariantViolationError(f"{name}: rank {number} hands out what it can't have")
+    computed = [each for share in resume.shares for each in share]
+    if len(computed) != len(set(computed)) or len(resume.shares) not in {0, task.layout.dp}:
+        raise InvariantViolationError(f"{name}: shares {resume.shares} do not divide the batch")

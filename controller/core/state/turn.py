@@ -1,0 +1,61 @@
+"""One event being handled: the state it changes, the time it carries, the instructions it causes."""
+
+from dataclasses import dataclass, field
+
+from controller.core.instructions import Announce, AnswerRequest, Fact, Instruction, Level, SetTimer
+from controller.core.rules.planner.lookup import LookupTable
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import ClusterState
+from controller.core.timers import Timer
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A plan is wanted at the end of the turn; see ``planning.propose``."""
+
+    trigger: str
+    seen: str
+    incidents: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Turn:
+    """Passed through the core's modules while one event is handled.
+
+    Attributes:
+        state: The core's memory; changed in place.
+        policy: What operators decided in advance.
+        cause: Number of the event.
+        at: Its time, seconds since the controller's start.
+        table: Divisions that were found before the event; it is never of consequence what is in it.
+        instructions: What has been caused so far, in order.
+        plan_requests: Plans that are wanted and not made yet.
+    """
+
+    state: ClusterState
+    policy: Policy
+    cause: int
+    at: float
+    table: LookupTable = field(default_factory=LookupTable)
+    instructions: list[Instruction] = field(default_factory=list)
+    plan_requests: list[PlanRequest] = field(default_factory=list)
+
+    def emit(self, instruction: Instruction) -> None:
+        """Add an instruction."""
+        self.instructions.append(instruction)
+
+    def tell(self, level: Level, kind: str, source: str, text: str, **facts: Fact) -> None:
+        """Announce something to operators and to the event log."""
+        self.emit(Announce(self.cause, level, kind, source, text, tuple(facts.items())))
+
+    def answer(self, request_id: str, message: str, code: str = "ok") -> None:
+        """Answer an operator's request, which is granted."""
+        self.emit(AnswerRequest(self.cause, request_id, is_ok=True, code=code, message=message))
+
+    def refuse(self, request_id: str, code: str, message: str) -> None:
+        """Answer an operator's request, which is refused: ``code`` for programs, ``message`` for people."""
+        self.emit(AnswerRequest(self.cause, request_id, is_ok=False, code=code, message=message))
+
+    def set_timer(self, timer: Timer, after_s: float) -> None:
+        """Have ``timer`` fire after ``after_s`` seconds."""
+        self.emit(SetTimer(self.cause, timer, after_s))

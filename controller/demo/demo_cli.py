@@ -1,0 +1,123 @@
+"""``unicron demo``: a local cluster, real training, and the controller that heals it.
+
+The cluster's context encloses everything, so that whatever ends the demo ends all of it: the last
+iteration, a console, a signal, a time limit, or an error.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from typing import Final
+
+from controller.api.server import ApiSocketError
+from controller.api.views import ClusterView
+from controller.clock import SystemClock
+from controller.demo.demo_options import DemoOptions, OptionError, check
+from controller.demo.demo_session import Session
+from controller.demo.outcome import outcome_of
+from controller.demo.progress_bars import Progress
+from controller.drills.drill_arguments import DrillError
+from controller.localcluster.cluster_errors import leaves
+from controller.localcluster.local_cluster import DemoError, LocalCluster
+from controller.settings.settings_file import SettingsError
+from profiles.corpus import DataError
+from profiles.task_profiles import ProfileError
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _EndedEarlyError(Exception):
+    """The demo was ended before its end; carries the exit code."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo and return the exit code: 0 success, 1 failure, 2 wrong options."""
+    try:
+        options = check(arguments)
+    except (OptionError, ProfileError, DataError, DrillError, SettingsError) as error:
+        return _fail(2, error)
+    demo = _Demo(options)
+    try:
+        code = asyncio.run(demo.run())
+    except (DemoError, ApiSocketError, OSError) as error:
+        return _fail(1, error)
+    if options.is_json and demo.final_view:
+        json.dump(outcome_of(demo.final_view), sys.stdout)
+        sys.stdout.write("\n")
+    return code
+
+
+def _fail(code: int, error: Exception) -> int:
+    sys.stderr.write(f"unicron demo: {error}\n")
+    return code
+
+
+class _Demo:
+    """One run of the demo."""
+
+    def __init__(self, options: DemoOptions) -> None:
+        self._options = options
+        self._clock = SystemClock()
+        self._early_end: asyncio.Future[None] | None = None
+        self.final_view: ClusterView | None = None
+        """The view at the end, with every loss; None if it never got as far as training."""
+
+    async def run(self) -> int:
+        """Run until the end and return the exit code."""
+        loop = asyncio.get_running_loop()
+        self._early_end = loop.create_future()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._end_early, number)
+        names = [profile.name for profile in self._options.profiles]
+        progress = Progress(names, self._options.num_iterations)
+        failures: list[BaseException] = []
+        has_succeeded = False
+        try:
+            async with asyncio.timeout(self._options.time_limit_s), asyncio.TaskGroup() as group:
+                watch = group.create_task(self._wait_for_early_end(self._early_end))
+                has_succeeded = await self._run_cluster(progress)
+                watch.cancel()
+        except* TimeoutError:
+            limit_s = self._options.time_limit_s
+            reason = f"gave up after {limit_s:g} s" if limit_s else "a step timed out"
+            failures.append(_EndedEarlyError(1, reason))
+        except* (_EndedEarlyError, DemoError, ApiSocketError, OSError) as errors:
+            failures.extend(leaves(errors))
+        finally:
+            progress.close()
+        for failure in failures:
+            if not isinstance(failure, _EndedEarlyError):
+                raise failure
+            progress.say(self._clock.now(), "demo", str(failure))
+            return failure.code
+        return 0 if has_succeeded or not self._options.is_headless else 1
+
+    def _end_early(self, number: signal.Signals) -> None:
+        if self._early_end and not self._early_end.done():
+            error = _EndedEarlyError(128 + number, f"ended by {number.name}")
+            self._early_end.set_exception(error)
+
+    async def _wait_for_early_end(self, early_end: asyncio.Future[None]) -> None:
+        await early_end
+
+    async def _run_cluster(self, progress: Progress) -> bool:
+        options = self._options
+        async with LocalCluster.start(
+            options.num_nodes,
+            options.workers_per_node,
+            base_port=options.base_port,
+            sshd=options.sshd,
+            network=options.network,
+            progress=lambda text: progress.say(self._clock.now(), "demo", text),
+        ) as cluster:
+            session = Session(options, cluster, self._clock, progress)
+            try:
+                return await session.run()
+            finally:
+                self.final_view = session.view(max_losses=None)

@@ -1,0 +1,264 @@
+"""The demo's command line, checked as a whole before anything is started."""
+
+import argparse
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.core.rules.placement import Unplaceable, place
+from controller.core.rules.policy import Policy
+from controller.drills.drill_arguments import ScheduledDrill, parse_drill
+from controller.localcluster.local_node import NetworkChoice, ServerChoice
+from controller.settings.domain_file import load_failure_domains
+from controller.settings.policy_file import load_policy
+from nodeagent.protocol.ids import NodeId, TaskId
+from profiles.corpus import load_corpus
+from profiles.task_profiles import TaskProfile, default_task_profiles, load_task_profiles
+
+_DEFAULT_ITERATIONS = 30
+_EPILOG = """\
+drills
+  KIND@ITERATION[:key=value,...], the iteration of the task after which it happens; unicron drill list
+  explains every kind and what should be seen of it
+
+examples:
+  unicron demo --headless --auto-heal --drill kill-rank@8 --drill lose-node@16 --iterations 30 --json
+  unicron demo --headless --auto-heal --drill exception@10:task=gpt-b,rank=2 --iterations 20
+  unicron demo --headless --auto-heal --drill exception@10:status=ecc_error --iterations 20
+  unicron demo --nodes 6 --auto-heal          then, elsewhere: unicron-console --connect SOCKET
+"""
+
+
+class OptionError(Exception):
+    """An option makes no sense; the text names it and says what would."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What the demo is to do. Every field is checked."""
+
+    num_nodes: int
+    workers_per_node: int
+    profiles: list[TaskProfile]
+    data_path: str
+    seed: int
+    num_iterations: int | None
+    is_headless: bool
+    policy: Policy
+    is_json: bool
+    drills: list[ScheduledDrill]
+    base_port: int | None
+    sshd: ServerChoice
+    network: NetworkChoice
+    event_log: Path | None
+    tables: Path | None
+    serve: Path | None
+    time_limit_s: float | None
+    failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options of ``unicron demo``."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    _add_cluster(parser)
+    _add_training(parser)
+    _add_healing(parser)
+    _add_output(parser)
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    cluster = parser.add_argument_group("cluster")
+    cluster.add_argument("--nodes", type=int, default=4, metavar="N", help="nodes (default 4)")
+    cluster.add_argument(
+        "--workers-per-node", type=int, default=2, metavar="K", help="workers of a node (default 2)"
+    )
+    cluster.add_argument(
+        "--base-port",
+        type=int,
+        metavar="PORT",
+        help="node i listens on PORT+i (default: free ports)",
+    )
+    cluster.add_argument(
+        "--sshd",
+        choices=["auto", "openssh", "asyncssh"],
+        default="auto",
+        help="SSH server of the nodes: OpenSSH where installed, else asyncssh's (default auto)",
+    )
+    cluster.add_argument(
+        "--namespaces",
+        action="store_true",
+        help="give each node a network namespace of its own, which the drill partition needs"
+        " (root and iproute2; default: all share the loopback network)",
+    )
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    training = parser.add_argument_group("training")
+    training.add_argument(
+        "--tasks", type=Path, metavar="FILE", help="task profiles, TOML (default: gpt-a and gpt-b)"
+    )
+    training.add_argument(
+        "--data", default="", metavar="FILE", help="text to train on (default: Python's reference)"
+    )
+    training.add_argument("--seed", type=int, default=1, help="fixes everything random (default 1)")
+    training.add_argument(
+        "--iterations",
+        type=int,
+        metavar="N",
+        help=f"end when every task has committed N (default: {_DEFAULT_ITERATIONS} if --headless,"
+        " else no end)",
+    )
+
+
+def _add_healing(parser: argparse.ArgumentParser) -> None:
+    healing = parser.add_argument_group("healing")
+    healing.add_argument(
+        "--auto-heal", action="store_true", help="apply plans without asking an operator"
+    )
+    healing.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help='TOML: [policy], [failure_domains]; see "unicron policy explain --help"',
+    )
+    healing.add_argument(
+        "--drill",
+        action="append",
+        default=[],
+        metavar="KIND@ITERATION[:key=value,...]",
+        help="break something on purpose; may be given several times (see below)",
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--headless", action="store_true", help="run to the end and exit: 0 if every task got there"
+    )
+    output.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output at the end"
+    )
+    output.add_argument(
+        "--event-log", type=Path, metavar="FILE", help="write every event there, one JSON a line"
+    )
+    output.add_argument(
+        "--tables",
+        type=Path,
+        metavar="DIR",
+        help="keep there what tasks were measured to achieve (default: gone with the demo)",
+    )
+    output.add_argument(
+        "--serve", type=Path, metavar="SOCKET", help="where consoles connect (default: chosen)"
+    )
+    output.add_argument(
+        "--time-limit", type=float, metavar="SECONDS", help="give up after this (default: never)"
+    )
+
+
+def check(arguments: argparse.Namespace) -> DemoOptions:
+    """Check the parsed arguments together.
+
+    Raises:
+        OptionError: An option is out of range, or options do not fit each other.
+        ProfileError: The task file is wrong.
+        DataError: The training data is missing, empty or too short.
+        DrillError: A drill is wrong.
+        SettingsError: The settings file is wrong.
+    """
+    _check_each(arguments)
+    num_iterations = arguments.iterations
+    if arguments.headless and num_iterations is None:
+        num_iterations = _DEFAULT_ITERATIONS
+    profiles = load_task_profiles(arguments.tasks) if arguments.tasks else default_task_profiles()
+    nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
+    domains = load_failure_domains(arguments.settings, nodes) if arguments.settings else {}
+    _check_fit(profiles, arguments.nodes, arguments.workers_per_node)
+    for profile in profiles:
+        if (shape := profile.model) is not None:
+            load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
+    sizes = {TaskId(profile.name): profile.workers for profile in profiles}
+    commands = {TaskId(profile.name) for profile in profiles if profile.command is not None}
+    return DemoOptions(
+        num_nodes=arguments.nodes,
+        workers_per_node=arguments.workers_per_node,
+        profiles=profiles,
+        data_path=str(Path(arguments.data).resolve()) if arguments.data else "",
+        seed=arguments.seed,
+        num_iterations=num_iterations,
+        is_headless=arguments.headless,
+        policy=_policy(arguments),
+        is_json=arguments.json,
+        drills=[
+            parse_drill(
+                text,
+                tasks=sizes,
+                nodes=nodes,
+                num_iterations=num_iterations,
+                has_namespaces=arguments.namespaces,
+                commands=commands,
+            )
+            for text in arguments.drill
+        ],
+        base_port=arguments.base_port,
+        sshd=arguments.sshd,
+        network="namespaces" if arguments.namespaces else "loopback",
+        event_log=arguments.event_log,
+        tables=arguments.tables,
+        serve=arguments.serve,
+        time_limit_s=arguments.time_limit,
+        failure_domains=domains,
+    )
+
+
+def _check_each(arguments: argparse.Namespace) -> None:
+    """Check what needs no other file. Raises ``OptionError``."""
+    _check_range("--nodes", arguments.nodes, 1, 64)
+    _check_range("--workers-per-node", arguments.workers_per_node, 1, 16)
+    if arguments.iterations is not None:
+        _check_range("--iterations", arguments.iterations, 1, 10**9)
+    if arguments.base_port is not None:
+        _check_range("--base-port", arguments.base_port, 1024, 65535 - arguments.nodes)
+    if arguments.json and not arguments.headless:
+        raise OptionError("--json prints the outcome of a run that ends: add --headless")
+    for option, path in (("--event-log", arguments.event_log), ("--serve", arguments.serve)):
+        if path is not None and not path.parent.is_dir():
+            raise OptionError(f"{option} {path}: there is no directory {path.parent}")
+        if path is not None and path.is_dir():
+            raise OptionError(f"{option} {path}: is a directory")
+    tables = arguments.tables
+    if tables is not None and not (tables.is_dir() if tables.exists() else tables.parent.is_dir()):
+        raise OptionError(
+            f"--tables {tables}: must be a directory, or one to be made in a directory"
+        )
+    if arguments.time_limit is not None and not 0 < arguments.time_limit < math.inf:
+        raise OptionError(f"--time-limit {arguments.time_limit}: must be above 0 seconds")
+
+
+def _policy(arguments: argparse.Namespace) -> Policy:
+    if arguments.settings is None:
+        return Policy(is_auto_heal=arguments.auto_heal)
+    return load_policy(arguments.settings, is_auto_heal=arguments.auto_heal or None)
+
+
+def _check_range(option: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise OptionError(f"{option} {value}: must be {least} to {most}")
+
+
+def _check_fit(profiles: list[TaskProfile], num_nodes: int, workers_per_node: int) -> None:
+    wanted = sum(profile.workers for profile in profiles)
+    if wanted > num_nodes * workers_per_node:
+        sizes = ", ".join(f"{profile.name} {profile.workers}" for profile in profiles)
+        raise OptionError(
+            f"the tasks want {wanted} workers ({sizes}), {num_nodes} nodes with"
+            f" {workers_per_node} have {num_nodes * workers_per_node}: raise --nodes"
+        )
+    placed = place(
+        {TaskId(profile.name): profile.throughput.layout(profile.workers) for profile in profiles},
+        {},
+        {NodeId(f"n{number}"): workers_per_node for number in range(1, num_nodes + 1)},
+    )
+    if isinstance(placed, Unplaceable):
+        raise OptionError(f"{placed.reason}: raise --nodes or --workers-per-node")

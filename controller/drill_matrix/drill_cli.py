@@ -1,0 +1,109 @@
+"""``unicron drill``: what can be broken on purpose, and whether all of it is seen for what it is."""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from controller.api.server import ApiSocketError
+from controller.drill_matrix.drill_options import check_minutes, chosen, cluster_options
+from controller.drill_matrix.drill_runs import MatrixRun
+from controller.drill_matrix.matrix_cluster import NotCalmError
+from controller.drill_matrix.matrix_table import (
+    PageError,
+    explained,
+    listed,
+    report,
+    section,
+    summary,
+    write_section,
+)
+from controller.drills.drill_arguments import DrillError
+from controller.localcluster.cluster_errors import leaves
+from controller.localcluster.local_cluster import DemoError
+from profiles.drills.drill import Drill
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return the exit code."""
+    try:
+        drills = chosen(arguments.only)
+        if arguments.action == "list":
+            _list(drills, is_json=arguments.json)
+            return 0
+        limit_s = check_minutes(arguments.minutes)
+    except DrillError as error:
+        return _fail(2, error)
+    return _matrix(arguments, drills, limit_s)
+
+
+def _list(drills: Sequence[Drill], *, is_json: bool) -> None:
+    if is_json:
+        _print_json({"drills": [listed(drill) for drill in drills]})
+    else:
+        sys.stdout.write(explained(drills))
+
+
+def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: float) -> int:
+    options = cluster_options(arguments.sshd, "loopback" if arguments.no_namespaces else "auto")
+    matrix = MatrixRun(options, limit_s, _say)
+    code = _run(matrix, drills)
+    rows, duration_s = matrix.rows, matrix.duration_s
+    missing = {drill.kind for drill in drills} - {row.drill.kind for row in rows}
+    not_run = {
+        drill.kind: matrix.impossible.get(drill.kind, "the time was up")
+        for drill in drills
+        if drill.kind in missing
+    }
+    was_cut_short = not not_run.keys() <= matrix.impossible.keys()
+    if arguments.json:
+        _print_json(report(rows, not_run, duration_s))
+    else:
+        sys.stdout.write(summary(rows, not_run, duration_s))
+    try:
+        if arguments.write_docs is not None and not (was_cut_short or arguments.only or code):
+            date = time.strftime("%Y-%m-%d", time.gmtime())
+            write_section(arguments.write_docs, section(rows, drills, not_run, duration_s, date))
+    except (PageError, OSError) as error:
+        return _fail(1, error)
+    return code or int(was_cut_short or not rows or not all(row.agrees for row in rows))
+
+
+def _run(matrix: MatrixRun, drills: Sequence[Drill]) -> int:
+    """Run the drills; return 0, or the exit code for what kept them from being run."""
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, task.cancel)
+        await matrix.run(drills)
+
+    failures: list[object] = []
+    try:
+        asyncio.run(run())
+    except* asyncio.CancelledError:
+        failures.append("ended by a signal")
+    except* (DemoError, NotCalmError, ApiSocketError, OSError) as errors:
+        failures += leaves(errors)
+    return _fail(1, failures[0]) if failures else 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _print_json(value: JsonValue) -> None:
+    json.dump(value, sys.stdout)
+    sys.stdout.write("\n")
+
+
+def _fail(code: int, error: object) -> int:
+    sys.stderr.write(f"unicron drill: {error}\n")
+    return code

@@ -1,0 +1,124 @@
+"""The command line of ``unicron drill``."""
+
+import argparse
+import math
+from pathlib import Path
+from typing import Final
+
+from controller.core.rules.policy import Policy
+from controller.demo.demo_options import DemoOptions
+from controller.drills.drill_arguments import DrillError
+from controller.localcluster.local_node import NetworkChoice, ServerChoice
+from profiles.drills.drill import Drill
+from profiles.drills.drill_catalogue import DRILLS
+from profiles.task_profiles import default_task_profiles
+
+_NODES: Final = 4
+_WORKERS_PER_NODE: Final = 2
+_DEFAULT_MINUTES: Final = 30.0
+
+_EPILOG: Final = """\
+examples
+  unicron drill list                                  every drill, and what should be seen of it
+  unicron drill matrix                                run them all: one table
+  unicron drill matrix --only kill-rank exception     two kinds, the second with all its statuses
+  unicron drill matrix --json --minutes 15            one JSON object; no drill is begun after that
+
+exit codes of the matrix
+  0  every drill that can be run was run, and every row agrees
+  1  a row disagrees, a drill was not run in time, or a cluster did not come up
+  2  wrong options
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options of ``unicron drill``."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = actions.add_parser("list", help="explain every drill and what should be seen of it")
+    run = actions.add_parser(
+        "matrix", help="run drills on a local cluster and compare what is seen with what should be"
+    )
+    for one in (show, run):
+        one.add_argument("--json", action="store_true", help="print one JSON object")
+        one.add_argument(
+            "--only",
+            nargs="+",
+            default=[],
+            metavar="KIND",
+            help="these drills: whole kinds (nan:times=2), or families (nan)",
+        )
+    run.add_argument(
+        "--minutes",
+        type=float,
+        default=_DEFAULT_MINUTES,
+        metavar="M",
+        help=f"begin no drill after this (default {_DEFAULT_MINUTES:g})",
+    )
+    run.add_argument(
+        "--sshd",
+        choices=["auto", "openssh", "asyncssh"],
+        default="auto",
+        help="SSH server of the nodes (default auto)",
+    )
+    run.add_argument(
+        "--no-namespaces",
+        action="store_true",
+        help="have all nodes share the loopback network: partition is not run (default: a network"
+        " namespace for each node where root and iproute2 are there)",
+    )
+    run.add_argument(
+        "--write-docs",
+        type=Path,
+        metavar="FILE",
+        help="put the table into this page too, if every drill was run",
+    )
+
+
+def chosen(names: list[str]) -> list[Drill]:
+    """Return the drills that ``names`` mean, in the order of the catalogue; all without names.
+
+    Raises:
+        DrillError: A name means no drill.
+    """
+    for name in names:
+        if not any(name in (drill.kind, drill.family) for drill in DRILLS):
+            families = ", ".join(dict.fromkeys(drill.family for drill in DRILLS))
+            raise DrillError(f"--only {name}: unknown; known: {families}, and unicron drill list")
+    return [drill for drill in DRILLS if not names or drill.kind in names or drill.family in names]
+
+
+def check_minutes(minutes: float) -> float:
+    """Return the limit in seconds.
+
+    Raises:
+        DrillError: It is not above 0.
+    """
+    if not 0 < minutes < math.inf:
+        raise DrillError(f"--minutes {minutes:g}: must be above 0")
+    return minutes * 60
+
+
+def cluster_options(sshd: ServerChoice = "auto", network: NetworkChoice = "auto") -> DemoOptions:
+    """Return the demo's own cluster and tasks, training until they are ended."""
+    profiles = default_task_profiles()
+    return DemoOptions(
+        num_nodes=_NODES,
+        workers_per_node=_WORKERS_PER_NODE,
+        profiles=profiles,
+        data_path="",
+        seed=1,
+        num_iterations=None,
+        is_headless=True,
+        is_json=False,
+        policy=Policy(is_auto_heal=True),
+        drills=[],
+        base_port=None,
+        sshd=sshd,
+        network=network,
+        event_log=None,
+        tables=None,
+        serve=None,
+        time_limit_s=None,
+    )

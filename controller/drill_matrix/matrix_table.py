@@ -1,0 +1,189 @@
+"""The matrix and the catalogue as text, as JSON, and as a section of a page."""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+from pydantic import JsonValue
+
+from controller.drill_matrix.row import Row
+from profiles.drills.drill import Drill
+
+BEGIN = "<!-- drills: made by unicron drill matrix --write-docs, do not edit -->"
+END = "<!-- drills: end -->"
+
+
+_NEEDED = {
+    "call": "a training loop that Unicron runs, or a command that attaches",
+    "loop": "a training loop that Unicron runs, not a command",
+}
+
+
+class PageError(Exception):
+    """A page has no place for the table."""
+
+
+def listed(drill: Drill) -> dict[str, JsonValue]:
+    """Return a drill as ``unicron drill list --json`` prints it."""
+    expected = drill.expected
+    return {
+        "kind": drill.kind,
+        "title": drill.title,
+        "breaks": drill.breaks,
+        "target": drill.target,
+        "needs": drill.needs if drill.target == "rank" else None,
+        "needs_namespaces": drill.needs_namespaces,
+        "expected": {
+            "status": expected.status,
+            "severity": expected.severity,
+            "method": expected.method,
+            "action": expected.action,
+            "culprit": expected.culprit,
+            "ending": expected.ending,
+            "says": expected.says or None,
+            "found_by": expected.found_by or None,
+            "sentence": expected.sentence,
+        },
+    }
+
+
+def explained(drills: Sequence[Drill]) -> str:
+    """Return what ``unicron drill list`` prints."""
+    parts = []
+    for drill in drills:
+        expected = drill.expected
+        seen_by = f", by {expected.method}" if expected.method else ""
+        says = f"; the reason says {expected.says!r}" if expected.says else ""
+        says += f"; the {expected.found_by} has it too" if expected.found_by else ""
+        lines = [
+            f"{drill.kind}",
+            f"    {drill.breaks}",
+            f"    should be seen: {expected.sentence}{seen_by}; named: {_culprit(drill)}{says}",
+        ]
+        if drill.target == "rank" and drill.needs in _NEEDED:
+            lines.append(f"    needs {_NEEDED[drill.needs]}")
+        if drill.needs_namespaces:
+            lines.append("    needs nodes in network namespaces: root and iproute2")
+        parts.append("\n".join(lines))
+    return "\n".join(parts) + "\n"
+
+
+def _culprit(drill: Drill) -> str:
+    return {"rank": "the rank", "node": "the node", "task": "the task", "none": "nobody"}[
+        drill.expected.culprit
+    ]
+
+
+def report(
+    rows: Sequence[Row], not_run: Mapping[str, str], duration_s: float
+) -> dict[str, JsonValue]:
+    """Return what ``unicron drill matrix --json`` prints; ``not_run`` says why, by kind."""
+    return {
+        "machine": {
+            "cores": len(os.sched_getaffinity(0)),
+            "version": version("unicron"),
+            "torch": version("torch"),
+            "python": platform.python_version(),
+        },
+        "duration_s": round(duration_s, 1),
+        "num_rows": len(rows),
+        "num_agreeing": sum(row.agrees for row in rows),
+        "rows": [row.as_json() for row in rows],
+        "not_run": [{"kind": kind, "reason": reason} for kind, reason in not_run.items()],
+    }
+
+
+def summary(rows: Sequence[Row], not_run: Mapping[str, str], duration_s: float) -> str:
+    """Return what ``unicron drill matrix`` prints for people: the table, and what differs."""
+    lines = [
+        (
+            f"{'':<10}{'drill':<48}{'severity':<10}{'status':<29}{'method':<31}{'action':<13}"
+            f"{'ending':<10}{'found':>8}{'recovered':>11}"
+        )
+    ]
+    for row in rows:
+        seen = row.seen
+        lines.append(
+            f"{'agrees' if row.agrees else 'DISAGREES':<10}{row.drill.kind:<48}{seen.severity:<10}"
+            f"{seen.status:<29}{seen.method or '-':<31}{seen.action:<13}{seen.ending:<10}"
+            f"{_seconds(seen.detection_s):>8}{_seconds(seen.recovery_s):>11}"
+        )
+        lines += [f"{'':<12}{text}" for text in (*row.disagreements, *row.notes)]
+    lines += [f"{'not run':<10}{kind}: {reason}" for kind, reason in not_run.items()]
+    agreeing = sum(row.agrees for row in rows)
+    lines.append(f"{agreeing} of {len(rows)} rows agree; {duration_s:.0f} s")
+    return "\n".join(lines) + "\n"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def section(
+    rows: Sequence[Row],
+    drills: Sequence[Drill],
+    not_run: Mapping[str, str],
+    duration_s: float,
+    date: str,
+) -> str:
+    """Return the table for a page: every drill, with what was seen where it was run."""
+    row_by_kind = {row.drill.kind: row for row in rows}
+    lines = [
+        (
+            "| drill | severity, status | method | action | named | ends | agrees | found, s |"
+            " recovered, s |"
+        ),
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for drill in drills:
+        expected, row = drill.expected, row_by_kind.get(drill.kind)
+        agrees = "not run" if row is None else "yes" if row.agrees else "**no**"
+        found = recovered = "-"
+        if row is not None:
+            found, recovered = _figure(row.seen.detection_s), _figure(row.seen.recovery_s)
+        lines.append(
+            f"| `{drill.kind}` | {expected.severity} {expected.status} | {expected.method or '-'} |"
+            f" {expected.action} | {expected.culprit} | {expected.ending} | {agrees} | {found} |"
+            f" {recovered} |"
+        )
+    differing = [
+        f"- `{row.drill.kind}`: {'; '.join(row.disagreements)}." for row in rows if not row.agrees
+    ]
+    differing += [f"- `{kind}` was not run: {reason}." for kind, reason in not_run.items()]
+    if differing:
+        lines += ["", "Where what was seen differs from what should be:", "", *differing]
+    if not rows:
+        return "\n".join(lines)
+    found_s = [row.seen.detection_s for row in rows if row.seen.detection_s is not None]
+    middle = f"; median to detection {median(found_s):.2f} s" if found_s else ""
+    lines += [
+        "",
+        (
+            f"{date}: {sum(row.agrees for row in rows)} of {len(rows)} rows agree, {duration_s:.0f} s on"
+            f" {len(os.sched_getaffinity(0))} cores, version {version('unicron')}{middle}."
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def write_section(page: Path, text: str) -> None:
+    """Put ``text`` between the markers of ``page``.
+
+    Raises:
+        PageError: The page can't be read, or has no such markers.
+    """
+    try:
+        before, found_begin, rest = page.read_text().partition(BEGIN)
+    except (OSError, UnicodeDecodeError) as error:
+        raise PageError(f"--write-docs {page}: {error}") from error
+    _, found_end, after = rest.partition(END)
+    if not found_begin or not found_end:
+        raise PageError(f"--write-docs {page}: the lines {BEGIN!r} and {END!r} are missing")
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")

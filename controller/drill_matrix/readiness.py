@@ -1,0 +1,69 @@
+"""Whether a cluster is in the state in which the next drill can begin. Pure."""
+
+from collections.abc import Mapping
+
+from controller.core.state.cluster import ClusterState
+from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+
+_OPEN = frozenset({IncidentState.DETECTED, IncidentState.DECIDED, IncidentState.ACTING})
+
+
+def why_not_calm(state: ClusterState) -> str | None:
+    """Return why the cluster is not whole and at rest, or None where it is."""
+    for node in state.nodes.values():
+        if node.condition is not NodeCondition.HEALTHY:
+            return f"{node.spec.node} is {node.condition}"
+        if node.isolated or node.isolated_gpus:
+            return f"{node.spec.node} is isolated"
+    for task in state.tasks.values():
+        if task.phase is not TaskPhase.RUNNING:
+            return f"{task.spec.task} is {task.phase}"
+        if len(task.living_ranks) != task.spec.workers:
+            return f"{task.spec.task} has {len(task.living_ranks)} of {task.spec.workers} workers"
+    for incident in state.incidents:
+        if incident.state in _OPEN:
+            return f"{incident.name} is {incident.state}"
+    plan = state.pending_plan() or state.executing_plan()
+    return f"{plan.name} is {plan.state}" if plan else None
+
+
+def iterations(state: ClusterState) -> dict[TaskId, int]:
+    """Return the newest committed iteration of each task."""
+    return {name: task.iteration for name, task in state.tasks.items()}
+
+
+def generations(state: ClusterState) -> dict[TaskId, Generation]:
+    """Return the generation of each task."""
+    return {name: task.generation for name, task in state.tasks.items()}
+
+
+def have_advanced(state: ClusterState, since: Mapping[TaskId, int], num_iterations: int) -> bool:
+    """Return whether every task has committed so many iterations since then."""
+    return all(task.iteration >= since[name] + num_iterations for name, task in state.tasks.items())
+
+
+def why_stalled(
+    state: ClusterState, since: Mapping[TaskId, int], before: Mapping[TaskId, Generation]
+) -> str:
+    """Return what a drill that must harm nothing has harmed; empty where that is nothing."""
+    for name, task in state.tasks.items():
+        if task.iteration <= since[name]:
+            return f"{name} does not advance"
+        if task.generation != before[name]:
+            return f"{name} went to another generation"
+    return ""
+
+
+def lost_nodes(state: ClusterState) -> list[NodeId]:
+    """Return the nodes that an operator would bring back."""
+    return [name for name, node in state.nodes.items() if node.condition is NodeCondition.LOST]
+
+
+def isolated_nodes(state: ClusterState) -> list[NodeId]:
+    """Return the nodes in contact that an operator would take back into service."""
+    return [
+        name
+        for name, node in state.nodes.items()
+        if (node.isolated or node.isolated_gpus) and node.condition is NodeCondition.HEALTHY
+    ]

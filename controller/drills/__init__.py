@@ -1,0 +1,1 @@
+"""Drills on a local cluster: asked for, scheduled, carried out. Begin with ``drill_execution``."""

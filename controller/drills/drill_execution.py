@@ -1,0 +1,232 @@
+"""Carries drills out on the local cluster. What each one breaks, the catalogue says in words."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from controller.core.instructions import CarryOutDrill
+from controller.drills.drill_arguments import NO_NAMESPACES
+from controller.drills.memory_limit import kill_for_memory
+from controller.drills.rank_fault_requests import fault_of
+from controller.localcluster.cluster_errors import DemoError
+from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.protocol.regroup import RankRef
+from profiles.drills.drill import Drill
+from profiles.drills.drill_catalogue import DRILL_BY_KIND
+from profiles.drills.kernel_texts import KERNEL_MESSAGES, LINK_FLAP, OOM_KILL
+
+FREEZE_S: Final = 15.0
+PARTITION_S: Final = 15.0
+_STOPPED_SSH_S: Final = 8.0
+_FLAP_PAUSE_S: Final = 0.5
+
+
+class Victims(Protocol):
+    """The controller that is drilled: what it knows of processes, and how it, or a rank, is broken."""
+
+    def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
+        """Stage a fault in a rank."""
+        ...
+
+    def agent_pid(self, node: NodeId) -> int | None:
+        """Return the process of a node's agent, if it has one."""
+        ...
+
+    def rank_pid(self, task: TaskId, global_rank: int) -> int | None:
+        """Return the process of a rank, if it has one."""
+        ...
+
+    def kill_controller(self) -> None:
+        """Drop the controller; the next one takes over."""
+        ...
+
+
+class NodeBreaker(Protocol):
+    """Breaks nodes of the local cluster."""
+
+    async def lose_node(self, node: NodeId) -> None:
+        """End every process of the node at once."""
+        ...
+
+    async def cut_connections(self, node: NodeId) -> None:
+        """End the node's SSH sessions."""
+        ...
+
+    @property
+    def has_namespaces(self) -> bool:
+        """Whether each node has a network namespace of its own."""
+        ...
+
+    async def unplug(self, node: NodeId) -> None:
+        """Cut the link of the node's namespace."""
+        ...
+
+    async def plug_in(self, node: NodeId) -> None:
+        """Join the link again."""
+        ...
+
+    def freeze(self, node: NodeId, *, only_server: bool) -> None:
+        """Stop every process of the node, or its SSH server alone."""
+        ...
+
+    def thaw(self, node: NodeId) -> None:
+        """Let every process of the node go on."""
+        ...
+
+    def log_kernel(self, node: NodeId, text: str) -> None:
+        """Append lines to the node's kernel log."""
+        ...
+
+
+class LocalDrillGround:
+    """Carries drills out on the local cluster, each on its own. ``run`` serves them.
+
+    Args:
+        victims: The controller, its agents and ranks.
+        nodes: Breaks nodes.
+        say: Takes a line about a drill that can't be carried out, or in another way than it should.
+        starve: Has the kernel kill a process for memory; returns whether it did.
+    """
+
+    def __init__(
+        self,
+        victims: Victims,
+        nodes: NodeBreaker,
+        say: Callable[[str], None],
+        starve: Callable[[int], Awaitable[bool]] = kill_for_memory,
+    ) -> None:
+        self._victims = victims
+        self._nodes = nodes
+        self._say = say
+        self._starve = starve
+        self._queue: asyncio.Queue[CarryOutDrill] = asyncio.Queue()
+
+    def carry_out(self, drill: CarryOutDrill) -> None:
+        """Break the named thing, very soon."""
+        self._queue.put_nowait(drill)
+
+    async def run(self) -> None:
+        """Serve drills until cancelled; some of them take their time."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                group.create_task(self._break(await self._queue.get()))
+
+    async def _break(self, order: CarryOutDrill) -> None:
+        drill = DRILL_BY_KIND.get(order.drill)
+        if drill is None:
+            self._say(f"drill {order.drill} can't be run here")
+            return
+        if drill.needs_namespaces and not self._nodes.has_namespaces:
+            self._say(f"drill {order.drill} can't be run here: {NO_NAMESPACES}")
+            return
+        if drill.target == "controller":
+            self._victims.kill_controller()
+            return
+        assert order.node is not None
+        try:
+            if drill.target == "rank":
+                await self._break_rank(drill, order, order.node)
+            else:
+                await self._break_node(drill, order.node)
+        except (DemoError, OSError) as error:
+            self._say(f"drill {drill.kind} on {order.node} failed: {error}")
+
+    async def _break_rank(self, drill: Drill, order: CarryOutDrill, node: NodeId) -> None:
+        assert order.task is not None
+        assert order.generation is not None
+        assert order.global_rank is not None
+        is_memory_kill = drill.family == "memory-kill"
+        words = OOM_KILL if is_memory_kill else ""
+        if drill.family == "kernel-log" and drill.option:
+            words = KERNEL_MESSAGES[drill.option[1]].text
+        if words:
+            pid = self._victims.rank_pid(order.task, order.global_rank)
+            if pid is None:
+                self._say(f"drill {drill.kind}: rank {order.global_rank} has no process")
+                return
+            name = _name_of(pid)
+            self._nodes.log_kernel(node, words.format(pid=pid, name=name))
+            if is_memory_kill:
+                await self._kill_for_memory(drill, pid)
+                return
+        rank = RankRef(generation=order.generation, global_rank=order.global_rank)
+        self._victims.inject(node, order.task, rank, fault_of(drill))
+
+    async def _kill_for_memory(self, drill: Drill, pid: int) -> None:
+        """Have the kernel do it; where it does not, send its signal after its words.
+
+        Not through the agent, which knows of what it kills itself that the kernel did not.
+        """
+        if await self._starve(pid):
+            return
+        self._say(
+            f"drill {drill.kind}: no memory cgroup has ended the process (that takes root): SIGKILL"
+            " instead, after the kernel's lines"
+        )
+        if not _kill(pid):
+            self._say(f"drill {drill.kind}: process {pid} is gone")
+
+    async def _break_node(self, drill: Drill, node: NodeId) -> None:
+        match drill.family:
+            case "kernel-log" if drill.option:
+                self._nodes.log_kernel(node, KERNEL_MESSAGES[drill.option[1]].text)
+            case "link-flap":
+                self._nodes.log_kernel(node, LINK_FLAP)
+                await asyncio.sleep(_FLAP_PAUSE_S)
+                self._nodes.log_kernel(node, LINK_FLAP)
+            case "lose-node":
+                await self._nodes.lose_node(node)
+            case "freeze-node":
+                await self._freeze(node, FREEZE_S, only_server=False)
+            case "partition":
+                await self._partition(node)
+            case "stop-ssh":
+                await self._freeze(node, _STOPPED_SSH_S, only_server=True)
+            case "kill-ssh":
+                await self._nodes.cut_connections(node)
+            case "kill-agent":
+                self._kill_agent(node)
+            case family:
+                raise DemoError(f"nobody knows how to carry out {family}")
+
+    async def _freeze(self, node: NodeId, duration_s: float, *, only_server: bool) -> None:
+        self._nodes.freeze(node, only_server=only_server)
+        try:
+            await asyncio.sleep(duration_s)
+        finally:
+            self._nodes.thaw(node)
+
+    async def _partition(self, node: NodeId) -> None:
+        await self._nodes.unplug(node)
+        try:
+            await asyncio.sleep(PARTITION_S)
+        finally:
+            await self._nodes.plug_in(node)
+
+    def _kill_agent(self, node: NodeId) -> None:
+        pid = self._victims.agent_pid(node)
+        if pid is None or not _kill(pid):
+            self._say(f"drill kill-agent: {node} has no living agent")
+
+
+def _kill(pid: int) -> bool:
+    """Send SIGKILL; return whether there was a process to get it."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()

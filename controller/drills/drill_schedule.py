@@ -1,0 +1,104 @@
+"""Runs drills when they are due, and knows when a headless run has come to rest."""
+
+from collections.abc import Callable, Sequence
+
+from controller.core.events import DrillRequested, EventBody
+from controller.core.instructions import AnswerRequest
+from controller.core.state.cluster import ClusterState
+from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
+from controller.drills.drill_arguments import ScheduledDrill
+
+ACTOR = "schedule"
+_PREFIX = "drill-"
+
+
+class DrillSchedule:
+    """Posts each drill once its task has committed its iteration.
+
+    A drill that is refused, because nothing runs at that moment or its target is gone, is posted
+    again once a task or a node has changed its state; one whose task has ended is missed.
+    """
+
+    def __init__(self, drills: Sequence[ScheduledDrill], post: Callable[[EventBody], None]) -> None:
+        self._waiting = {f"{_PREFIX}{number}": drill for number, drill in enumerate(drills, 1)}
+        self._asked: dict[str, object] = {}
+        """What the cluster was like when a drill was last asked for."""
+        self._unanswered: set[str] = set()
+        self._post = post
+        self.missed: list[ScheduledDrill] = []
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every drill has been carried out, or missed."""
+        return not self._waiting
+
+    def look(self, state: ClusterState) -> None:
+        """Post what is due by now."""
+        situation = (
+            tuple((task.phase, task.generation) for task in state.tasks.values()),
+            tuple(node.condition for node in state.nodes.values()),
+        )
+        for name, drill in list(self._waiting.items()):
+            task = state.tasks[drill.task]
+            if task.phase in {TaskPhase.FINISHED, TaskPhase.HELD}:
+                self.missed.append(self._waiting.pop(name))
+            elif (
+                task.iteration >= drill.iteration
+                and task.phase is TaskPhase.RUNNING
+                and name not in self._unanswered
+                and self._asked.get(name) != situation
+            ):
+                self._asked[name] = situation
+                self._unanswered.add(name)
+                self._post(_request(name, drill))
+
+    def take_answer(self, answer: AnswerRequest) -> None:
+        """Note that a drill is carried out, or was refused."""
+        self._unanswered.discard(answer.request_id)
+        if answer.is_ok:
+            self._waiting.pop(answer.request_id, None)
+
+
+def _request(name: str, drill: ScheduledDrill) -> DrillRequested:
+    return DrillRequested(
+        request_id=name,
+        actor=ACTOR,
+        drill=drill.kind,
+        task=drill.task,
+        global_rank=drill.global_rank,
+        node=drill.node,
+    )
+
+
+def why_stuck(state: ClusterState) -> str | None:
+    """Return why no unfinished task trains or is about to, or None where one does.
+
+    Stuck is for good only if it lasts: a node may come up, an operator may propose a plan.
+    """
+    unfinished = [task for task in state.tasks.values() if task.phase is not TaskPhase.FINISHED]
+    idle = {TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.WAITING, TaskPhase.PARKING}
+    if not unfinished or not all(task.phase in idle for task in unfinished):
+        return None
+    return "; ".join(
+        f"{task.spec.task} is {task.phase}" + (f" ({task.note})" if task.note else "")
+        for task in unfinished
+    )
+
+
+def has_settled(state: ClusterState) -> bool:
+    """Return whether nothing is under way: every task finished, nothing undecided or unreachable.
+
+    A command ends when it likes: it need only run.
+    """
+    return (
+        all(
+            task.phase is TaskPhase.FINISHED
+            or (task.spec.is_command and task.phase is TaskPhase.RUNNING)
+            for task in state.tasks.values()
+        )
+        and all(
+            incident.state in {IncidentState.RESOLVED, IncidentState.HELD}
+            for incident in state.incidents
+        )
+        and all(node.condition is not NodeCondition.UNREACHABLE for node in state.nodes.values())
+    )

@@ -1,0 +1,36 @@
+"""What a drill on a rank asks its agent for."""
+
+from typing import Final
+
+from nodeagent.protocol.rank_faults import RankFault
+from profiles.drills.drill import Drill
+from profiles.drills.kernel_texts import KERNEL_MESSAGES
+
+_EXIT_CODE: Final = 3
+_SLOW: Final = RankFault(kind="slow", factor=1.5, count=20)
+_SPIKE: Final = RankFault(kind="spike", factor=6.0, count=8)
+
+_FAULT_BY_FAMILY: Final = {
+    "kill-rank": RankFault(kind="kill"),
+    "stop-rank": RankFault(kind="stop"),
+    "exit-code": RankFault(kind="exit", count=_EXIT_CODE),
+    "segfault": RankFault(kind="segfault"),
+    "exception": RankFault(kind="raise"),
+    "disk-full": RankFault(kind="write_full"),
+    "hang-collective": RankFault(kind="hang"),
+    "slow-rank": _SLOW,
+    "loss-spike": _SPIKE,
+}
+
+
+def fault_of(drill: Drill) -> RankFault:
+    """Return the fault that ``drill``, which is on a rank and carried out by its agent, stages in it."""
+    match drill.option:
+        case ("status", status):
+            return RankFault(kind="raise", status=status)
+        case ("times", times):
+            return RankFault(kind="nan", count=int(times))
+        case ("line", name):
+            return RankFault(kind="raise", status=KERNEL_MESSAGES[name].raises)
+        case _:
+            return _FAULT_BY_FAMILY[drill.family]

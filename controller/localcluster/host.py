@@ -1,0 +1,165 @@
+"""The host of one node: the process that stands for the machine.
+
+It starts the node's SSH server as its child and is a subreaper, so whatever is started over SSH on
+that node, also what daemonises, descends from it. Losing the node means killing all descendants.
+A host takes orders from the warden; when the warden is gone it ends its node, and the last host
+removes the root directory. Knows nothing of SSH beyond how to cut sessions.
+
+Standard library only; forked from the warden, so that it costs little memory.
+"""
+
+import os
+import select
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from controller.localcluster.process_tree import (
+    Process,
+    become_subreaper,
+    find_descendants,
+    find_process,
+    kill_all,
+    kill_descendants,
+    reap_children,
+    send_signal,
+)
+from controller.localcluster.root_directory import RootDirectory
+from controller.localcluster.wakeup import SignalSocket
+from controller.localcluster.warden_orders import (
+    Action,
+    Answer,
+    CutMethod,
+    LineSocket,
+    Order,
+    ServerCommand,
+    decode_order,
+    encode,
+)
+
+_SESSION_NAME: Final = "sshd"
+"""OpenSSH's processes are called sshd, since 9.8 also sshd-session and sshd-auth."""
+_RESET_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Python ignores these; programs expect the default."""
+
+
+class Host:
+    """The processes of one node."""
+
+    def __init__(self, node: str, root: RootDirectory) -> None:
+        """Become the heir of everything that this process starts."""
+        become_subreaper()
+        self._node = node
+        self._root = root
+        self._server: Process | None = None
+        self._cut_method = CutMethod.KILL_SESSIONS
+
+    def carry_out(self, order: Order) -> Answer:
+        """Do what ``order`` asks and say what became of it."""
+        try:
+            self._do(order)
+        except OSError as error:
+            return Answer(order.number, os.getpid(), error=f"{self._node}: {error}")
+        server_pid = self._server.pid if self._server else 0
+        return Answer(order.number, os.getpid(), server_pid)
+
+    def _do(self, order: Order) -> None:
+        if order.action is Action.CUT:
+            self._cut()
+            return
+        self.end()
+        if order.action is Action.START and order.server is not None:
+            self._start(order.server)
+
+    def _start(self, server: ServerCommand) -> None:
+        self._root.remake_state_directory(self._node)
+        self._cut_method = server.cut_method
+        self._server = find_process(spawn(server))
+
+    def _cut(self) -> None:
+        if self._server is None:
+            return
+        if self._cut_method is CutMethod.SIGNAL_SERVER:
+            send_signal(self._server, signal.SIGUSR1)
+        else:
+            kill_all(find_sessions(self._server.pid))
+
+    def end(self) -> None:
+        """Kill everything of the node.
+
+        Raises:
+            OSError: Something would not die.
+        """
+        self._server = None
+        left = kill_descendants()
+        if left:
+            raise OSError(f"processes that could not be killed: {left}")
+
+    def forget(self) -> None:
+        """Let go of the root directory after the warden's end."""
+        self._root.release()
+
+
+def find_sessions(listener_pid: int) -> list[Process]:
+    """Return the SSH server's own processes below its listener, not the commands they run."""
+    own = {listener_pid}
+    sessions = []
+    for process in find_descendants(listener_pid):  # parents come before their children
+        if process.parent in own and process.name.startswith(_SESSION_NAME):
+            own.add(process.pid)
+            sessions.append(process)
+    return sessions
+
+
+def spawn(server: ServerCommand) -> int:
+    """Start ``server`` in a session of its own, its output appended to its log; return its pid.
+
+    Raises:
+        OSError: The program can't be started or the log not be opened.
+    """
+    log_flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        server.argv[0],
+        server.argv,
+        server.env,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, server.log_path, log_flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigdef=_RESET_SIGNALS,
+    )
+
+
+def serve(node: str, root: RootDirectory, orders: LineSocket) -> None:
+    """Take orders until the warden is gone or SIGTERM comes; then end the node.
+
+    The last guard to go removes the root directory. On SIGTERM alone it stays: the warden lives.
+    """
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(f"unicron-{node}")
+    signals = SignalSocket()
+    host = Host(node, root)
+    try:
+        _obey(host, orders, signals)
+    finally:
+        with suppress(OSError):
+            host.end()
+        host.forget()
+
+
+def _obey(host: Host, orders: LineSocket, signals: SignalSocket) -> None:
+    waiting = [orders.fileno(), signals.fileno()]
+    while True:
+        ready = select.select(waiting, [], [])[0]
+        if signals.fileno() in ready and signal.SIGTERM in signals.receive():
+            return
+        reap_children()
+        if orders.fileno() in ready:
+            lines = orders.receive()
+            if lines is None:
+                return
+            for line in lines:
+                orders.send(encode(host.carry_out(decode_order(line))))

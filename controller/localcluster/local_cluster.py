@@ -1,0 +1,343 @@
+"""The local cluster of the demo: nodes on this machine, each behind an SSH server of its own.
+
+A node is an SSH server with its own host key, a state directory, and whatever was started through
+it, on a loopback port or in a network namespace of its own. Nodes can be lost (everything killed at
+once), restored, cut off (their SSH sessions ended) and, in namespaces, unplugged. Processes are in
+the hands of the warden, which ends them all and removes all files however this process ends; here
+are the keys, the configurations and the proof that every node lets us in. What runs on the nodes is
+not known here.
+"""
+
+import asyncio
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from controller.localcluster.cluster_errors import DemoError, ServerError
+from controller.localcluster.host import find_sessions
+from controller.localcluster.local_node import LocalNode, NetworkChoice, ServerChoice, ServerKind
+from controller.localcluster.loopback_ports import LOOPBACK, reserve_ports
+from controller.localcluster.namespaces import NODE_INTERFACE, node_address
+from controller.localcluster.process_tree import (
+    Process,
+    find_descendants,
+    find_process,
+    is_running,
+    send_signal,
+    stop_all,
+)
+from controller.localcluster.short_path import claim_root
+from controller.localcluster.ssh.asyncssh_server import AsyncSsh
+from controller.localcluster.ssh.credentials import RunCredentials
+from controller.localcluster.ssh.login import wait_until_serving
+from controller.localcluster.ssh.openssh import OpenSsh
+from controller.localcluster.ssh.ssh_server import SshServer, log_path
+from controller.localcluster.warden_link import WardenLink
+from controller.localcluster.warden_orders import Action, ServerCommand
+from nodeagent.protocol.ids import NodeId
+
+__all__ = [
+    "DemoError",
+    "LocalCluster",
+    "LocalNode",
+    "ServerKind",
+]
+
+_NAMESPACE_PORT: Final = 2222
+"""Where the first node's server listens in its own namespace, where no port was asked for."""
+_LOG_TAIL_BYTES: Final = 2000
+_SERVER_VERSION: Final = re.compile(r"^SSH-2\.0-([A-Za-z]+)_(\d+(?:\.\d+)*)")
+
+
+class LocalCluster:
+    """Running nodes; made by ``start``.
+
+    Attributes:
+        nodes: All nodes, lost ones included, in the order n1, n2 ..
+        root: The directory that holds everything of this run; mode 0700, gone after the end.
+        has_namespaces: Whether each node has a network namespace of its own.
+    """
+
+    def __init__(
+        self, link: WardenLink, ports: Mapping[NodeId, int], workers_per_node: int
+    ) -> None:
+        self.has_namespaces = bool(link.gateway)
+        self.root = link.root
+        self.nodes: list[LocalNode] = []
+        self._link = link
+        self._ports = ports
+        self._workers_per_node = workers_per_node
+        self._keys = RunCredentials.generate(link.root, list(ports))
+        self._commands: dict[NodeId, ServerCommand] = {}
+        self._hosts: dict[NodeId, Process | None] = {}
+        self._servers: dict[NodeId, Process | None] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def start(  # noqa: PLR0913 - each is an option of the demo
+        cls,
+        num_nodes: int,
+        workers_per_node: int,
+        *,
+        base_port: int | None = None,
+        root: Path | None = None,
+        sshd: ServerChoice = "auto",
+        network: NetworkChoice = "loopback",
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> AsyncIterator["LocalCluster"]:
+        """Start the nodes; on exit end everything of them and remove all files.
+
+        The exit returns when no process and no file is left. If this process dies instead, the
+        warden does the same without it.
+
+        Args:
+            num_nodes: How many nodes, at least 1.
+            workers_per_node: Worker slots of each.
+            base_port: Node n1 listens there, n2 on the next port and so on; None for free ports.
+            root: Directory to make and use; None for one with a new name under TMPDIR.
+            sshd: Which SSH server.
+            network: How nodes are reached. In a namespace of its own a node listens at an address
+                of its own; where that can't be had, ``auto`` says why and takes the loopback.
+            progress: Gets a line for every step an operator should know of.
+
+        Raises:
+            DemoError: The nodes can't be started; the text is one line. Nothing is left behind.
+        """
+        if num_nodes < 1 or workers_per_node < 1:
+            raise DemoError(
+                f"a cluster of {num_nodes} nodes with {workers_per_node} workers: both must be at"
+                " least 1"
+            )
+        claim = claim_root(num_nodes, root)
+        candidates = choose_servers(sshd, await asyncio.to_thread(OpenSsh.find), progress)
+        names = [NodeId(f"n{number}") for number in range(1, num_nodes + 1)]
+        claim = claim._replace(has_namespaces=network != "loopback")
+        with ExitStack() as reservations:
+            async with WardenLink.open(claim) as link:
+                if link.network_error and network == "namespaces":
+                    raise DemoError(f"no network namespaces: {link.network_error}")
+                if link.network_error:
+                    progress(f"all nodes share the loopback network: {link.network_error}")
+                if link.gateway:
+                    first = base_port or _NAMESPACE_PORT
+                    ports = {name: first + index for index, name in enumerate(names)}
+                else:
+                    ports = reservations.enter_context(reserve_ports(names, base_port))
+                cluster = cls(link, ports, workers_per_node)
+                await cluster._bring_up(candidates, progress)
+                yield cluster
+
+    @property
+    def warden_pid(self) -> int:
+        """Process id of the warden."""
+        return self._link.warden_pid
+
+    def host_pid(self, node: LocalNode | NodeId) -> int | None:
+        """Return the id of the process that stands for the machine ``node``; None if it is dead."""
+        host = self._hosts.get(self._find(node).node)
+        return host.pid if host is not None and is_running(host) else None
+
+    def pids(self, node: LocalNode | NodeId) -> list[int]:
+        """Return the process ids of ``node``: SSH server, sessions, all started over them."""
+        host_pid = self.host_pid(node)
+        return [each.pid for each in find_descendants(host_pid)] if host_pid is not None else []
+
+    async def lose_node(self, node: LocalNode | NodeId) -> None:
+        """Kill everything of ``node`` at once; it stays dead. A lost node stays lost.
+
+        Raises:
+            DemoError: Something would not die, or the warden is gone.
+        """
+        await self._link.order(Action.LOSE, self._find(node).node)
+
+    async def cut_connections(self, node: LocalNode | NodeId) -> None:
+        """End the SSH sessions of ``node``; its listener and what runs detached go on.
+
+        Raises:
+            DemoError: The warden is gone.
+        """
+        await self._link.order(Action.CUT, self._find(node).node)
+
+    async def unplug(self, node: LocalNode | NodeId) -> None:
+        """Cut the link of ``node``: nothing gets through and nothing is reset. All on it goes on.
+
+        Raises:
+            DemoError: It has no network namespace, or the warden is gone.
+        """
+        await self._link.order(Action.UNPLUG, self._find(node).node)
+
+    async def plug_in(self, node: LocalNode | NodeId) -> None:
+        """Join the link of ``node`` again.
+
+        Raises:
+            DemoError: It has no network namespace, or the warden is gone.
+        """
+        await self._link.order(Action.PLUG_IN, self._find(node).node)
+
+    def freeze(self, node: LocalNode | NodeId, *, only_server: bool) -> None:
+        """Stop every process of ``node``, or its SSH server with its sessions alone."""
+        found = self._find(node).node
+        server, host_pid = self._servers.get(found), self.host_pid(found)
+        if only_server:
+            if server is not None:
+                send_signal(server, signal.SIGSTOP)
+                for session in find_sessions(server.pid):
+                    send_signal(session, signal.SIGSTOP)
+        elif host_pid is not None:
+            stop_all(host_pid)
+
+    def thaw(self, node: LocalNode | NodeId) -> None:
+        """Let every process of ``node`` go on that was stopped."""
+        host_pid = self.host_pid(node)
+        for process in find_descendants(host_pid) if host_pid is not None else ():
+            send_signal(process, signal.SIGCONT)
+
+    def log_kernel(self, node: LocalNode | NodeId, text: str) -> None:
+        """Append lines to the kernel log of ``node``, as the kernel stamps them.
+
+        Raises:
+            OSError: They can't be written.
+        """
+        stamp = f"[{time.clock_gettime(time.CLOCK_BOOTTIME):12.6f}] "
+        with self._find(node).kernel_log.open("a") as log:
+            log.write("".join(f"{stamp}{line}\n" for line in text.splitlines()))
+
+    async def restore_node(self, node: LocalNode | NodeId) -> None:
+        """Bring ``node`` back, plugged in: same address and host key, empty state directory.
+
+        A node that is not lost is lost first.
+
+        Raises:
+            DemoError: Its server does not come up, or the warden is gone.
+        """
+        found = self._find(node)
+        failure = await self._wait_for(found, await self._start_server(found))
+        if isinstance(failure, ServerError):
+            raise DemoError(f"restoring failed: {failure}")
+
+    def _find(self, node: LocalNode | NodeId) -> LocalNode:
+        name = node.node if isinstance(node, LocalNode) else node
+        for known in self.nodes:
+            if known.node == name:
+                return known
+        raise DemoError(f"there is no node {name}: there are n1 to n{len(self._ports)}")
+
+    async def _bring_up(self, candidates: list[SshServer], progress: Callable[[str], None]) -> None:
+        """Start all nodes behind the first of ``candidates`` that serves."""
+        while True:
+            server = candidates.pop(0)
+            try:
+                version = await self._start_all(server)
+            except ServerError as error:
+                complaint = f"{server.title} can't serve here: {error}"
+                if not candidates:
+                    raise DemoError(complaint) from error
+                progress(f"{complaint}; using {candidates[0].title} instead")
+                continue
+            progress(f"{self._count()} behind {version} {self._places()}")
+            return
+
+    def _count(self) -> str:
+        return f"{len(self.nodes)} node{'s' if len(self.nodes) > 1 else ''}"
+
+    def _places(self) -> str:
+        if self.has_namespaces:
+            places = ", ".join(f"{node.host}:{node.port}" for node in self.nodes)
+            return f"in network namespaces of their own, at {places}"
+        ports = ", ".join(str(node.port) for node in self.nodes)
+        return f"on port{'s' if ',' in ports else ''} {ports}"
+
+    async def _start_all(self, server: SshServer) -> str:
+        """Start every node behind ``server``; return the server's name and version.
+
+        Raises:
+            ServerError: A node does not come up; all are ended again.
+        """
+        self.nodes = [self._describe(name, server.kind) for name in self._ports]
+        await asyncio.to_thread(self._configure_all, server)
+        started = [(node, await self._start_server(node)) for node in self.nodes]
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(self._wait_for(*each)) for each in started]
+        outcomes = [wait.result() for wait in waits]
+        failures = [outcome for outcome in outcomes if isinstance(outcome, ServerError)]
+        if failures:
+            for node in self.nodes:
+                await self.lose_node(node)
+            raise failures[0]
+        version = _SERVER_VERSION.match(str(outcomes[0]))
+        return f"{version[1]} {version[2]}" if version else server.title
+
+    def _describe(self, name: NodeId, kind: ServerKind) -> LocalNode:
+        return LocalNode(
+            node=name,
+            host=self._host_of(name),
+            port=self._ports[name],
+            state_dir=self.root / name,
+            user=self._keys.servers[name].account.name,
+            client_key_path=self._keys.client.private_path,
+            host_public_key=self._keys.hosts[name].public_line,
+            server=kind,
+            num_workers=self._workers_per_node,
+            interface=NODE_INTERFACE if self.has_namespaces else "",
+        )
+
+    def _host_of(self, name: NodeId) -> str:
+        if not self.has_namespaces:
+            return LOOPBACK
+        return node_address(self._link.gateway, list(self._ports).index(name) + 1)
+
+    def _configure_all(self, server: SshServer) -> None:
+        for node in self.nodes:
+            credentials = self._keys.servers[node.node]
+            self._commands[node.node] = server.configure(node, credentials)
+
+    async def _start_server(self, node: LocalNode) -> Process | None:
+        """Start the server of ``node`` in an empty state directory; return its process."""
+        command = self._commands[node.node]
+        address = node.host if self.has_namespaces else ""
+        answer = await self._link.order(Action.START, node.node, command, address)
+        self._hosts[node.node] = find_process(answer.host_pid)
+        self._servers[node.node] = find_process(answer.server_pid)
+        return self._servers[node.node]
+
+    async def _wait_for(self, node: LocalNode, process: Process | None) -> str | ServerError:
+        """Return the version of the server of ``node`` once it serves, or why it does not."""
+        try:
+            return await wait_until_serving(
+                node, lambda: process is not None and is_running(process)
+            )
+        except ServerError as error:
+            complaint = _last_line(log_path(node))
+            return ServerError(f"{error} (node {node.node}{complaint})")
+
+
+def choose_servers(
+    choice: ServerChoice, openssh: OpenSsh | None, progress: Callable[[str], None]
+) -> list[SshServer]:
+    """Return the servers to try, in order.
+
+    Raises:
+        DemoError: OpenSSH is demanded and not installed.
+    """
+    missing = "no OpenSSH server (sshd in PATH, /usr/sbin or /usr/local/sbin)"
+    if choice == "asyncssh":
+        return [AsyncSsh()]
+    if choice == "openssh" and openssh is None:
+        raise DemoError(f"{missing}: install openssh-server or take --sshd asyncssh")
+    if openssh is None:
+        progress(f"{missing}: using {AsyncSsh().title} instead")
+        return [AsyncSsh()]
+    return [openssh] if choice == "openssh" else [openssh, AsyncSsh()]
+
+
+def _last_line(log: Path) -> str:
+    """Return the last line of a server's log for an error message; empty if there is none."""
+    try:
+        lines = log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,53 @@
+"""Loopback ports for the nodes, held from the choice to the end of the demo.
+
+A reservation is a socket that is bound and never listens. Linux lets another socket listen on that
+port if both set SO_REUSEADDR, as SSH servers do, while nobody is given the port by chance: not
+between the choice and the server's start, and not while a lost node waits to be restored.
+"""
+
+import errno
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from controller.localcluster.cluster_errors import DemoError
+from nodeagent.protocol.ids import NodeId
+
+LOOPBACK: Final = "127.0.0.1"
+_LAST_PORT: Final = 65535
+
+
+@contextmanager
+def reserve_ports(nodes: Sequence[NodeId], base_port: int | None) -> Iterator[dict[NodeId, int]]:
+    """Hold one port per node: free ones, or ``base_port``, ``base_port + 1`` .. in order.
+
+    Raises:
+        DemoError: A port is in use, needs privileges, or does not exist.
+    """
+    with ExitStack() as stack:
+        ports: dict[NodeId, int] = {}
+        for index, node in enumerate(nodes):
+            port = 0 if base_port is None else base_port + index
+            reservation = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _bind(reservation, port, node, is_chosen=base_port is not None)
+            ports[node] = reservation.getsockname()[1]
+        yield ports
+
+
+def _bind(reservation: socket.socket, port: int, node: str, *, is_chosen: bool) -> None:
+    place = f"port {port} on {LOOPBACK}"
+    advice = "choose another --base-port or leave it out"
+    if is_chosen and not 1 <= port <= _LAST_PORT:
+        raise DemoError(f"{place} does not exist (node {node}): {advice}")
+    try:
+        reservation.bind((LOOPBACK, port))
+    except OSError as error:
+        if not is_chosen:
+            raise DemoError(f"no free port on {LOOPBACK}: {error.strerror}") from error
+        if error.errno == errno.EADDRINUSE:
+            raise DemoError(f"{place} is in use (node {node}): {advice}") from error
+        reason = os.strerror(error.errno or 0).lower()
+        raise DemoError(f"{place}: {reason} (node {node}): {advice}") from error

@@ -1,0 +1,52 @@
+"""Where the demo's root directory goes, so that the sockets in it fit the kernel's limit.
+
+The name of a unix socket may have 107 bytes. A long TMPDIR would leave no room for the sockets of
+the nodes, so shorter parents are tried before giving up.
+"""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.warden_orders import Claim
+
+_MAX_SOCKET_BYTES: Final = 107
+_LONGEST_SOCKET: Final = "template.sock"
+_SAMPLE_ROOT: Final = "unicron-00000000"
+_SHORT_PARENTS: Final = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108
+
+
+def claim_root(
+    num_nodes: int, root: Path | None, short_parents: Sequence[Path] = _SHORT_PARENTS
+) -> Claim:
+    """Return where the root directory is to be made.
+
+    Args:
+        num_nodes: The highest node number.
+        root: The directory the caller wants; None for one with a new name in TMPDIR or, where that
+            is too long or can't be written, in one of ``short_parents``.
+        short_parents: What to try after TMPDIR, in order.
+
+    Raises:
+        DemoError: ``root`` is too long, or no parent will do.
+    """
+    room = _MAX_SOCKET_BYTES - len(f"/n{num_nodes}/{_LONGEST_SOCKET}")
+    if root is not None:
+        path = Path(os.path.abspath(root))  # noqa: PTH100 - resolving links may lengthen the path
+        if len(os.fsencode(path)) > room:
+            raise DemoError(
+                f"{path} is too long for the sockets of the nodes: choose a directory of at most"
+                f" {room} bytes"
+            )
+        return Claim(parent=str(path.parent), root=str(path))
+    for parent in (Path(tempfile.gettempdir()), *short_parents):
+        fits = len(os.fsencode(parent / _SAMPLE_ROOT)) <= room
+        if fits and os.access(parent, os.W_OK | os.X_OK):
+            return Claim(parent=str(parent))
+    raise DemoError(
+        f"no directory for the demo: set TMPDIR to a writable one of at most"
+        f" {room - len(_SAMPLE_ROOT) - 1} bytes"
+    )

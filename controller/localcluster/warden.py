@@ -1,0 +1,233 @@
+"""The warden: sees to it that the demo leaves nothing behind, however it ends.
+
+A process of its own, in a session of its own, tied to the demo by a socket pair. It makes the root
+directory and forks one host per node. When the demo is gone (socket closed, or the process ended),
+it closes the sockets of the hosts, which end their nodes, kills whatever is still below it, and the
+last one alive removes the root directory. If the warden itself is killed, the hosts see it and do
+the same. Where nodes have network namespaces, it is the switch between them. Run as
+``python -m controller.localcluster.warden`` with the socket as standard input.
+
+Standard library only, to stay small. Knows nothing of SSH.
+"""
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Final
+
+from controller.localcluster.host import serve
+from controller.localcluster.namespaces import NetworkError, Switch
+from controller.localcluster.process_tree import become_subreaper, kill_descendants, reap_children
+from controller.localcluster.root_directory import RootDirectory
+from controller.localcluster.wakeup import SignalSocket
+from controller.localcluster.warden_orders import (
+    Action,
+    Answer,
+    Hello,
+    LineSocket,
+    Order,
+    decode_answer,
+    decode_claim,
+    decode_order,
+    encode,
+)
+
+_HOST_ANSWER_LIMIT_S: Final = 20.0
+_END_PAUSE_S: Final = 0.002
+_MAX_END_PAUSES: Final = 5000
+"""With the pause the limit for all hosts to end their nodes: 10 s, then they are killed."""
+
+
+class Warden:
+    """The hosts of all nodes, and the socket to the demo."""
+
+    def __init__(
+        self,
+        owner: LineSocket,
+        signals: SignalSocket,
+        root: RootDirectory,
+        switch: Switch | None = None,
+    ) -> None:
+        self._owner = owner
+        self._signals = signals
+        self._root = root
+        self._switch = switch
+        self._hosts: dict[str, LineSocket] = {}
+        self._host_pids: dict[str, int] = {}
+
+    def guard(self) -> None:
+        """Carry out orders until the demo is gone or SIGTERM comes."""
+        death = _watch_parent()
+        while True:
+            hosts = {host.fileno(): node for node, host in self._hosts.items()}
+            waiting = [self._owner.fileno(), self._signals.fileno(), *death, *hosts]
+            ready = select.select(waiting, [], [])[0]
+            if self._signals.fileno() in ready and signal.SIGTERM in self._signals.receive():
+                return
+            if any(descriptor in ready for descriptor in death):
+                return
+            reap_children()
+            self._bury([hosts[descriptor] for descriptor in ready if descriptor in hosts])
+            if self._owner.fileno() in ready:
+                lines = self._owner.receive()
+                if lines is None:
+                    return
+                for line in lines:
+                    self._owner.send(encode(self._carry_out(decode_order(line))))
+
+    def end(self) -> None:
+        """End all nodes, kill what is still there, remove the root directory."""
+        for host in self._hosts.values():
+            host.close()
+        for _ in range(_MAX_END_PAUSES):
+            _, has_children = reap_children()
+            if not has_children:
+                break
+            time.sleep(_END_PAUSE_S)
+        kill_descendants()
+        if self._switch is not None:
+            self._switch.remove()
+        self._root.release()
+
+    def _carry_out(self, order: Order) -> Answer:
+        try:
+            if order.action in (Action.UNPLUG, Action.PLUG_IN):
+                self._change_link(order)
+                return Answer(order.number)
+            return self._forward(order)
+        except (NetworkError, OSError) as error:
+            return Answer(order.number, error=f"{order.node}: {error}")
+
+    def _change_link(self, order: Order) -> None:
+        if self._switch is None:
+            raise NetworkError("it has no network of its own")
+        if order.action is Action.UNPLUG:
+            self._switch.unplug(order.node)
+        else:
+            self._switch.plug_in(order.node)
+
+    def _forward(self, order: Order) -> Answer:
+        if order.node not in self._hosts:
+            if order.action is not Action.START:
+                return Answer(order.number)  # no host: the node is as dead as can be
+            self._fork_host(order.node)
+            if self._switch is not None:
+                self._connect(self._switch, order)
+        elif order.action is Action.START and self._switch is not None:
+            self._switch.plug_in(order.node)
+        host = self._hosts[order.node]
+        line = host.receive_line(_HOST_ANSWER_LIMIT_S) if host.send(encode(order)) else None
+        if line is None:
+            self._bury([order.node])
+            return Answer(order.number, error=f"{order.node}: its host process ended")
+        return decode_answer(line)
+
+    def _connect(self, switch: Switch, order: Order) -> None:
+        try:
+            switch.connect(order.node, self._host_pids[order.node], order.address)
+        except NetworkError:
+            self._bury([order.node])
+            raise
+
+    def _fork_host(self, node: str) -> None:
+        ours, theirs = socket.socketpair()
+        with self._switch.new_namespace() if self._switch else nullcontext():
+            pid = os.fork()
+            if pid == 0:
+                ours.close()
+                self._become_host(node, theirs)
+        theirs.close()
+        self._hosts[node] = LineSocket(ours)
+        self._host_pids[node] = pid
+
+    def _become_host(self, node: str, connection: socket.socket) -> None:
+        """Turn the forked child into the host of ``node``; never returns.
+
+        It keeps its copy of the socket to the demo open, unused: the demo then reads the end of it
+        only when warden and hosts have all ended, and knows that nothing is left.
+        """
+        try:
+            self._signals.close()
+            if self._switch is not None:
+                self._switch.close()
+            for other in self._hosts.values():
+                other.close()  # else this host would hide the warden's death from the others
+            serve(node, self._root.share(), LineSocket(connection))
+        finally:
+            error = sys.exc_info()
+            if error[0] is not None:
+                sys.excepthook(*error)
+            os._exit(0 if error[0] is None else 1)
+
+    def _bury(self, nodes: list[str]) -> None:
+        """Forget hosts that died and kill the orphans they left to us."""
+        for node in nodes:
+            self._hosts.pop(node).close()
+            del self._host_pids[node]
+        if nodes:
+            kill_descendants(spare=set(self._host_pids.values()))
+
+
+def _watch_parent() -> list[int]:
+    """Return descriptors that become readable when the demo's process ends; none without pidfd.
+
+    The socket alone would do, were it not for programs of the demo that inherited it.
+    """
+    try:
+        return [os.pidfd_open(os.getppid())]
+    except OSError:
+        return []
+
+
+def _take_socket() -> socket.socket:
+    """Return the socket that is standard input, and put /dev/null in its place."""
+    connection = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return connection
+
+
+def _build_switch() -> tuple[Switch | None, str]:
+    """Return the switch, or why there is none."""
+    try:
+        return Switch.build(), ""
+    except (NetworkError, OSError) as error:
+        return None, str(error)
+
+
+def main() -> int:
+    """Take the demo's claim, guard its nodes, clean up."""
+    owner = LineSocket(_take_socket())
+    line = owner.receive_line(_HOST_ANSWER_LIMIT_S)
+    if line is None:
+        return 1
+    claim = decode_claim(line)
+    become_subreaper()
+    signals = SignalSocket()
+    try:
+        root = RootDirectory.create(Path(claim.parent), Path(claim.root) if claim.root else None)
+    except OSError as error:
+        owner.send(encode(Hello(error=f"{error.strerror}: {error.filename}")))
+        return 1
+    switch, network_error = _build_switch() if claim.has_namespaces else (None, "")
+    warden = Warden(owner, signals, root, switch)
+    try:
+        os.chdir("/")
+        with suppress(OSError):
+            Path("/proc/self/comm").write_text("unicron-warden")
+        gateway = switch.gateway if switch else ""
+        owner.send(encode(Hello(root=str(root.path), gateway=gateway, network_error=network_error)))
+        warden.guard()
+    finally:
+        warden.end()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The demo's end of the socket to its warden: starts it, gives orders, and ends it.
+
+One order at a time. When the link closes, it returns only after warden and hosts have all ended,
+that is, when no process of the nodes and no file of the demo is left. If the demo dies instead, the
+warden sees it and does the same without being told.
+"""
+
+import asyncio
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import IO, Final
+
+from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.interpreter import module_argv, module_environment
+from controller.localcluster.warden_orders import (
+    Action,
+    Answer,
+    Claim,
+    Order,
+    ServerCommand,
+    decode_answer,
+    decode_hello,
+    encode,
+)
+
+_ANSWER_LIMIT_S: Final = 30.0
+_END_LIMIT_S: Final = 30.0
+_CHUNK_BYTES: Final = 65536
+
+
+class WardenLink:
+    """An open link.
+
+    Attributes:
+        root: The directory that the warden made.
+        gateway: The demo's own address, where nodes get network namespaces; else empty.
+        network_error: Why they get none, where that was asked for.
+        warden_pid: Process id of the warden.
+    """
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        complaints: IO[bytes],
+    ) -> None:
+        self.root = Path()
+        self.gateway = ""
+        self.network_error = ""
+        self.warden_pid = process.pid
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._complaints = complaints
+        self._lock = asyncio.Lock()
+        self._number = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, claim: Claim) -> AsyncIterator["WardenLink"]:
+        """Start a warden; on exit wait until it has cleaned up.
+
+        Raises:
+            DemoError: The root directory can't be made, or the warden not be started.
+        """
+        ours, theirs = socket.socketpair()
+        with tempfile.TemporaryFile() as complaints:
+            with theirs:
+                process = _start_warden(theirs, complaints)
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            link = cls(process, reader, writer, complaints)
+            try:
+                await link._greet(claim)
+                yield link
+            finally:
+                await link._end()
+
+    async def order(
+        self, action: Action, node: str, server: ServerCommand | None = None, address: str = ""
+    ) -> Answer:
+        """Give an order and return its answer; orders are carried out one after the other.
+
+        Raises:
+            DemoError: The order could not be carried out, or the warden is gone.
+        """
+        async with self._lock:
+            self._number += 1
+            order = Order(self._number, action, node, server, address)
+            answer = Answer(0)
+            await self._send(encode(order))
+            while answer.number != order.number:  # an earlier one may have been cancelled
+                answer = decode_answer(await self._receive())
+        if answer.error:
+            raise DemoError(f"{action} of node {node} failed: {answer.error}")
+        return answer
+
+    async def _greet(self, claim: Claim) -> None:
+        await self._send(encode(claim))
+        hello = decode_hello(await self._receive())
+        if hello.error:
+            raise DemoError(f"cannot make the demo's directory: {hello.error}")
+        self.root = Path(hello.root)
+        self.gateway, self.network_error = hello.gateway, hello.network_error
+
+    async def _send(self, line: bytes) -> None:
+        try:
+            self._writer.write(line)
+            await self._writer.drain()
+        except OSError as error:
+            raise self._lost("has ended") from error
+
+    async def _receive(self) -> bytes:
+        try:
+            async with asyncio.timeout(_ANSWER_LIMIT_S):
+                line = await self._reader.readline()
+        except TimeoutError as error:
+            raise self._lost("does not answer") from error
+        except OSError:
+            line = b""
+        if not line.endswith(b"\n"):
+            raise self._lost("has ended")
+        return line
+
+    def _lost(self, what: str) -> DemoError:
+        # Not with read(): the position in the file is shared with the warden, who still writes.
+        text = os.pread(self._complaints.fileno(), _CHUNK_BYTES, 0).decode(errors="replace")
+        lines = text.split("\n")
+        detail = next((f": {line}" for line in reversed(lines) if line.strip()), "")
+        return DemoError(f"the warden of the demo's processes {what}{detail}")
+
+    async def _end(self) -> None:
+        """Say goodbye and wait until the last guard has closed its end."""
+        try:
+            async with asyncio.timeout(_END_LIMIT_S):
+                if self._writer.can_write_eof():
+                    self._writer.write_eof()
+                while await self._reader.read(_CHUNK_BYTES):
+                    pass
+        except (OSError, TimeoutError):
+            pass  # the warden cleans up without us; nothing we could add
+        finally:
+            self._reap()
+            self._writer.close()
+            with suppress(OSError):
+                await self._writer.wait_closed()
+
+    def _reap(self) -> None:
+        try:
+            self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            # It still cleans up and will end by itself: no child of ours any more.
+            self._process.returncode = 0
+
+
+def _start_warden(connection: socket.socket, complaints: IO[bytes]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        module_argv("controller.localcluster.warden"),
+        stdin=connection.fileno(),
+        stdout=subprocess.DEVNULL,
+        stderr=complaints.fileno(),
+        env={**os.environ, **module_environment()},
+        start_new_session=True,  # Ctrl-C and hang-up in the demo's terminal do not reach it
+    )

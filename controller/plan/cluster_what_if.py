@@ -1,0 +1,110 @@
+"""``unicron plan what-if`` on a cluster: a running controller's, or a saved run's.
+
+A running controller answers from its memory. A saved run is replayed here; both answers come from
+``controller.core.rehearsal``.
+"""
+
+import argparse
+import getpass
+import json
+import sys
+import uuid
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from controller.api.client import NoControllerError, ask
+from controller.api.wire import AskWhatIf
+from controller.core.rehearsal import ImpossibleError
+from controller.plan.plan_text import explanation_of, print_answer
+from controller.plan.problem_file import Problem
+from controller.plan.questions import supposition_of
+from controller.plan.rehearsed import answered
+from controller.printing import plain_console, refuse
+from controller.store.run_file import RunError, read_run
+from profiles.records import RecordError
+
+
+def run_on_cluster(arguments: argparse.Namespace) -> int:
+    """Ask, print the answer and return 0, or 2 where nobody can be asked or something is wrong."""
+    if arguments.save_problem and arguments.save_problem.exists():
+        text = f"--save-problem {arguments.save_problem}: is there already; name another"
+        return refuse("unicron plan", text)
+    question = _question(arguments)
+    try:
+        if arguments.state:
+            answer = _of_saved(arguments.state, question)
+        else:
+            answer = _of_live(arguments.connect, question)
+        problem = answer.pop("problem", None)
+        if arguments.save_problem:
+            _save(arguments.save_problem, problem)
+    except (ImpossibleError, NoControllerError, RunError, RecordError) as error:
+        return refuse("unicron plan", str(error))
+    if arguments.explain:
+        asked = Problem.model_validate(problem).asked
+        answer |= explanation_of(asked, answer["assignments"])
+    if arguments.json:
+        sys.stdout.write(f"{json.dumps(answer)}\n")
+    else:
+        print_answer(answer)
+        _print_places(answer)
+    return 0
+
+
+def _question(arguments: argparse.Namespace) -> AskWhatIf:
+    return AskWhatIf(
+        request_id=uuid.uuid4().hex,
+        actor=getpass.getuser(),
+        lost=tuple(arguments.lose_node),
+        added=dict(arguments.add_node),
+        num_added=arguments.add,
+        weights=dict(arguments.weight),
+        finished=tuple(arguments.finish),
+        faulted=tuple(arguments.fault),
+        has_problem=arguments.explain or arguments.save_problem is not None,
+    )
+
+
+def _of_saved(directory: Path, question: AskWhatIf) -> dict[str, Any]:
+    machine, legacy = read_run(directory)
+    supposition, has_problem = supposition_of(question), question.has_problem
+    return answered(machine.state, machine.policy, legacy.at, supposition, has_problem=has_problem)
+
+
+def _of_live(path: Path, question: AskWhatIf) -> dict[str, Any]:
+    reply = ask(path, question)
+    if reply.code == "impossible":
+        raise ImpossibleError(reply.message)
+    if reply.data is None:
+        raise NoControllerError(f"{path}: the controller does not answer this: {reply.message}")
+    return dict(reply.data)
+
+
+def _save(path: Path, problem: Any) -> None:  # noqa: ANN401 - a JSON object
+    try:
+        path.write_text(f"{json.dumps(problem, indent=1)}\n", encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"--save-problem {path}: {(error.strerror or '').lower()}") from error
+
+
+def _print_places(answer: dict[str, Any]) -> None:
+    console = plain_console()
+    for task in answer["tasks"]:
+        before = _place(task["layout_before"], task["placement_before"])
+        after = _place(task["layout"], task["placement"])
+        console.print(f"{task['name']}: {before}" + (f" -> {after}" if before != after else ""))
+    for name, phase in answer["left_alone"].items():
+        console.print(f"{name}: is {phase}, no plan moves it now")
+    for number, step in enumerate(answer["steps"], start=1):
+        console.print(f"step {number}: {step}")
+
+
+def _place(layout: str | None, workers: Iterable[str]) -> str:
+    """Return a placement in short: of every node its workers."""
+    if layout is None:
+        return "nowhere"
+    by_node = groupby(workers, key=lambda worker: worker.rpartition(":")[0])
+    places = [f"{node}:{','.join(w.rpartition(':')[2] for w in each)}" for node, each in by_node]
+    return f"{layout} on {' '.join(places)}"

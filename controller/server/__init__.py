@@ -1,0 +1,1 @@
+"""The controller as a running service. Begin with ``controller``."""

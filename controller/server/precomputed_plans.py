@@ -1,0 +1,124 @@
+"""What the controller works out beside its work: plans for what may come next, and why a plan is this one.
+
+Neither delays a decision, nor the other. The table of next plans is built once the cluster has been quiet for a
+moment, in a thread, and put in the core's hands whole; a plan is there before it is explained.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from controller.api.views import PreparedView
+from controller.background import Failure, Turns, beside
+from controller.core.machine import Machine
+from controller.core.rules.planner.explanation import Explanation, explain
+from controller.core.rules.planner.lookup import Outlook, look_ahead
+from controller.core.state.cluster import Plan
+
+_QUIET_S: Final = 1.0
+_MAX_EXPLAINED: Final = 4
+"""Plans whose explanations are kept: what consoles show."""
+
+
+class Foresight:
+    """Works beside one machine. ``run`` serves until cancelled.
+
+    Args:
+        machine: Looked at whenever ``news`` is set.
+        news: Something has happened.
+        note: Takes a line about what could not be worked out.
+        quiet_s: How long the outlook must have stayed the same before plans for it are sought, seconds.
+
+    Attributes:
+        explanations: Those of the newest plans, by name and revision; None where there can't be one.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        news: asyncio.Event,
+        note: Callable[[str], None],
+        quiet_s: float = _QUIET_S,
+    ) -> None:
+        self.explanations: dict[tuple[str, int], Explanation | None] = {}
+        self._machine = machine
+        self._news = news
+        self._note = note
+        self._quiet_s = quiet_s
+        self._has_plans = asyncio.Event()
+        self._has_changed = asyncio.Event()
+        self._planned: Outlook | None = None
+        self._tried: Outlook | None = None
+        self._seen: Outlook | None = None
+        self._took_s = 0.0
+
+    @property
+    def prepared(self) -> PreparedView:
+        """What there is, as of the last look."""
+        table = self._machine.table
+        return PreparedView(
+            num_events=len(table.divisions),
+            took_s=self._took_s,
+            is_current=self._planned is not None and self._planned == self._seen,
+            num_found=table.num_found,
+            num_missed=table.num_missed,
+        )
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Serve until cancelled; ``changed`` is called when there is something new to see."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._explain_plans(changed))
+            group.create_task(self._keep_table(changed))
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                self._has_plans.set()
+                self._has_changed.set()
+
+    async def _explain_plans(self, changed: Callable[[], None]) -> None:
+        while True:
+            await self._has_plans.wait()
+            self._has_plans.clear()
+            newest = self._machine.state.plans[-_MAX_EXPLAINED:]
+            for plan in newest:
+                if (plan.name, plan.revision) not in self.explanations:
+                    await self._explain(plan)
+                    changed()
+            keys = {(plan.name, plan.revision) for plan in newest}
+            self.explanations = {k: v for k, v in self.explanations.items() if k in keys}
+
+    async def _explain(self, plan: Plan) -> None:
+        assignments = {name: change.workers_after for name, change in plan.changes.items()}
+        problem, key = plan.problem, (plan.name, plan.revision)
+        outcome = await beside(lambda: explain(problem, assignments, Turns()))
+        self.explanations[key] = None if isinstance(outcome, Failure) else outcome
+        if isinstance(outcome, Failure):
+            self._note(f"{plan.name} can't be explained, a fault of ours: {outcome.text}")
+
+    async def _keep_table(self, changed: Callable[[], None]) -> None:
+        while True:
+            await self._has_changed.wait()
+            self._has_changed.clear()
+            outlook = self._machine.outlook()
+            if outlook != self._seen:
+                self._seen = outlook
+                self._has_changed.set()  # look once more, when it has been quiet
+                changed()
+            elif outlook != self._tried:
+                await self._look_ahead(outlook)
+                changed()
+            await asyncio.sleep(self._quiet_s)
+
+    async def _look_ahead(self, outlook: Outlook) -> None:
+        begin_s = time.perf_counter()
+        self._tried = outlook
+        table = await beside(lambda: look_ahead(outlook, Turns()))
+        if isinstance(table, Failure):
+            self._note(f"next plans can't be sought, a fault of ours: {table.text}")
+            return
+        self._took_s = time.perf_counter() - begin_s
+        before = self._machine.table
+        table.num_found, table.num_missed = before.num_found, before.num_missed
+        self._machine.table = table
+        self._planned = outlook

@@ -1,0 +1,163 @@
+"""What each rank of a generation is told at its start, from the core's instruction and the task's program.
+
+The core knows places and generations; how a task trains is added here: the settings of a training loop
+of ours, or a command and its environment's facts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from controller.core.instructions import PrepareRanks, StartRanks
+from controller.core.rules.placement import Placement
+from controller.core.rules.regroup.copy_holders import copy_holders
+from nodeagent.protocol.ids import Generation, NodeId
+from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch, TrainingSpec
+from nodeagent.protocol.regroup import Resume
+from profiles.command_task import Command
+
+Backend = Literal["gloo", "nccl"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTask:
+    """A task that is a command.
+
+    Attributes:
+        command: What to run.
+        task_dir: Directory of the task, shared by all nodes.
+    """
+
+    command: Command
+    task_dir: str
+
+
+TaskProgram = TrainingSpec | CommandTask
+"""How a task trains."""
+
+
+def measured_program(program: TaskProgram, generation: Generation) -> TaskProgram:
+    """Return how a task trains while its speed is measured: at full speed, and leaving nothing behind.
+
+    A command keeps its files where it likes: it gets an empty directory, which is left there.
+    """
+    if isinstance(program, CommandTask):
+        return replace(program, task_dir=f"{program.task_dir}@measure-{generation}")
+    return program.model_copy(
+        update={"checkpoint_dir": "", "iteration_floor_s": 0.0, "num_iterations": None}
+    )
+
+
+def starts(
+    instruction: StartRanks,
+    program: TaskProgram,
+    backend: Backend,
+    address_by_node: Mapping[NodeId, str],
+) -> dict[NodeId, list[RankLaunch]]:
+    """Return what each node is told to start.
+
+    Args:
+        instruction: The core's.
+        program: The task's.
+        backend: Of the process groups.
+        address_by_node: ``host:port`` by which each node is reached.
+    """
+    if isinstance(program, CommandTask):
+        return _by_node(
+            _command(instruction, program, backend, number, address_by_node)
+            for number in instruction.global_ranks
+        )
+    return _by_node(_loops(instruction, program, backend))
+
+
+def _loops(
+    instruction: StartRanks, program: TrainingSpec, backend: Backend
+) -> Iterator[tuple[NodeId, RankLaunch]]:
+    """Yield the launches of a training loop's ranks, and of those that wait beside them."""
+    placement = instruction.placement
+    holders = copy_holders(instruction.layout, placement, is_sharded=program.shard_optimizer)
+    # Of one launch: validated again for each rank the holders alone would take seconds at thousands of ranks.
+    rank = RankLaunch(
+        task=instruction.task,
+        generation=instruction.generation,
+        global_rank=0,
+        worker=0,
+        layout=instruction.layout,
+        backend=backend,
+        training=program,
+        resume=instruction.resume,
+        copy_holders=holders if program.memory_interval else (),
+    )
+    for number in instruction.global_ranks:
+        worker, continues = placement[number], instruction.continues.get(number)
+        own = {"global_rank": number, "worker": worker.slot, "continues": continues}
+        yield worker.node, rank.model_copy(update=own)
+    reserve = rank.model_copy(update={"resume": Resume(), "copy_holders": ()})
+    for number, each in instruction.reserves.items():
+        own = {"global_rank": number, "worker": each.worker.slot, "continues": each.continues}
+        yield each.worker.node, reserve.model_copy(update={**own, "prepares_for": each.stands_for})
+
+
+def preparations(
+    instruction: PrepareRanks, program: TaskProgram, backend: Backend
+) -> dict[NodeId, list[RankLaunch]]:
+    """Return what each node is told to prepare; the core prepares nothing for a command."""
+    assert isinstance(program, TrainingSpec), "a command's processes can't be prepared"
+    return _by_node(
+        (
+            worker.node,
+            RankLaunch(
+                task=instruction.task,
+                generation=instruction.generation,
+                global_rank=number,
+                worker=worker.slot,
+                layout=instruction.target,
+                backend=backend,
+                training=program,
+                prepares_for=place,
+            ),
+        )
+        for number, (worker, place) in instruction.spares.items()
+    )
+
+
+def _command(
+    instruction: StartRanks,
+    program: CommandTask,
+    backend: Backend,
+    global_rank: int,
+    address_by_node: Mapping[NodeId, str],
+) -> tuple[NodeId, RankLaunch]:
+    placement, worker = instruction.placement, instruction.placement[global_rank]
+    local_ranks = _ranks_on(placement, worker.node)
+    first_address = address_by_node[placement[0].node]
+    place = CommandPlace(
+        command=program.command,
+        local_rank=local_ranks.index(global_rank),
+        local_workers=tuple(placement[number].slot for number in local_ranks),
+        master_address=first_address.rpartition(":")[0].strip("[]"),
+        task_dir=program.task_dir,
+    )
+    return worker.node, RankLaunch(
+        task=instruction.task,
+        generation=instruction.generation,
+        global_rank=global_rank,
+        worker=worker.slot,
+        layout=instruction.layout,
+        backend=backend,
+        command=place,
+        resume=instruction.resume,
+    )
+
+
+def _ranks_on(placement: Placement, node: NodeId) -> list[int]:
+    return [number for number, worker in enumerate(placement) if worker.node == node]
+
+
+def _by_node(
+    launches: Iterable[tuple[NodeId, RankLaunch]],
+) -> dict[NodeId, list[RankLaunch]]:
+    by_node: dict[NodeId, list[RankLaunch]] = {}
+    for node, launch in launches:
+        by_node.setdefault(node, []).append(launch)
+    return by_node

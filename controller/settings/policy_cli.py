@@ -1,0 +1,80 @@
+"""``unicron policy explain``: prints what the controller does about which fault."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from controller.core.rules.policy import Policy
+from controller.settings.explain_policy import actions, as_json, rules, settings_of, statuses
+from controller.settings.policy_file import load_policy
+from controller.settings.settings_file import SettingsError
+
+_EPILOG = """\
+A settings file is TOML. Every key of [policy] is optional, times are seconds:
+
+  [policy]
+  is_auto_heal = true        # apply plans without asking
+  network_alerts = 2         # network faults of one node ...
+  network_window_s = 300     # ... within this, which isolate it
+  restarts = 3               # SEV2 faults on one node within restart_window_s
+  asks_before_loss = true    # before a node is given up that nobody can see, also with is_auto_heal
+  max_recoveries = 3         # without a new iteration, then the operator is asked
+
+  [failure_domains]          # nodes that fail together: replicas of a task are spread over such domains
+  rack-1 = ["n1", "n2"]
+
+examples:
+  unicron policy explain
+  unicron policy explain --settings cluster.toml --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options of ``unicron policy``."""
+    what = parser.add_subparsers(dest="what", required=True, metavar="explain")
+    explain = what.add_parser(
+        "explain",
+        help="what is done about which fault, and when more is done",
+        description="Explain the policy: the action for each fault, when it escalates, what is left to"
+        " the operator, and every setting with its value.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    explain.add_argument(
+        "--settings", type=Path, metavar="FILE", help="TOML with a [policy] section (default: none)"
+    )
+    explain.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the explanation; return 0, or 2 where the settings are wrong."""
+    try:
+        policy = load_policy(arguments.settings) if arguments.settings else Policy()
+    except SettingsError as error:
+        sys.stderr.write(f"unicron policy: {error}\n")
+        return 2
+    if arguments.json:
+        sys.stdout.write(f"{json.dumps(as_json(policy), indent=2)}\n")
+        return 0
+    console = Console()
+    faults = Table(
+        "status", "severity", "first action", "meaning", title="Faults", title_justify="left"
+    )
+    for row in statuses():
+        faults.add_row(row["status"], row["severity"], row["action"], row["meaning"])
+    console.print(faults)
+    for action, text in actions().items():
+        console.print(f"[bold]{action}[/bold]: {text}")
+    console.print("\n[bold]Rules[/bold]")
+    for rule in rules(policy):
+        console.print(f"- {rule}", highlight=False)
+    settings = Table("setting", "value", "meaning", title="\nSettings", title_justify="left")
+    for one in settings_of(policy):
+        value = one.value if one.is_default else f"{one.value} (set here)"
+        settings.add_row(one.name, value, one.meaning)
+    console.print(settings)
+    return 0

@@ -1,0 +1,1 @@
+"""Ways to handle failures, run on the same faults. Begin with ``comparison``."""

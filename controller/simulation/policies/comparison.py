@@ -1,0 +1,149 @@
+"""Policies beside each other: every seed gives all of them the same faults."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.simulation.policies.baselines import BASELINES
+from controller.simulation.policies.static_division import run_baseline
+from controller.simulation.policies.unicron_core import run_unicron
+from controller.simulation.scenarios.scenario import Scenario
+from controller.simulation.world.happenings import course_of
+from controller.simulation.world.initial_setup import Setup, setup_of
+from controller.simulation.world.worker_time import Account
+from profiles.records import RecordError
+
+UNICRON: Final = "unicron"
+APPROVED: Final = "unicron-approved"
+"""The same with an operator who approves every plan."""
+POLICIES: Final = (UNICRON, *BASELINES)
+"""Those that are run where none is named."""
+ALL_POLICIES: Final = (UNICRON, APPROVED, *BASELINES)
+_NUM_RESAMPLES: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over seeds, with its 95 % confidence interval (bootstrap); of one seed all three are it."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Interval":
+        """Return the interval of the mean of some values."""
+        array = np.asarray(values, np.float64)
+        picks = np.random.default_rng(0).integers(len(array), size=(_NUM_RESAMPLES, len(array)))
+        means = array[picks].mean(axis=1)
+        low, high = np.percentile(means, [2.5, 97.5])
+        return cls(float(array.mean()), float(low), float(high))
+
+    def as_json(self) -> dict[str, float]:
+        """Return it for programs."""
+        return {"mean": self.mean, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """What came of a scenario.
+
+    Attributes:
+        setup: What all runs began with.
+        num_seeds: Runs of each policy.
+        accounts: By policy, one per seed.
+    """
+
+    setup: Setup
+    num_seeds: int
+    accounts: dict[str, list[Account]]
+
+    @property
+    def ratios(self) -> dict[str, Interval]:
+        """Accumulated WAF of Unicron over each baseline's, from the runs of the same seed."""
+        ours = self.accounts.get(UNICRON, [])
+        found = {}
+        for name, accounts in self.accounts.items():
+            if name == UNICRON or not ours or not all(each.waf > 0 for each in accounts):
+                continue
+            pairs = zip(ours, accounts, strict=True)
+            found[name] = Interval.of([mine.waf / theirs.waf for mine, theirs in pairs])
+        return found
+
+
+def prepared(scenario: Scenario) -> Setup:
+    """Return what the runs of a scenario begin with.
+
+    Raises:
+        RecordError: Something in the scenario can't be used.
+    """
+    return setup_of(scenario, course_of(scenario, 1))
+
+
+def run_campaign(
+    setup: Setup,
+    policies: Sequence[str],
+    num_seeds: int,
+    tell: Callable[[int], None] = lambda _done: None,
+) -> Campaign:
+    """Run every policy with the seeds 1 to ``num_seeds``.
+
+    Args:
+        setup: What every run begins with.
+        policies: Of ``ALL_POLICIES``.
+        num_seeds: How many runs of each, 1 or more.
+        tell: Is called with the number of runs that are done.
+
+    Raises:
+        RecordError: Something in the scenario can't be used.
+    """
+    jobs = [(name, seed) for seed in range(1, num_seeds + 1) for name in policies]
+    found: dict[tuple[str, int], Account] = {}
+    for job, account in _all_runs(setup, jobs):
+        found[job] = account
+        tell(len(found))
+    accounts = {name: [found[name, seed] for seed in range(1, num_seeds + 1)] for name in policies}
+    return Campaign(setup, num_seeds, accounts)
+
+
+def _all_runs(
+    setup: Setup, jobs: list[tuple[str, int]]
+) -> Iterator[tuple[tuple[str, int], Account]]:
+    num_processes = min(len(jobs), len(os.sched_getaffinity(0)))
+    if num_processes <= 1:
+        for job in jobs:
+            yield job, run_policy(setup, *job)
+        return
+    context = multiprocessing.get_context("forkserver")
+    pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=_ignore_interrupts)
+    try:
+        futures = {pool.submit(run_policy, setup, *job): job for job in jobs}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenProcessPool as error:
+        raise RecordError(f"{setup.scenario.name}: a process was killed: {error}") from error
+    finally:
+        # After an interruption nobody waits for runs that have begun.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches all processes of the terminal; the one that has started the others ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def run_policy(setup: Setup, name: str, seed: int) -> Account:
+    """Return what a policy makes of the faults of a seed."""
+    course = course_of(setup.scenario, seed)
+    if name in {UNICRON, APPROVED}:
+        return run_unicron(setup, course, seed, is_auto_heal=name == UNICRON)
+    return run_baseline(BASELINES[name], setup, course, seed)

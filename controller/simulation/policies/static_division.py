@@ -1,0 +1,303 @@
+"""Runs a baseline: every task keeps the nodes that it was given, and recovers by itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+from controller.simulation.policies.baselines import Baseline
+from controller.simulation.policies.splits import split_of
+from controller.simulation.scenarios.duration_laws import dice_of
+from controller.simulation.scenarios.estimated_tables import Profile, pipelined_profiles_of
+from controller.simulation.scenarios.scenario import Values
+from controller.simulation.world.happenings import Course, Happening
+from controller.simulation.world.initial_setup import Setup
+from controller.simulation.world.virtual_clock import Clock
+from controller.simulation.world.worker_time import Account, Activity, Ledger
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A task and its nodes.
+
+    Attributes:
+        name: The task.
+        profile: What it achieves; None where it fits nowhere.
+        workers_by_node: What it was given.
+        size: Workers that it trains with.
+        activity: What it does.
+        stamp: Changes with every fault: what was under way before is void.
+        recompute_s: What it has to compute again once it trains.
+        age_s: How old its newest checkpoint on disk was at the fault that it recovers from; None without one.
+        has_lost_node: Whether that fault took a node.
+        began_s: When it trained for the first time.
+        slow_nodes: Nodes that hold it up.
+    """
+
+    name: str
+    profile: Profile | None
+    workers_by_node: dict[int, int]
+    size: int = 0
+    activity: Activity = "waiting"
+    stamp: int = 0
+    recompute_s: float = 0.0
+    age_s: float | None = None
+    has_lost_node: bool = False
+    began_s: float | None = None
+    slow_nodes: set[int] = field(default_factory=set)
+
+
+def run_baseline(baseline: Baseline, setup: Setup, course: Course, seed: int) -> Account:
+    """Return what a baseline makes of a course."""
+    return _Static(baseline, setup, course, seed).run()
+
+
+def _listed(profile: Profile, workers: int) -> int:
+    """Return the largest size that can be used with so many workers; 0 if none can."""
+    sizes = [x for x in profile.table.sizes if profile.task.min_workers <= x <= workers]
+    return max(sizes, default=0)
+
+
+class _Static:
+    def __init__(self, baseline: Baseline, setup: Setup, course: Course, seed: int) -> None:
+        self._baseline, self._course = baseline, course
+        self._values: Values = setup.scenario.values
+        values = self._values
+        self._dice = dice_of(setup.scenario.name, seed, baseline.name)
+        self._clock = Clock()
+        num_workers = course.num_nodes * values.workers_per_node
+        names = [each.task.name for each in setup.profiles]
+        self._ledger = Ledger(num_workers, values.gpus_per_worker, names)
+        self._out: dict[int, int] = dict.fromkeys(course.absent, 1)
+        """How many reasons keep a node away."""
+        self._jobs = self._place(setup)
+        held = {node for job in self._jobs for node in job.workers_by_node}
+        free = [n for n in range(course.num_nodes) if n not in held and n not in course.absent]
+        self._free = free
+        """Nodes in service that no task holds."""
+        self._num_extra = 0 if free else baseline.num_spares
+        """Spare nodes beyond the cluster's; they are taken to be whole."""
+
+    def run(self) -> Account:
+        for job in self._jobs:
+            job.size = self._possible_size(job)
+            if job.size:
+                self._begin(job, self._values.steps.start.draw(self._dice))
+            else:
+                self._tell(job, "waiting")
+        for what in self._course.happenings:
+            self._clock.at(what.at_s, partial(self._happen, what))
+        for at_s, node in self._course.returns:
+            self._clock.at(at_s, partial(self._return, node))
+        self._note_service()
+        self._clock.run(self._course.duration_s)
+        return self._ledger.close(self._course.duration_s)
+
+    def _place(self, setup: Setup) -> list[_Job]:
+        """Give tasks their nodes, one after the other; all sizes are whole nodes."""
+        values, course = self._values, self._course
+        profiles: dict[str, Profile] = {each.task.name: each for each in setup.profiles}
+        num_workers = course.num_nodes * values.workers_per_node
+        if self._baseline.is_pipelined:
+            profiles = pipelined_profiles_of(setup.scenario, num_workers)
+        num_held = num_workers - (values.spare_nodes + len(course.absent)) * values.workers_per_node
+        split = split_of(self._baseline.split, setup, num_held)
+        nodes = iter(n for n in range(course.num_nodes) if n not in course.absent)
+        jobs = []
+        for each in setup.profiles:
+            name = each.task.name
+            given = list(islice(nodes, split[name] // values.workers_per_node))
+            by_node = dict.fromkeys(given, values.workers_per_node)
+            jobs.append(_Job(name, profiles.get(name), by_node))
+        return jobs
+
+    # --- what happens ------------------------------------------------------------------------
+
+    def _happen(self, what: Happening) -> None:
+        if what.kind == "manual":
+            self._change_by_hand(what)
+            return
+        if self._out.get(what.node):
+            return
+        job = next((each for each in self._jobs if what.node in each.workers_by_node), None)
+        if what.kind in {"process", "network"}:
+            if job is not None:
+                self._break(job, what)
+        elif what.kind == "slow":
+            if job is not None:
+                job.slow_nodes.add(what.node)
+                self._tell(job, job.activity)
+            self._clock.after(what.detected_s, partial(self._lose, what, job, is_slow=True))
+        else:
+            self._lose(what, job, is_slow=False)
+
+    def _lose(self, what: Happening, job: _Job | None, *, is_slow: bool) -> None:
+        if self._out.get(what.node):
+            return  # a slow one that was lost before anybody noticed
+        self._out[what.node] = self._out.get(what.node, 0) + 1
+        if what.node in self._free:
+            self._free.remove(what.node)
+        if job is not None:
+            job.slow_nodes.discard(what.node)
+            if what.node in job.workers_by_node:
+                self._break(job, what, notices_s=0.0 if is_slow else None)
+        self._note_service()
+        if what.away_s is not None:
+            self._clock.after(what.away_s, partial(self._return, what.node))
+
+    def _break(self, job: _Job, what: Happening, notices_s: float | None = None) -> None:
+        """A fault has hit the task; a fault on top of another begins the recovery anew."""
+        is_of_process = what.kind in {"process", "network"}
+        has_no_process = job.activity in {"detection", "waiting"} or (
+            job.activity == "transition" and is_of_process
+        )
+        if job.profile is None or has_no_process:
+            self._tell(job, job.activity)  # what runs out, or is awaited, already does
+            return
+        self._ledger.num_incidents += 1
+        age_s = what.since_checkpoint * self._values.checkpoint_interval_s
+        trained_s = self._clock.now_s - job.began_s if job.began_s is not None else 0.0
+        job.age_s = max(job.age_s or 0.0, min(age_s, trained_s))
+        job.has_lost_node |= not is_of_process
+        if self._baseline.recomputes:
+            # What is being recomputed was not saved again yet; what never was, is not recomputed.
+            job.recompute_s = max(job.recompute_s, job.age_s)
+        elif job.activity == "training":  # the iteration that is broken off
+            job.recompute_s += what.since_checkpoint * job.profile.iteration_s(job.size)
+        job.stamp += 1
+        self._tell(job, "detection")
+        seconds = self._baseline.notices_s(what) if notices_s is None else notices_s
+        self._clock.after(seconds, partial(self._if_now, job, job.stamp, self._recover))
+
+    def _return(self, node: int) -> None:
+        self._out[node] = max(0, self._out.get(node, 0) - 1)
+        self._note_service()
+        if self._out[node]:
+            return
+        if not any(node in job.workers_by_node for job in self._jobs):
+            self._free.append(node)
+        for job in self._jobs:
+            if job.activity == "waiting":
+                self._recover(job)
+            elif job.activity == "training" and self._can_grow(job):
+                self._recover(job)  # it saves a checkpoint first, so nothing is computed again
+
+    def _change_by_hand(self, what: Happening) -> None:
+        training = [job for job in self._jobs if job.activity == "training"]
+        if training:
+            job = training[int(what.since_checkpoint * len(training))]
+            job.stamp += 1
+            self._tell(job, "manual")
+            seconds = self._baseline.change_s(self._values, self._dice)
+            self._clock.after(seconds, partial(self._if_now, job, job.stamp, self._train))
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def _recover(self, job: _Job) -> None:
+        """The fault is known: go on, if there is what it takes."""
+        self._replace(job)
+        is_whole = not any(self._out.get(node) for node in job.workers_by_node)
+        size = self._possible_size(job)
+        if not size or not (is_whole or self._baseline.shrinks):
+            self._tell(job, "waiting")
+            return
+        seconds = self._baseline.recovery_s(self._values, self._dice)
+        if self._baseline.finds_state:
+            seconds += self._state_s(job, size)
+        job.size = size
+        self._begin(job, seconds)
+
+    def _state_s(self, job: _Job, size: int) -> float:
+        """Return what the state takes that no peer holds: from memory of another node, else from disk."""
+        if job.profile is None or not job.size:
+            return 0.0
+        before, after = job.profile.table.layout(job.size), job.profile.table.layout(size)
+        is_same_model = (before.tp, before.pp) == (after.tp, after.pp)
+        has_others = len(job.workers_by_node) > 1
+        if is_same_model and before.dp > 1 and (has_others or not job.has_lost_node):
+            return 0.0
+        if is_same_model and has_others:
+            return self._values.steps.memory.draw(self._dice)
+        job.recompute_s = max(job.recompute_s, job.age_s or 0.0)
+        return self._values.steps.disk.draw(self._dice)
+
+    @property
+    def _replaces(self) -> bool:
+        """Whether it takes nodes that are free for those that are away."""
+        return self._baseline.shrinks or self._baseline.num_spares > 0
+
+    def _can_grow(self, job: _Job) -> bool:
+        """Whether a task that trains with less could have more."""
+        if not self._baseline.shrinks:
+            return False
+        is_short = any(self._out.get(node) for node in job.workers_by_node)
+        return (is_short and bool(self._free)) or self._possible_size(job) > job.size
+
+    def _replace(self, job: _Job) -> None:
+        """Take free nodes for those that are away."""
+        if not self._replaces:
+            return
+        for node in [n for n in job.workers_by_node if self._out.get(n)]:
+            if self._free:
+                spare = self._free.pop()
+            elif self._num_extra:
+                self._num_extra -= 1
+                spare = -1 - self._num_extra
+            else:
+                return
+            job.workers_by_node[spare] = job.workers_by_node.pop(node)
+
+    def _begin(self, job: _Job, seconds: float) -> None:
+        job.stamp += 1
+        self._tell(job, "transition")
+        self._clock.after(seconds, partial(self._if_now, job, job.stamp, self._resume))
+
+    def _resume(self, job: _Job) -> None:
+        if not job.recompute_s:
+            self._train(job)
+            return
+        self._tell(job, "recomputation")
+        self._clock.after(job.recompute_s, partial(self._if_now, job, job.stamp, self._train))
+
+    def _train(self, job: _Job) -> None:
+        job.recompute_s, job.age_s, job.has_lost_node = 0.0, None, False
+        job.began_s = self._clock.now_s if job.began_s is None else job.began_s
+        self._tell(job, "training")
+        if self._can_grow(job):
+            self._recover(job)  # a node came back meanwhile
+
+    def _if_now(self, job: _Job, stamp: int, action: Callable[[_Job], None]) -> None:
+        if job.stamp == stamp:
+            action(job)
+
+    def _possible_size(self, job: _Job) -> int:
+        if job.profile is None:
+            return 0
+        there = sum(n for node, n in job.workers_by_node.items() if not self._out.get(node))
+        return _listed(job.profile, there)
+
+    # --- the account -------------------------------------------------------------------------
+
+    def _tell(self, job: _Job, activity: Activity) -> None:
+        job.activity = activity
+        # A spare beyond the cluster's own nodes is not in the account.
+        there = sum(
+            n for node, n in job.workers_by_node.items() if node >= 0 and not self._out.get(node)
+        )
+        waf = 0.0
+        if job.profile is not None and job.size:
+            waf = job.profile.task.weight * job.profile.table.flops_per_s(job.size)
+        self._ledger.task(
+            self._clock.now_s,
+            job.name,
+            activity,
+            workers=min(there, job.size or there),
+            waf=waf * self._baseline.speed(self._values),
+            speed=self._values.slow_speed if job.slow_nodes else 1.0,
+        )
+
+    def _note_service(self) -> None:
+        num_out = sum(1 for node, reasons in self._out.items() if reasons and node >= 0)
+        self._ledger.out_of_service(self._clock.now_s, num_out * self._values.workers_per_node)
+        for job in self._jobs:
+            self._tell(job, job.activity)

@@ -1,0 +1,58 @@
+"""The policies *unicron* and *unicron-approved*: the controller's core as it runs in production, on a modelled cluster."""
+
+from dataclasses import replace
+
+from controller.core.machine import Machine
+from controller.core.state.cluster import NodeSpec
+from controller.core.state.task import TaskSpec
+from controller.simulation.scenarios.duration_laws import dice_of
+from controller.simulation.world.happenings import Course
+from controller.simulation.world.initial_setup import Setup
+from controller.simulation.world.modelled_cluster import Cluster
+from controller.simulation.world.modelled_nodes import Site
+from controller.simulation.world.virtual_clock import Clock
+from controller.simulation.world.worker_time import Account, Ledger
+from nodeagent.protocol.ids import NodeId, TaskId
+
+_LONG_S = 86400.0
+"""Limits that are for processes which hang; none does that here."""
+
+
+def run_unicron(setup: Setup, course: Course, seed: int, *, is_auto_heal: bool = True) -> Account:
+    """Return what Unicron makes of a course; without auto-heal every plan waits for an operator."""
+    values = setup.scenario.values
+    width = len(str(course.num_nodes))
+    nodes = [
+        NodeSpec(NodeId(f"n{number:0{width}d}"), "", values.workers_per_node)
+        for number in range(course.num_nodes)
+    ]
+    policy = replace(
+        setup.policy,
+        is_auto_heal=is_auto_heal,
+        start_limit_s=_LONG_S,
+        stop_limit_s=_LONG_S,
+        prepare_limit_s=_LONG_S,
+    )
+    machine = Machine(nodes, _specs(setup), policy)
+    names = [each.task.name for each in setup.profiles]
+    ledger = Ledger(course.num_nodes * values.workers_per_node, values.gpus_per_worker, names)
+    dice = dice_of(setup.scenario.name, seed, "unicron")
+    site = Site(machine, values, setup.profiles, ledger, Clock(), dice)
+    Cluster(site).run(course)
+    return replace(ledger.close(course.duration_s), num_plans=machine.state.num_plans)
+
+
+def _specs(setup: Setup) -> list[TaskSpec]:
+    return [
+        TaskSpec(
+            task=TaskId(each.task.name),
+            weight=each.task.weight,
+            workers=setup.split[each.task.name],
+            min_workers=each.task.min_workers,
+            table=each.table,
+            flops_per_iteration=each.flops_per_iteration,
+            num_iterations=None,
+            num_micro_batches=max(point.layout.dp for point in each.table.points),
+        )
+        for each in setup.profiles
+    ]

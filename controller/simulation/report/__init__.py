@@ -1,0 +1,1 @@
+"""The results of a simulation: as text, JSON and one HTML page."""

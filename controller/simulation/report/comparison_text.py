@@ -1,0 +1,101 @@
+"""A campaign for people, and for programs."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rich.box import SIMPLE_HEAD
+
+from controller.printing import plain_console, print_table
+from controller.simulation.policies.comparison import Campaign, Interval
+from controller.simulation.world.worker_time import ACTIVITIES, Account
+
+_HEADS: Final = {
+    "training": "train", "detection": "detect", "transition": "move", "recomputation": "again",
+    "manual": "by hand", "slow": "slow", "waiting": "wait", "repair": "repair",
+}  # fmt: skip
+"""What fits into 80 columns."""
+
+
+def as_json(campaign: Campaign) -> dict[str, Any]:
+    """Return a campaign for programs; weighted FLOP, GPU-hours. Equal runs give equal bytes."""
+    scenario = campaign.setup.scenario
+    return {
+        "scenario": scenario.name,
+        "title": scenario.title,
+        "seeds": campaign.num_seeds,
+        "initial_split": campaign.setup.split,
+        "origins": scenario.origins,
+        "policies": {name: _policy(each) for name, each in campaign.accounts.items()},
+        "ratios": {name: ratio.as_json() for name, ratio in campaign.ratios.items()},
+    }
+
+
+def _policy(accounts: list[Account]) -> dict[str, Any]:
+    return {
+        "waf": Interval.of([each.waf for each in accounts]).as_json(),
+        "ettr": Interval.of([each.ettr for each in accounts]).as_json(),
+        "incidents": Interval.of([each.num_incidents for each in accounts]).as_json(),
+        "plans": plans.as_json() if (plans := _plans(accounts)) else None,
+        "gpu_hours": mean_hours(accounts),
+    }
+
+
+def _plans(accounts: list[Account]) -> Interval | None:
+    numbers = [each.num_plans for each in accounts if each.num_plans is not None]
+    return Interval.of(numbers) if numbers else None
+
+
+def mean_hours(accounts: list[Account]) -> dict[str, float]:
+    """Return the mean GPU-hours by activity."""
+    return {
+        name: sum(each.gpu_hours[name] for each in accounts) / len(accounts) for name in ACTIVITIES
+    }
+
+
+def _eflop(flop: float) -> str:
+    return f"{flop / 1e18:,.0f}" if flop >= 1e20 else f"{flop / 1e18:.3g}"
+
+
+def print_campaign(campaign: Campaign) -> None:
+    """Print a campaign as tables."""
+    console = plain_console()
+    scenario = campaign.setup.scenario
+    split = ", ".join(f"{name} {size}" for name, size in campaign.setup.split.items())
+    console.print(f"{scenario.name}: {scenario.title}")
+    console.print(f"initial split: {split}; {campaign.num_seeds} seed(s)")
+    print_table(
+        console,
+        ("policy", "weighted EFLOP", "unicron, times", "ETTR", "incidents", "plans"),
+        [_row(name, accounts, campaign.ratios) for name, accounts in campaign.accounts.items()],
+        numbers=range(1, 6),
+    )
+    print_table(
+        console,
+        ("% of GPU-hours", *_HEADS.values()),
+        [_shares(name, accounts) for name, accounts in campaign.accounts.items()],
+        numbers=range(1, 1 + len(_HEADS)),
+        box=SIMPLE_HEAD,
+    )
+
+
+def _row(name: str, accounts: list[Account], ratios: Mapping[str, Interval]) -> tuple[str, ...]:
+    ratio, plans = ratios.get(name), _plans(accounts)
+    return (
+        name,
+        _eflop(Interval.of([each.waf for each in accounts]).mean),
+        _ratio(ratio) if ratio else "",
+        f"{100 * Interval.of([each.ettr for each in accounts]).mean:.1f} %",
+        f"{Interval.of([each.num_incidents for each in accounts]).mean:.0f}",
+        f"{plans.mean:.0f}" if plans else "",
+    )
+
+
+def _ratio(ratio: Interval) -> str:
+    low, high = f"{ratio.low:.2f}", f"{ratio.high:.2f}"
+    return f"{ratio.mean:.2f}" + (f" ({low}-{high})" if low != high else "")
+
+
+def _shares(name: str, accounts: list[Account]) -> tuple[str, ...]:
+    hours = mean_hours(accounts)
+    total = sum(hours.values())
+    return (name, *(f"{100 * hours[each] / total:.2f}" for each in _HEADS))

@@ -1,0 +1,1 @@
+"""What is simulated: cluster, tasks, faults and durations. Begin with ``scenario``."""

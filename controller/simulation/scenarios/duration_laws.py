@@ -1,0 +1,114 @@
+"""How long something takes: a law that durations are drawn from, as a scenario writes it.
+
+{law = "constant", s = 5.6}
+{law = "uniform", low_s = 43200, high_s = 172800}
+{law = "exponential", mean_s = 3600}
+{law = "lognormal", median_s = 600, sigma = 0.8}
+{law = "empirical", trace = "stepfun"}            durations of the faults of a trace
+"""
+
+import math
+import random
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from controller.simulation.scenarios.fault_traces import repair_times_s
+from profiles.records import Record
+
+_MAX_S = 1e10
+_Seconds = Annotated[float, Field(ge=0, le=_MAX_S, allow_inf_nan=False)]
+
+
+class Constant(Record):
+    """Always the same."""
+
+    law: Literal["constant"]
+    s: _Seconds
+
+    def draw(self, _dice: random.Random) -> float:
+        """Return a duration, seconds."""
+        return self.s
+
+    @property
+    def mean_s(self) -> float:
+        """The mean, seconds."""
+        return self.s
+
+
+class Uniform(Record):
+    """Anything between two bounds, equally likely."""
+
+    law: Literal["uniform"]
+    low_s: _Seconds
+    high_s: _Seconds
+
+    @model_validator(mode="after")
+    def _is_in_order(self) -> "Uniform":
+        if self.low_s > self.high_s:
+            raise ValueError(f"low_s {self.low_s:g} is above high_s {self.high_s:g}")
+        return self
+
+    def draw(self, dice: random.Random) -> float:
+        """Return a duration, seconds."""
+        return dice.uniform(self.low_s, self.high_s)
+
+    @property
+    def mean_s(self) -> float:
+        """The mean, seconds."""
+        return (self.low_s + self.high_s) / 2
+
+
+class Exponential(Record):
+    """Memoryless."""
+
+    law: Literal["exponential"]
+    mean_s: _Seconds
+
+    def draw(self, dice: random.Random) -> float:
+        """Return a duration, seconds."""
+        return dice.expovariate(1.0) * self.mean_s
+
+
+class LogNormal(Record):
+    """Whose logarithm is normal, with standard deviation ``sigma``."""
+
+    law: Literal["lognormal"]
+    median_s: _Seconds
+    sigma: Annotated[float, Field(ge=0, le=5)]
+
+    def draw(self, dice: random.Random) -> float:
+        """Return a duration, seconds."""
+        return self.median_s * math.exp(self.sigma * dice.gauss(0.0, 1.0))
+
+    @property
+    def mean_s(self) -> float:
+        """The mean, seconds."""
+        return self.median_s * math.exp(self.sigma**2 / 2)
+
+
+class Empirical(Record):
+    """One of the durations that a trace has, each equally likely."""
+
+    law: Literal["empirical"]
+    trace: Literal["stepfun"]
+
+    def draw(self, dice: random.Random) -> float:
+        """Return a duration, seconds."""
+        return dice.choice(repair_times_s(self.trace))
+
+    @property
+    def mean_s(self) -> float:
+        """The mean, seconds."""
+        times = repair_times_s(self.trace)
+        return sum(times) / len(times)
+
+
+Law = Annotated[
+    Constant | Uniform | Exponential | LogNormal | Empirical, Field(discriminator="law")
+]
+
+
+def dice_of(*names: str | int) -> random.Random:
+    """Return a source of chance that equal names make equal; nothing secret comes from it."""
+    return random.Random(":".join(map(str, names)))  # noqa: S311

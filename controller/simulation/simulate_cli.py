@@ -1,0 +1,196 @@
+"""``unicron simulate``: what a policy makes of months of faults."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from controller.core.cluster_spec import ClusterSpec
+from controller.simulation.policies.comparison import (
+    ALL_POLICIES,
+    POLICIES,
+    UNICRON,
+    Campaign,
+    prepared,
+    run_campaign,
+)
+from controller.simulation.policies.present_runs import (
+    POLICIES_OF_CLUSTERS,
+    check_policies,
+    setup_of_cluster,
+)
+from controller.simulation.report.comparison_text import as_json, print_campaign
+from controller.simulation.report.html_report import write_report
+from controller.simulation.scenarios.scenario_file import load_scenario, shipped
+from controller.simulation.world.initial_setup import Setup
+from profiles.records import RecordError
+
+_EPILOG = f"""\
+scenarios: {", ".join(shipped())}, a TOML file (docs/simulation.md tells its keys), or a trace, .json or .csv
+policies:  {", ".join(ALL_POLICIES)}
+
+All policies meet the same faults, drawn from the seed, and begin with the same split. "unicron" is the
+controller's own core on a modelled cluster; the others are models of their own. A ratio is Unicron's
+accumulated weighted FLOP over the other policy's, with a 95 % confidence interval over the seeds. Under
+"unicron-approved" every plan waits for an operator, as long as the scenario says.
+
+With --connect or --state the nodes, tasks, sizes and policy are those of a real cluster now, of which nothing is
+changed; SCENARIO says what breaks and how long everything takes.
+
+examples:
+  unicron simulate trace-b
+  unicron simulate trace-a --policy unicron --policy megatron --seeds 20 --json
+  unicron simulate mine.toml --report out/
+  unicron simulate --connect /run/unicron.sock
+  unicron simulate mine.toml --state /var/lib/unicron/run --policy unicron --policy unicron-approved
+"""
+
+_MAX_DIGITS: Final = 18
+
+ReadCluster = Callable[[Path | None, Path | None], ClusterSpec | None]
+"""Returns the cluster behind a socket, or in a run's directory; None without both. Raises ``RecordError``."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options of ``unicron simulate``."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "scenario",
+        metavar="SCENARIO",
+        nargs="?",
+        help="a name, a file or a trace; may be left out with a cluster",
+    )
+    cluster = parser.add_mutually_exclusive_group()
+    cluster.add_argument(
+        "--connect", type=Path, metavar="SOCKET", help="a running controller's API socket"
+    )
+    cluster.add_argument(
+        "--state", type=Path, metavar="DIR", help="a saved run: the directory of its journal"
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        choices=ALL_POLICIES,
+        metavar="NAME",
+        help="may be repeated; default: all of them but unicron-approved; with a cluster both of unicron's",
+    )
+    parser.add_argument(
+        "--seeds", type=_seeds, default=5, metavar="N", help="runs of each policy (default 5)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--report",
+        type=_directory,
+        metavar="DIR",
+        help="write a page with plots, and the JSON, there",
+    )
+
+
+def _seeds(text: str) -> int:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    if not is_number or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r:.80} must be a whole number from 1 to 10000")
+    return int(text)
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("name a directory")
+    return Path(text)
+
+
+def run(arguments: argparse.Namespace, read_cluster: ReadCluster) -> int:
+    """Simulate and print; return 0, 2 where something can't be used, 130 after Ctrl-C."""
+    try:
+        _check_report(arguments.report)
+        setup, policies = _setup(arguments, read_cluster)
+        with _progress() as progress:
+            total = len(policies) * arguments.seeds
+            bar = progress.add_task(setup.scenario.name, total=total)
+            campaign = run_campaign(
+                setup,
+                policies,
+                arguments.seeds,
+                lambda done: progress.update(bar, completed=done),
+            )
+    except RecordError as error:
+        sys.stderr.write(f"unicron simulate: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("unicron simulate: interrupted; nothing was written\n")
+        return 130
+    _print(campaign, is_json=arguments.json)
+    return 0 if arguments.report is None else _report(campaign, arguments.report)
+
+
+def _setup(arguments: argparse.Namespace, read_cluster: ReadCluster) -> tuple[Setup, list[str]]:
+    """Return what all runs begin with, and the policies.
+
+    Raises:
+        RecordError: Something can't be used.
+    """
+    policies = list(dict.fromkeys(arguments.policy))
+    scenario = load_scenario(arguments.scenario) if arguments.scenario else None
+    cluster = read_cluster(arguments.connect, arguments.state)
+    if cluster is not None:
+        setup = setup_of_cluster(scenario, cluster)
+        check_policies(policies, setup)
+        return setup, policies or list(POLICIES_OF_CLUSTERS)
+    if scenario is None:
+        raise RecordError(
+            f"name a scenario, or a cluster by --connect or --state; there are {', '.join(shipped())}"
+        )
+    return prepared(scenario), policies or list(POLICIES)
+
+
+def _report(campaign: Campaign, directory: Path) -> int:
+    try:
+        page = write_report(campaign, directory)
+    except OSError as error:
+        sys.stderr.write(f"unicron simulate: {error.filename}: {error.strerror}\n")
+        return 2
+    sys.stderr.write(f"the report is {page}\n")
+    return 0
+
+
+def _check_report(directory: Path | None) -> None:
+    """Refuse, before anything is simulated, a place that can't be written to."""
+    if directory is None:
+        return
+    if directory.exists() and not directory.is_dir():
+        raise RecordError(f"--report {directory}: is a file; name a directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"--report {directory}: {error.strerror}") from error
+    if not os.access(directory, os.W_OK):
+        raise RecordError(f"--report {directory}: may not be written to")
+
+
+def _print(campaign: Campaign, *, is_json: bool) -> None:
+    if is_json:
+        sys.stdout.write(f"{json.dumps(as_json(campaign), sort_keys=True)}\n")
+        return
+    print_campaign(campaign)
+    if UNICRON not in campaign.accounts:
+        sys.stderr.write("no ratios: add --policy unicron\n")
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )

@@ -1,0 +1,1 @@
+"""The modelled cluster under a virtual clock. Begin with ``modelled_cluster``."""

@@ -1,0 +1,201 @@
+"""What breaks in the modelled cluster, how the controller learns of it, and how it is mended."""
+
+from collections.abc import Collection
+from functools import partial
+from typing import Final
+
+from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, UncordonRequested
+from controller.core.rules.placement import Worker
+from controller.simulation.world.happenings import Happening
+from controller.simulation.world.modelled_generation import Generation
+from controller.simulation.world.modelled_nodes import AGENT_S, Site
+from controller.simulation.world.modelled_training import Training
+from nodeagent.protocol.findings import NodeFinding
+from nodeagent.protocol.ids import AgentId, NodeId, TaskId
+from nodeagent.protocol.messages import RankStatus
+
+_BEAT_S: Final = 2.0
+
+
+class Breakage:
+    """Lets things happen to the nodes and processes of a site."""
+
+    def __init__(self, site: Site, training: Training) -> None:
+        self._site = site
+        self._training = training
+
+    def happen(self, what: Happening) -> None:
+        """Let something break."""
+        node = self._site.names[what.node]
+        if what.kind == "manual":
+            self._change_by_hand(what)
+        elif node in self._site.down or node in self._site.in_repair:
+            return
+        elif what.kind == "node_lost":
+            self._lose_node(node, what)
+        elif what.kind == "slow":
+            self._slow_node(node, what)
+        else:
+            self._break_rank(node, what)
+
+    def come(self, number: int) -> None:
+        """A node that was absent is there."""
+        node = self._site.names[number]
+        if node in self._site.down:
+            self._site.down.discard(node)
+            self._site.note_service()
+            self._site.post(NodeAttached(node, AgentId(f"{node}-1"), 1, ()))
+
+    def _lose_node(self, node: NodeId, what: Happening) -> None:
+        self._site.down.add(node)
+        hit = [run for run in self._site.runs.values() if run.num_on(node)]
+        for run in hit:
+            self._site.ledger.num_incidents += 1
+            self._training.stall(run)
+            for number in [n for n, worker in run.alive.items() if worker.node == node]:
+                del run.alive[number]
+                run.stateful.discard(number)
+        for run in self._site.runs.values():
+            run.spares = {n: worker for n, worker in run.spares.items() if worker.node != node}
+        self._site.note_service()
+        self._site.clock.after(what.detected_s, partial(self._notice_loss, node, hit))
+        if what.away_s is not None:
+            back_s = max(what.away_s, what.detected_s + AGENT_S)
+            self._site.clock.after(back_s, partial(self.repair, node))
+
+    def _notice_loss(self, node: NodeId, hit: list[Generation]) -> None:
+        for run in hit:
+            survivor = next(iter(run.alive), None)
+            if survivor is not None and run.stage == "stalled":
+                words = "Connection closed by peer"
+                self._training.raise_in(run, survivor, words, is_in_collective=True)
+        self._site.post(ContactLost(node, self._site.clock.now_s, "no heartbeat"))
+
+    def repair(self, node: NodeId) -> None:
+        """A node is as it should be: what was away is there, and what was isolated in service."""
+        was_down = node in self._site.down
+        self._site.down.discard(node)
+        self._site.slow.pop(node, None)
+        self._site.in_repair.discard(node)
+        state = self._site.machine.state.nodes[node]
+        for run in self._site.runs.values():
+            run.slow_nodes.pop(node, None)
+        if was_down:
+            agent = AgentId(f"{node}-{self._site.num_events}")
+            self._site.post(NodeAttached(node, agent, 1, ()))
+            self._beat(node)
+        if state.isolated or state.isolated_gpus:
+            request = self._site.next_request()
+            self._site.post(UncordonRequested(request, "repair", node, is_forced=True))
+        self._site.note_service()
+
+    def _beat(self, node: NodeId) -> None:
+        """Let a node say what lives there, until the core counts on nothing that does not.
+
+        Ranks that were lost unseen have no other witness.
+        """
+        living = {
+            (run.start.task, run.start.generation, number): worker
+            for run in self._site.runs.values()
+            for number, worker in (run.alive | run.spares).items()
+            if worker.node == node
+        }
+        now_s = self._site.clock.now_s
+        ranks = tuple(
+            RankStatus(
+                task=task,
+                generation=generation,
+                global_rank=number,
+                worker=worker.slot,
+                pid=number + 1,
+            )
+            for (task, generation, number), worker in living.items()
+        )
+        self._site.post_if_up(node, HeartbeatReceived(node, 0, ranks, now_s, now_s))
+        if node not in self._site.down and self._is_mistaken(node, living):
+            self._site.clock.after(_BEAT_S, partial(self._beat, node))
+
+    def _is_mistaken(self, node: NodeId, living: Collection[tuple[TaskId, int, int]]) -> bool:
+        """Return whether the core counts on a process of the node that does not live."""
+        for name, task in self._site.machine.state.tasks.items():
+            own = {(task.generation, n): rank.worker for n, rank in task.living_ranks.items()}
+            for (generation, number), worker in (own | task.leaving).items():
+                if worker.node == node and (name, generation, number) not in living:
+                    return True
+        return False
+
+    def _slow_node(self, node: NodeId, what: Happening) -> None:
+        """A node holds its task up until that is confirmed; then it is broken hardware."""
+        self._site.slow[node] = self._site.values.slow_speed
+        for run in self._site.runs.values():
+            if run.num_on(node):
+                self._site.ledger.num_incidents += 1
+                run.settle(self._site.clock.now_s)
+                run.slow_nodes[node] = self._site.values.slow_speed
+                self._site.account(run, self._site.ledger.doing(run.start.task))
+        self._site.clock.after(what.detected_s, partial(self._find_hardware, node, what))
+
+    def _break_rank(self, node: NodeId, what: Happening) -> None:
+        victim = self._rank_at(node, what.slot)
+        if victim is None:
+            if what.kind == "hardware":
+                self._site.clock.after(what.detected_s, partial(self._find_hardware, node, what))
+            return
+        run, number = victim
+        self._site.ledger.num_incidents += 1
+        self._training.stall(run)
+        self._site.clock.after(what.detected_s, partial(self._notice_rank, run, number, what))
+
+    def _notice_rank(self, run: Generation, number: int, what: Happening) -> None:
+        worker = run.alive.get(number)
+        if worker is None or self._site.runs.get(run.start.task) is not run:
+            if what.kind == "hardware":  # no process tells of it any more, but its node does
+                self._find_hardware(self._site.names[what.node], what)
+            return
+        match what.kind:
+            case "process":
+                self._training.end_process(run, number, signal=9, is_expected=False)
+            case "hardware":
+                self._schedule_repair(worker.node, what)
+                words = "CUDA error: uncorrectable ECC error encountered"
+                self._training.raise_in(run, number, words, is_in_collective=False)
+            case _:
+                words = "Connection reset by peer"
+                self._training.raise_in(run, number, words, is_in_collective=True)
+
+    def _find_hardware(self, node: NodeId, what: Happening) -> None:
+        if node in self._site.down or node in self._site.in_repair:
+            return
+        self._schedule_repair(node, what)
+        text = f"GPU {what.slot}: uncorrectable memory errors"
+        finding = NodeFinding(probe="gpu", sign="gpu_ecc", subject=f"GPU {what.slot}", text=text)
+        self._site.observe(node, finding)
+
+    def _schedule_repair(self, node: NodeId, what: Happening) -> None:
+        self._site.in_repair.add(node)
+        if what.away_s is not None:
+            self._site.clock.after(max(what.away_s, 2 * AGENT_S), partial(self.repair, node))
+
+    def _change_by_hand(self, what: Happening) -> None:
+        """Operators roll a change out: a task pauses, and the core has no part in it."""
+        runs = [run for run in self._site.runs.values() if run.stage == "training"]
+        if not runs:
+            return
+        run = runs[int(what.since_checkpoint * len(runs))]
+        run.settle(self._site.clock.now_s)
+        run.stage = "paused"
+        self._site.account(run, "manual")
+        pause_s = self._site.draw(self._site.values.steps.manual)
+        self._site.clock.after(pause_s, partial(self._end_pause, run))
+
+    def _end_pause(self, run: Generation) -> None:
+        if run.stage == "paused":
+            self._training.train(run)
+
+    def _rank_at(self, node: NodeId, slot: int) -> tuple[Generation, int] | None:
+        worker = Worker(node, slot)
+        for run in self._site.runs.values():
+            for number, each in run.alive.items():
+                if each == worker and run.stage in {"training", "paused", "forming"}:
+                    return run, number
+        return None

@@ -1,0 +1,188 @@
+"""What happens in one run of a scenario, drawn from a seed: the same for all policies."""
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from controller.simulation.scenarios.duration_laws import dice_of
+from controller.simulation.scenarios.fault_traces import Trace, load_trace
+from controller.simulation.scenarios.scenario import HAPPENINGS, Counts, Rates, Scenario, Traced
+from profiles.records import RecordError
+
+_DAY_S: Final = 86400.0
+_MAX_FAULTS: Final = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One thing that breaks.
+
+    Attributes:
+        at_s: When, seconds from the beginning.
+        kind: Of ``HAPPENINGS``.
+        node: Where, by number.
+        slot: Which worker of the node.
+        away_s: How long the node is away, or is to be repaired; None if it does not come back. Counts
+            for the kinds that take the node.
+        detected_s: From the fault until the controller knows of it, seconds.
+        timeout_s: The same where only a collective's timeout tells.
+        since_checkpoint: How old the newest checkpoint on disk is, as a part of the interval.
+    """
+
+    at_s: float
+    kind: str
+    node: int
+    slot: int
+    away_s: float | None
+    detected_s: float
+    timeout_s: float
+    since_checkpoint: float
+
+    @property
+    def takes_node(self) -> bool:
+        """Whether the node has to be repaired."""
+        return self.kind in {"node_lost", "hardware", "slow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """All that happens in a run.
+
+    Attributes:
+        num_nodes: Nodes of the cluster, those included that are away at first.
+        absent: Nodes that are away from the beginning, by number.
+        happenings: In the order of time.
+        returns: When nodes that were absent come: (seconds, node).
+        duration_s: How long the run is.
+    """
+
+    num_nodes: int
+    absent: frozenset[int]
+    happenings: tuple[Happening, ...]
+    returns: tuple[tuple[float, int], ...]
+    duration_s: float
+
+
+def course_of(scenario: Scenario, seed: int) -> Course:
+    """Return what happens under a seed.
+
+    Raises:
+        RecordError: The trace can't be read, or has no node.
+    """
+    values = scenario.values
+    faults = values.faults
+    if isinstance(faults, Traced):
+        trace = _trace_of(scenario, faults)
+        return _traced(scenario, faults, trace, seed)
+    found = [
+        _happening(scenario, kind, at_s, node, f"{seed}:{kind}:{number}")
+        for kind in HAPPENINGS
+        for number, (at_s, node) in enumerate(
+            _moments(scenario, faults, kind, dice_of("moments", seed, kind))
+        )
+    ]
+    return Course(
+        num_nodes=values.nodes + values.spare_nodes,
+        absent=frozenset(),
+        happenings=tuple(sorted(found, key=_order)),
+        returns=(),
+        duration_s=values.days * _DAY_S,
+    )
+
+
+def _trace_of(scenario: Scenario, faults: Traced) -> Trace:
+    try:
+        return load_trace(faults.trace, Path(scenario.directory))
+    except RecordError as error:
+        raise RecordError(f"{scenario.place}: faults.trace: {error}") from error
+
+
+def _order(happening: Happening) -> tuple[float, int, str]:
+    return happening.at_s, happening.node, happening.kind
+
+
+def _moments(
+    scenario: Scenario, faults: Counts | Rates, kind: str, dice: random.Random
+) -> list[tuple[float, int]]:
+    """Return when, and on which node, each of a kind happens."""
+    values, amount = scenario.values, getattr(faults, kind)
+    num_nodes, duration_s = values.nodes + values.spare_nodes, values.days * _DAY_S
+    if isinstance(faults, Counts):
+        return [(dice.uniform(0.0, duration_s), dice.randrange(num_nodes)) for _ in range(amount)]
+    rate_s = amount * num_nodes / 1000.0 / _DAY_S
+    if rate_s * duration_s > _MAX_FAULTS:
+        raise RecordError(
+            f"{scenario.place}: faults.{kind}: {amount:g} are more than {_MAX_FAULTS} over the time"
+        )
+    moments, at_s = list[tuple[float, int]](), 0.0
+    while rate_s > 0 and (at_s := at_s + dice.expovariate(rate_s)) < duration_s:
+        moments.append((at_s, dice.randrange(num_nodes)))
+    return moments
+
+
+def _happening(scenario: Scenario, kind: str, at_s: float, node: int, name: str) -> Happening:
+    """Draw the rest; each part from dice of its own, so that another law changes nothing else."""
+    values = scenario.values
+    detected_s = 0.0
+    if kind != "manual":
+        detected_s = getattr(values.detection, kind).draw(dice_of("detection", name))
+    dice = dice_of("place", name)
+    return Happening(
+        at_s=at_s,
+        kind=kind,
+        node=node,
+        slot=int(dice.random() * values.workers_per_node),
+        away_s=values.repair.draw(dice_of("repair", name)),
+        detected_s=detected_s,
+        timeout_s=values.others.timeout.draw(dice_of("timeout", name)),
+        since_checkpoint=dice.random(),
+    )
+
+
+def _traced(scenario: Scenario, faults: Traced, trace: Trace, seed: int) -> Course:
+    values = scenario.values
+    num_nodes = (values.nodes or len(trace.nodes)) + values.spare_nodes
+    if num_nodes < len(trace.nodes):
+        raise RecordError(
+            f"{scenario.place}: nodes, spare_nodes: {num_nodes} are fewer than the {len(trace.nodes)}"
+            " of the trace"
+        )
+    numbers = {node: number for number, node in enumerate(trace.nodes)}
+    begin_s = faults.begin_s
+    duration_s = min(values.days * _DAY_S, trace.end_s - begin_s)
+    if duration_s <= 0:
+        raise RecordError(f"{scenario.place}: {_nothing_left(faults, trace)}")
+    happenings: list[Happening] = []
+    returns: list[tuple[float, int]] = []
+    absent: set[int] = set()
+    for number, absence in enumerate(trace.absences):
+        node, end_s = numbers[absence.node], absence.end_s
+        if end_s is not None and end_s <= begin_s and absence.begin_s < begin_s:
+            continue
+        if absence.begin_s < begin_s:
+            absent.add(node)
+            if end_s is not None:
+                returns.append((end_s - begin_s, node))
+            continue
+        if absence.begin_s >= begin_s + duration_s:
+            continue
+        name = f"{seed}:trace:{number}"
+        is_hardware = dice_of("kind", name).random() < faults.hardware_share
+        kind = "hardware" if is_hardware else "node_lost"
+        drawn = _happening(scenario, kind, absence.begin_s - begin_s, node, name)
+        away_s = None if end_s is None else end_s - absence.begin_s
+        happenings.append(replace(drawn, away_s=away_s))
+    return Course(
+        num_nodes,
+        frozenset(absent),
+        tuple(sorted(happenings, key=_order)),
+        tuple(sorted(returns)),
+        duration_s,
+    )
+
+
+def _nothing_left(faults: Traced, trace: Trace) -> str:
+    if faults.begin_s:
+        return f"faults.begin_s: {faults.begin_s:g} must be below {trace.end_s:g}, the trace's end"
+    return f"nothing happens in {faults.trace} after 0 s; give a trace of some length"

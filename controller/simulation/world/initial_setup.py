@@ -1,0 +1,115 @@
+"""What all policies of a run have in common: the nodes, the tasks' profiles, and the initial split."""
+
+from dataclasses import dataclass
+
+from controller.core.rules.planner.cost import PlanTask, Quantum, horizon_s
+from controller.core.rules.planner.search import best_division
+from controller.core.rules.planner.solver import solve
+from controller.core.rules.policy import Policy
+from controller.simulation.scenarios.estimated_tables import Profile, profiles_of
+from controller.simulation.scenarios.scenario import Scenario, Traced, Values
+from controller.simulation.world.happenings import Course
+from nodeagent.protocol.ids import TaskId
+from profiles.records import RecordError
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a run begins with.
+
+    Attributes:
+        scenario: The scenario.
+        profiles: Of the tasks, by their names in order.
+        split: Workers of each task at first.
+        policy: The core's; who applies plans is another matter.
+    """
+
+    scenario: Scenario
+    profiles: tuple[Profile, ...]
+    split: dict[str, int]
+    policy: Policy
+
+    def profile(self, name: str) -> Profile:
+        """Return the profile of a task."""
+        return next(each for each in self.profiles if each.task.name == name)
+
+
+def setup_of(scenario: Scenario, course: Course) -> Setup:
+    """Return what runs of a scenario begin with.
+
+    The initial split is the planner's own, with every task on some workers.
+
+    Raises:
+        RecordError: Not every task finds room.
+    """
+    values = scenario.values
+    num_workers = course.num_nodes * values.workers_per_node
+    num_spare = (values.spare_nodes + len(course.absent)) * values.workers_per_node
+    found = tuple(sorted(profiles_of(scenario, num_workers), key=lambda each: each.task.name))
+    split = _split(found, values, num_workers - num_spare)
+    if split is None:
+        raise RecordError(f"{scenario.place}: {_no_room(values, course)}")
+    return Setup(scenario, found, split, policy_of(values))
+
+
+def policy_of(values: Values) -> Policy:
+    """Return the policy: the defaults, and what the planner is told of the cluster."""
+    steps = values.steps
+    return Policy(
+        worker_mtbf_s=3600.0 * values.worker_mtbf_hours,
+        step_s={
+            "park": steps.park.mean_s,
+            "stop": steps.park.mean_s,
+            "start": steps.restart.mean_s,
+            "form": 0.0,
+            "state": 0.0,
+            "first iteration": 0.0,
+        },
+    )
+
+
+def plan_tasks_of(profiles: tuple[Profile, ...]) -> list[PlanTask]:
+    """Return the tasks as the planner sees them before anything runs."""
+    return [
+        PlanTask(
+            name=TaskId(each.task.name),
+            weight=each.task.weight,
+            rates=each.table.rates,
+            workers=0,
+            min_workers=each.task.min_workers,
+            is_faulted=False,
+            transition_s=0.0,
+        )
+        for each in profiles
+    ]
+
+
+def _split(
+    profiles: tuple[Profile, ...], values: Values, num_workers: int
+) -> dict[str, int] | None:
+    """Return the workers of each task, or None where not every task finds room."""
+    tasks = plan_tasks_of(profiles)
+    running_s = horizon_s(3600.0 * values.worker_mtbf_hours, num_workers)
+    decision = solve(tasks, num_workers=num_workers, running_s=running_s)
+    if all(decision.assignments.values()):
+        return {str(name): size for name, size in decision.assignments.items()}
+    quantum = Quantum.for_tasks(tasks, running_s)
+    options = [quantum.options(task, num_workers, running_s).without(0) for task in tasks]
+    sizes = best_division(options, num_workers)
+    if sizes is None:
+        return None
+    return {str(task.name): size for task, size in zip(tasks, sizes, strict=True)}
+
+
+def _no_room(values: Values, course: Course) -> str:
+    num_nodes = course.num_nodes - values.spare_nodes - len(course.absent)
+    num_tasks = len(values.tasks)
+    who = "the task does" if num_tasks == 1 else f"the {num_tasks} tasks do"
+    nodes = f"{num_nodes} node" if num_nodes == 1 else f"{num_nodes} nodes"
+    what = f"{who} not fit on the {num_nodes * values.workers_per_node} workers of {nodes}"
+    if not isinstance(values.faults, Traced):
+        return f"{what}; give more nodes, or fewer or smaller tasks"
+    return (
+        f"{what}, those that are there {values.faults.begin_s:g} s into the trace; give a later"
+        ' faults.begin_s, or fewer or smaller tasks, in a scenario with base = "spot-g4dn"'
+    )

@@ -1,0 +1,142 @@
+"""The modelled cluster's nodes, and the way from them to the controller's core and back."""
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from controller.core.events import Event, EventBody, Observed
+from controller.core.instructions import Instruction
+from controller.core.machine import Machine
+from controller.core.state.phases import TaskPhase
+from controller.simulation.scenarios.duration_laws import Law
+from controller.simulation.scenarios.estimated_tables import Profile
+from controller.simulation.scenarios.scenario import Values
+from controller.simulation.world.modelled_generation import Generation
+from controller.simulation.world.virtual_clock import Clock
+from controller.simulation.world.worker_time import Activity, Ledger
+from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.observations import AnyObservation
+
+AGENT_S = 0.05
+"""An agent's answer, or a process's end."""
+
+
+class Site:
+    """What all parts of the modelled cluster share.
+
+    Attributes:
+        machine: The core.
+        values: The scenario.
+        profiles: What tasks achieve.
+        ledger: The account of the run.
+        clock: Virtual time.
+        names: Nodes, by number.
+        down: Nodes that are away.
+        in_repair: Nodes whose hardware is broken, although they answer.
+        slow: The speed that slow nodes leave their task, as a part of the usual one.
+        runs: The newest generation of every task that has had one.
+        carry_out: Takes what the core wants.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        values: Values,
+        profiles: Iterable[Profile],
+        ledger: Ledger,
+        clock: Clock,
+        dice: random.Random,
+    ) -> None:
+        self.machine = machine
+        self.values = values
+        self.profiles = {TaskId(each.task.name): each for each in profiles}
+        self.ledger = ledger
+        self.clock = clock
+        self.names = list(machine.state.nodes)
+        self.down: set[NodeId] = set()
+        self.in_repair: set[NodeId] = set()
+        self.slow: dict[NodeId, float] = {}
+        self.runs: dict[TaskId, Generation] = {}
+        self.carry_out: Callable[[Instruction], None] = lambda _instruction: None
+        self.num_events = 0
+        self._dice = dice
+        self._num_reports: dict[NodeId, int] = {}
+        self._num_requests = 0
+
+    def post(self, body: EventBody) -> None:
+        """Tell the core, and do what it wants."""
+        self.num_events += 1
+        event = Event(number=self.num_events, at=self.clock.now_s, body=body)
+        for instruction in self.machine.handle(event):
+            self.carry_out(instruction)
+        self._note_stopped()
+
+    def post_if_up(self, node: NodeId, body: EventBody) -> None:
+        """Tell the core what a node says, unless it can't."""
+        if node not in self.down:
+            self.post(body)
+
+    def observe(self, node: NodeId, observation: AnyObservation) -> None:
+        """Report an observation of a node, unless it can't any more."""
+        if node in self.down:
+            return
+        seq = self._num_reports[node] = self._num_reports.get(node, 0) + 1
+        self.post(Observed(node, seq, self.clock.now_s, observation))
+
+    def next_request(self) -> str:
+        """Return the name of an operator's next request."""
+        self._num_requests += 1
+        return f"request-{self._num_requests}"
+
+    def draw(self, law: Law) -> float:
+        """Return a duration of a law, seconds."""
+        return law.draw(self._dice)
+
+    def part(self) -> float:
+        """Return anything from 0 to 1: how far an iteration is, or how old a checkpoint."""
+        return self._dice.random()
+
+    def _note_stopped(self) -> None:
+        """A plan may stop a task of which no process is left: no order tells of that."""
+        for name, task in self.machine.state.tasks.items():
+            if task.phase is TaskPhase.STOPPED and self.ledger.doing(name) != "stopped":
+                self.ledger.task(self.clock.now_s, name, "stopped", workers=0)
+
+    def account(self, run: Generation, activity: Activity) -> None:
+        """Write into the ledger what a generation does now."""
+        if self.runs.get(run.start.task) is not run:
+            return
+        can_use = self.machine.state.can_use
+        num_held = sum(
+            worker.node not in self.down and can_use(worker) for worker in run.alive.values()
+        )
+        self.ledger.task(
+            self.clock.now_s,
+            run.start.task,
+            activity,
+            workers=num_held,
+            waf=run.waf,
+            speed=run.speed,
+        )
+
+    def note_service(self) -> None:
+        """Write into the ledger what is out of service, and what tasks hold of the rest."""
+        num_out = sum(
+            state.spec.num_workers
+            if name in self.down or state.isolated
+            else len(state.isolated_gpus)
+            for name, state in self.machine.state.nodes.items()
+        )
+        self.ledger.out_of_service(self.clock.now_s, num_out)
+        for run in self.runs.values():
+            if run.stage != "over":
+                self.account(run, self.ledger.doing(run.start.task))
+
+
+def who(run: Generation, number: int) -> dict[str, Any]:
+    """Return the fields by which an observation names a rank."""
+    return {
+        "task": run.start.task,
+        "generation": run.start.generation,
+        "global_rank": number,
+    }

@@ -1,0 +1,302 @@
+"""Generations of tasks in the modelled cluster: how they start, park, stop and prepare.
+
+How long each step takes is drawn from the laws of the scenario. Of the iterations only the first two of a
+generation are told: they show that the task trains again.
+"""
+
+from functools import partial
+
+from controller.core.events import HaltCarriedOut, StopCarriedOut
+from controller.core.instructions import HaltRanks, PrepareRanks, StartRanks, StopRanks
+from controller.core.rules.placement import Worker
+from controller.simulation.world.modelled_generation import Generation
+from controller.simulation.world.modelled_nodes import AGENT_S, Site, who
+from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.observations import (
+    IterationCommitted,
+    RankDone,
+    RankExited,
+    RankHalted,
+    RankJoined,
+    RankRaised,
+    RankStarted,
+)
+from nodeagent.protocol.regroup import StateSource
+
+
+class Training:
+    """What the processes of all tasks do."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._num_pids = 1000
+
+    def start(self, start: StartRanks) -> None:
+        """Begin a generation, or give one that forms the ranks that it still lacks."""
+        old = self._site.runs.get(start.task)
+        if old is not None and old.start.generation == start.generation:
+            self._wait(old, tuple(start.reserves))
+            if not start.global_ranks:
+                return
+            self._form_after(old, self._site.draw(self._site.values.steps.restart))
+            return
+        run = Generation(start, self._site.profiles[start.task])
+        run.alive = dict(enumerate(start.placement))
+        nodes = {worker.node for worker in start.placement}
+        run.slow_nodes = {n: speed for n, speed in self._site.slow.items() if n in nodes}
+        self._site.runs[start.task] = run
+        if old is not None:
+            old.settle(self._site.clock.now_s)
+            run.committed, run.debt_s, run.is_saved = old.committed, old.debt_s, old.is_saved
+            self._hand_over(old, run)
+        self._site.account(run, "transition")
+        self._form_after(run, self._duration_s(run, old))
+
+    def _hand_over(self, old: Generation, run: Generation) -> None:
+        """Processes that do not go on end where new ones are started; the others keep their state."""
+        old.stage = "over"
+        kept = {ref.global_rank: new for new, ref in run.start.continues.items()}
+        run.stateful = {new for number, new in kept.items() if number in old.stateful}
+        reserves = run.start.reserves
+        run.spares = {number: reserve.worker for number, reserve in reserves.items()}
+        self._site.clock.after(AGENT_S, partial(self._wait, run, tuple(reserves)))
+        nodes = {worker.node for worker in (*run.start.placement, *run.spares.values())}
+        staying = {*kept, *(reserve.continues.global_rank for reserve in reserves.values())}
+        left = {n: w for n, w in (old.alive | old.spares).items() if n not in staying}
+        for number, worker in left.items():
+            if worker.node in nodes:
+                self._site.clock.after(AGENT_S, partial(self._exit_of, old, number, worker))
+
+    def _exit_of(self, run: Generation, number: int, worker: Worker) -> None:
+        exited = RankExited(**who(run, number), pid=number + 1, signal=9, is_expected=True)
+        self._site.observe(worker.node, exited)
+
+    def _duration_s(self, run: Generation, old: Generation | None) -> float:
+        """Return how long the generation takes to form and to have its state."""
+        steps, start = self._site.values.steps, run.start
+        num_new = run.num_workers - len(start.continues)
+        if old is None or not start.continues:
+            seconds = self._site.draw(steps.start)
+        else:
+            seconds = self._site.draw(steps.restart if num_new else steps.regroup)
+        if any(shard.is_copy for shard in start.resume.shards):
+            seconds += self._site.draw(steps.memory)
+        elif start.resume.source == "disk" and old is not None:
+            seconds += self._site.draw(steps.disk)
+        return seconds
+
+    def _form_after(self, run: Generation, delay_s: float) -> None:
+        run.stage = "forming"
+        self._site.clock.after(delay_s, partial(self._form, run))
+
+    def _form(self, run: Generation) -> None:
+        """All ranks are there, if all nodes are: take up training."""
+        if run.stage != "forming" or self._site.runs.get(run.start.task) is not run:
+            return
+        if any(worker.node in self._site.down for worker in run.start.placement):
+            return  # the core will learn of that
+        source: StateSource = run.start.resume.source
+        if source == "disk" and not run.is_saved:
+            run.debt_s = min(run.committed * run.iteration_s, run.debt_s + self._age_s())
+        run.stateful = set(run.alive)
+        for number, worker in list(run.alive.items()):
+            if number not in run.start.continues:
+                self._num_pids += 1
+                started = RankStarted(
+                    **who(run, number), pid=self._num_pids, warm=True, start_s=0.1
+                )
+                self._site.observe(worker.node, started)
+        iteration = run.iteration
+        for number, worker in list(run.alive.items()):
+            if not run.is_in("forming"):
+                return
+            joined = RankJoined(
+                **who(run, number), iteration=iteration, source=source, form_s=0.0, state_s=0.0
+            )
+            self._site.observe(worker.node, joined)
+        if not run.is_in("forming"):
+            return
+        run.unreported = [iteration + 1, iteration + 2]
+        self.train(run)
+
+    def _age_s(self) -> float:
+        """Return how old the newest checkpoint on disk is."""
+        return self._site.part() * self._site.values.checkpoint_interval_s
+
+    def train(self, run: Generation) -> None:
+        """Iterations go on from now; those that had been committed before come first."""
+        if not run.is_in("forming", "paused", "training"):
+            return
+        run.settle(self._site.clock.now_s)
+        run.stage, run.is_saved = "training", False
+        self._site.account(run, "recomputation" if run.debt_s else "training")
+        if run.debt_s:
+            self._site.clock.after(run.debt_s, partial(self._end_debt, run))
+        for number, iteration in enumerate(run.unreported, 1):
+            commit = partial(self._commit, run, iteration)
+            self._site.clock.after(number * run.iteration_s, commit)
+
+    def _end_debt(self, run: Generation) -> None:
+        if run.stage == "training":
+            run.settle(self._site.clock.now_s)
+            if not run.debt_s:
+                self._site.account(run, "training")
+
+    def _commit(self, run: Generation, iteration: int) -> None:
+        """Tell of one of the first iterations, which show that the task trains again."""
+        if run.stage != "training" or 0 not in run.alive or iteration not in run.unreported:
+            return
+        run.unreported.remove(iteration)
+        committed = IterationCommitted(
+            **who(run, 0),
+            iteration=iteration,
+            loss=1.0,
+            duration_s=run.iteration_s,
+            num_tokens=0,
+            grad_norm=1.0,
+        )
+        self._site.observe(run.alive[0].node, committed)
+
+    def stall(self, run: Generation) -> None:
+        """A fault has hit: collectives hang from now on."""
+        if run.stage in {"training", "paused"}:
+            run.settle(self._site.clock.now_s)
+            if run.stage == "training":
+                run.debt_s += self._site.part() * run.iteration_s  # the one that is broken off
+            self._site.account(run, "detection")
+        if run.stage in {"training", "paused", "forming"}:
+            run.stage = "stalled"
+
+    def halt(self, halt: HaltRanks) -> None:
+        """Have ranks park: at once, or at the end of the iteration."""
+        run = self._of(halt.task, halt.generation)
+        if run is None:
+            return
+        delay_s = self._site.draw(self._site.values.steps.park)
+        if halt.at_boundary and run.stage == "training":
+            delay_s += self._site.part() * run.iteration_s
+        else:
+            self.stall(run)
+            self._site.account(run, "transition")
+        self._site.clock.after(delay_s, partial(self._park, run, halt.nodes))
+
+    def _park(self, run: Generation, nodes: tuple[NodeId, ...]) -> None:
+        if self._site.runs.get(run.start.task) is not run or run.stage == "over":
+            return
+        if run.stage != "parked":
+            run.settle(self._site.clock.now_s)
+            run.stage = "parked"
+            self._site.account(run, "transition")
+        told = set(nodes)
+        # Of the other nodes the core hears by their ranks.
+        for node in sorted(told - {worker.node for worker in run.alive.values()}):
+            self._site.post_if_up(node, HaltCarriedOut(node, run.start.task, run.start.generation))
+        for number, worker in list(run.alive.items()):
+            if worker.node in told and number in run.alive and run.stage == "parked":
+                halted = RankHalted(**who(run, number), position=run.position(number))
+                self._site.observe(worker.node, halted)
+        if run.is_in("parked") and self._site.machine.state.tasks[run.start.task].target is None:
+            self._site.account(run, "waiting")  # for a plan, or for who approves it
+
+    def order_stop(self, stop: StopRanks) -> None:
+        """Have ranks end: at once, or at the end of the iteration."""
+        run = self._of(stop.task, stop.generation)
+        if run is None:
+            self._site.clock.after(AGENT_S, partial(self._tell_stopped, stop))
+            return
+        if stop.only:
+            numbers = [n for n in stop.only if n in run.alive or n in run.spares]
+            self._site.clock.after(AGENT_S, partial(self._end_all, run, numbers, 0))
+            return
+        delay_s = AGENT_S
+        if stop.is_graceful and run.stage == "training":
+            delay_s += self._site.part() * run.iteration_s
+        else:
+            self.stall(run)
+            self._site.account(run, "transition")
+        self._site.clock.after(delay_s, partial(self._stop, run, stop))
+
+    def _stop(self, run: Generation, stop: StopRanks) -> None:
+        run.settle(self._site.clock.now_s)
+        run.is_saved = stop.is_graceful and run.is_in("training")
+        told = set(stop.nodes)
+        self._tell_stopped(stop)
+        processes = run.alive | run.spares
+        here = [n for n, worker in processes.items() if worker.node in told]
+        self._end_all(run, here, 0 if stop.is_graceful else 9)
+        if not run.alive and self._site.runs.get(run.start.task) is run:
+            run.stage = "over"
+            self._site.ledger.task(self._site.clock.now_s, stop.task, "waiting", workers=0)
+
+    def _tell_stopped(self, stop: StopRanks) -> None:
+        if not stop.is_graceful:
+            for node in stop.nodes:
+                self._site.post_if_up(node, StopCarriedOut(node, stop.task, stop.generation))
+
+    def _end_all(self, run: Generation, numbers: list[int], signal: int) -> None:
+        for number in numbers:
+            if not signal and number in run.alive and number in run.stateful:
+                done = RankDone(**who(run, number), iteration=run.committed, reason="stopped")
+                self._site.observe(run.alive[number].node, done)
+            self.end_process(run, number, signal=signal, is_expected=True)
+
+    def end_process(self, run: Generation, number: int, *, signal: int, is_expected: bool) -> None:
+        """A process ends, and its agent says so."""
+        worker = run.alive.pop(number, None) or run.spares.pop(number, None)
+        run.stateful.discard(number)
+        if worker is not None:
+            exited = RankExited(
+                **who(run, number),
+                pid=number + 1,
+                exit_code=None if signal else 0,
+                signal=signal or None,
+                is_expected=is_expected,
+            )
+            self._site.observe(worker.node, exited)
+
+    def raise_in(self, run: Generation, number: int, words: str, *, is_in_collective: bool) -> None:
+        """A rank raises an exception; one of a failed collective leaves it parked."""
+        raised = RankRaised(
+            **who(run, number),
+            exception_type="RuntimeError",
+            message=words,
+            traceback="",
+            is_in_collective=is_in_collective,
+            iteration=run.committed + 1,
+            position=run.position(number) if is_in_collective else None,
+        )
+        self._site.observe(run.alive[number].node, raised)
+
+    def prepare(self, prepare: PrepareRanks) -> None:
+        """Start processes that build their models while training goes on."""
+        run = self._of(prepare.task, prepare.generation)
+        if run is None:
+            return
+        for number, (worker, _) in prepare.spares.items():
+            if worker.node not in self._site.down:
+                run.spares[number] = worker
+        delay_s = self._site.draw(self._site.values.steps.prepare)
+        self._site.clock.after(delay_s, partial(self._be_ready, run, tuple(prepare.spares)))
+
+    def _be_ready(self, run: Generation, numbers: tuple[int, ...]) -> None:
+        """They have built their models, and wait; those that were ended meanwhile do not."""
+        for number in numbers:
+            worker = run.spares.get(number)
+            if worker is None or run.is_in("over"):
+                continue
+            self._num_pids += 1
+            started = RankStarted(**who(run, number), pid=self._num_pids, warm=True, start_s=0.1)
+            self._site.observe(worker.node, started)
+            self._wait(run, (number,))
+
+    def _wait(self, run: Generation, numbers: tuple[int, ...]) -> None:
+        """They say that they wait, with their models."""
+        for number in numbers:
+            worker = run.spares.get(number)
+            if worker is not None and not run.is_in("over"):
+                halted = RankHalted(**who(run, number), position=run.position(number))
+                self._site.observe(worker.node, halted)
+
+    def _of(self, task: TaskId, generation: int) -> Generation | None:
+        run = self._site.runs.get(task)
+        return run if run is not None and run.start.generation == generation else None

@@ -1,0 +1,113 @@
+"""What tasks were measured to achieve: one table per task, refined by every run.
+
+``DIRECTORY/TASK.json`` is a throughput table (``profiles.table_file``). It is read when a controller begins,
+refined with the iterations that the core finds steady, and written as a whole, at most every few
+seconds and at the end. Nothing plans by it: the controller that runs keeps the table of its
+tasks file, and a later one takes this if its tasks file says so.
+
+A file that can't be used is left as it is, and its task is not kept; a file that can't be written is tried
+again. Both are told once.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from controller.core.instructions import RecordIterations
+from controller.core.monitoring.refinement import work_per_iteration
+from controller.core.state.task import TaskSpec
+from nodeagent.protocol.ids import TaskId
+from profiles.measured_throughput import refined, with_work
+from profiles.records import RecordError
+from profiles.table_file import VERSION, Table, TablePoint, load_table, save_table
+
+_INTERVAL_S: Final = 5.0
+
+
+class MeasuredTables:
+    """The tables of a controller's tasks.
+
+    Args:
+        directory: Where they are; made when there is something to write.
+        tasks: The tasks.
+        note: Takes a line for operators about a task.
+    """
+
+    def __init__(
+        self, directory: Path, tasks: Iterable[TaskSpec], note: Callable[[str, str], None]
+    ) -> None:
+        self._directory = directory
+        self._note = note
+        self._specs = {spec.task: spec for spec in tasks}
+        self._points: dict[TaskId, dict[int, TablePoint]] = {}
+        self._changed: set[TaskId] = set()
+        self._told: set[str] = set()
+        for task in list(self._specs):
+            self._read(task)
+
+    def record(self, instruction: RecordIterations) -> None:
+        """Refine a task's table."""
+        points = self._points.get(instruction.task)
+        if points is None:
+            return
+        layout, num = instruction.layout, instruction.num_iterations
+        known = points.get(layout.num_workers)
+        points[layout.num_workers] = refined(known, layout, instruction.iteration_s, num)
+        self._changed.add(instruction.task)
+
+    async def run(self) -> None:
+        """Write what has changed now and then until cancelled, and then once more."""
+        try:
+            while True:
+                await asyncio.sleep(_INTERVAL_S)
+                tables = self._take_changed()
+                self._take_failures(await asyncio.to_thread(self._write, tables))
+        finally:
+            self._take_failures(self._write(self._take_changed()))
+
+    def _path(self, task: TaskId) -> Path:
+        return self._directory / f"{task}.json"
+
+    def _read(self, task: TaskId) -> None:
+        path = self._path(task)
+        try:
+            table = load_table(path) if path.exists() else None
+        except (RecordError, PermissionError) as error:
+            reason = error if isinstance(error, RecordError) else f"{path}: permission denied"
+            self._note(
+                task, f"{reason}; mend or remove it: what {task} achieves is not kept meanwhile"
+            )
+            return
+        self._points[task] = {point.workers: point for point in table.points} if table else {}
+
+    def _take_changed(self) -> dict[TaskId, Table]:
+        """Return the tables to be written."""
+        changed, self._changed = self._changed, set()
+        return {task: self._table(task) for task in sorted(changed)}
+
+    def _table(self, task: TaskId) -> Table:
+        points, spec = self._points[task], self._specs[task]
+        times_s = {size: point.iteration_s for size, point in points.items() if point.iteration_s}
+        work = work_per_iteration(spec, times_s)
+        title = f"{task}, measured"
+        return Table(version=VERSION, title=title, points=with_work(points.values(), work))
+
+    def _write(self, tables: dict[TaskId, Table]) -> dict[TaskId, str]:
+        """Write tables; return what went wrong."""
+        failures: dict[TaskId, str] = {}
+        for task, table in tables.items():
+            try:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                save_table(table, self._path(task))
+            except OSError as error:
+                failures[task] = f"{self._path(task)}: not written: {error.strerror}"
+        return failures
+
+    def _take_failures(self, failures: dict[TaskId, str]) -> None:
+        """Tell each failure once; the tables are tried again."""
+        self._changed |= failures.keys()
+        for task, text in failures.items():
+            if text not in self._told:
+                self._told.add(text)
+                self._note(task, text)

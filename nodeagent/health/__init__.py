@@ -1,0 +1,1 @@
+"""The node's own health: probes at their intervals. Begin with ``node_probes``."""

@@ -1,0 +1,1 @@
+"""Reports that wait until the controller has acknowledged them. Begin with ``contents``."""

@@ -1,0 +1,1 @@
+"""Small tools for processes, sockets and time that the whole agent uses."""

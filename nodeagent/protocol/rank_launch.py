@@ -1,0 +1,130 @@
+"""What one rank is told when it starts: what its task runs, and its own place in that."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.regroup import RankRef, Resume
+from profiles.command_task import Command
+from profiles.layout import Layout
+from profiles.model import ModelShape
+from profiles.training_program import Program
+
+
+class TrainingSpec(BaseModel):
+    """Settings of a task's training that do not depend on its layout.
+
+    The same specification gives the same losses on every layout, within float32 rounding.
+
+    Attributes:
+        model: Shape of the model.
+        program: Training program; None for the built-in GPT.
+        data_path: Text file that is read as bytes; empty means the reference text of CPython.
+        checkpoint_dir: Directory of the task's checkpoints, shared by all nodes; empty where nothing is
+            loaded, saved or recorded.
+        checkpoint_interval: Iterations between two checkpoints.
+        checkpoints_kept: Complete checkpoints to keep; older ones are removed.
+        num_micro_batches: Micro-batches of the global batch, over all replicas; at least dp.
+        micro_batch_size: Samples of one micro-batch.
+        learning_rate: Adam's step size, constant.
+        seed: Seed of weights and data order.
+        num_iterations: Iterations after which the task is finished; None trains on and on.
+        iteration_floor_s: Shortest time an iteration takes, seconds. The demo slows its toy models
+            down with it, so that an operator can follow; 0 trains at full speed.
+        bucket_size: Elements of a gradient bucket, reduced as one; None takes Megatron's default.
+        shard_optimizer: Whether each replica keeps a share of the optimizer state only, as with
+            Megatron's distributed optimizer. The losses are the same.
+        memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: ModelShape
+    program: Program | None = None
+    data_path: str = ""
+    checkpoint_dir: str
+    checkpoint_interval: int = Field(default=5, gt=0)
+    checkpoints_kept: int = Field(default=3, gt=0)
+    num_micro_batches: int = Field(default=12, gt=0)
+    micro_batch_size: int = Field(default=1, gt=0)
+    learning_rate: float = Field(default=1e-3, gt=0)
+    seed: int = 1
+    num_iterations: int | None = Field(default=None, gt=0)
+    iteration_floor_s: float = Field(default=0.0, ge=0)
+    bucket_size: int | None = Field(default=None, gt=0)
+    shard_optimizer: bool = False
+    memory_interval: int = Field(default=1, ge=0)
+
+
+class CommandPlace(BaseModel):
+    """A command, and where one rank of it stands on its node.
+
+    Attributes:
+        command: What to run.
+        local_rank: Number among the task's ranks on this node.
+        local_workers: Slots of the task's ranks on this node, by local rank.
+        master_address: Host of global rank 0, as the controller reaches it.
+        task_dir: Directory of the task, shared by all nodes; empty where there is none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    command: Command
+    local_rank: int = Field(ge=0)
+    local_workers: tuple[int, ...]
+    master_address: str
+    task_dir: str = ""
+
+
+class RankLaunch(BaseModel):
+    """One rank of a generation: to be started on a node, or to be taken over by a parked process.
+
+    Attributes:
+        task: The task.
+        generation: Generation that the rank belongs to.
+        global_rank: Rank in the task's world.
+        worker: Slot of the node that the rank occupies, counted from 0; its GPU where there is one.
+        layout: Parallel layout of this generation; its ``num_workers`` is the world size.
+        backend: ``gloo`` on CPU, ``nccl`` on GPUs.
+        training: Settings of the task's training; None where it is a command.
+        command: The command to run, and its place; None where the rank trains in a process of ours.
+            It continues no rank and prepares for none.
+        continues: The parked rank whose process becomes this rank; None starts a process.
+        prepares_for: Not a rank of the generation, but a process that is to be this rank of a later
+            one with ``layout``, or one with the same part of the model. It builds its model, or keeps
+            the one that it has, and waits while the task trains on. Its own ``global_rank`` is beyond
+            those of the world.
+        resume: How the generation takes up training.
+        copy_holders: By global rank, the rank in whose memory the in-memory checkpoints of its
+            state lie; None for a rank whose state is not copied. Empty where no state is.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: TaskId
+    generation: Generation
+    global_rank: int = Field(ge=0)
+    worker: int = Field(ge=0)
+    layout: Layout
+    backend: Literal["gloo", "nccl"] = "gloo"
+    training: TrainingSpec | None = None
+    command: CommandPlace | None = None
+    continues: RankRef | None = None
+    prepares_for: int | None = None
+    resume: Resume = Resume()
+    copy_holders: tuple[int | None, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_one_kind(self) -> Self:
+        if (self.training is None) is (self.command is None):
+            raise ValueError("a rank has either training settings or a command")
+        if self.command and (self.continues is not None or self.prepares_for is not None):
+            raise ValueError("a command's process can't be another rank")
+        return self
+
+    @property
+    def settings(self) -> TrainingSpec:
+        """``training``, of a rank that is no command."""
+        assert self.training is not None, "a command trains as it likes"
+        return self.training

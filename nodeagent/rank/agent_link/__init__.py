@@ -1,0 +1,1 @@
+"""A rank's connection to its node's agent, and what it reports over it. Begin with ``link``."""

@@ -1,0 +1,153 @@
+"""Faults that a rank stages in itself, for drills.
+
+The agent passes a ``RankFault`` on, and the training thread carries it out at its next micro-batch.
+Where nothing is asked for this costs one look at an empty queue per micro-batch. A fault that lasts
+(slow, NaN, a spike) ends with its generation at the latest; a later one replaces it.
+"""
+
+import ctypes
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final, NoReturn
+
+import torch
+from torch import distributed
+
+from nodeagent.protocol.rank_faults import RankFault
+from profiles.drills.exception_texts import RAISED_BY_STATUS
+
+_EXCEPTIONS: Final[Mapping[str, type[Exception]]] = {
+    "AcceleratorError": torch.AcceleratorError,
+    "DistBackendError": distributed.DistBackendError,
+    "KeyError": KeyError,
+    "OSError": OSError,
+    "OutOfMemoryError": torch.OutOfMemoryError,
+    "RuntimeError": RuntimeError,
+}
+
+
+class DrillError(Exception):
+    """Raised on an operator's request, to rehearse an exception in a rank."""
+
+
+class Drills:
+    """What is staged in this process. For the training thread alone.
+
+    Args:
+        take: Returns the newest fault that was asked for, once; else None.
+        wait: Waits for seconds, or until the generation is halted.
+        monotonic_s: The only access to time.
+    """
+
+    def __init__(
+        self,
+        take: Callable[[], RankFault | None],
+        wait: Callable[[float], object],
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        self._take = take
+        self._wait = wait
+        self._monotonic_s = monotonic_s
+        self._fault: RankFault | None = None
+        self._first_iteration = 0
+        self._struck: int | None = None
+        self._num_struck = 0
+        self._left_at: tuple[int, float] | None = None
+        self._pause_s = 0.0
+
+    def forget(self) -> None:
+        """End what lasts: another generation begins."""
+        self._fault = None
+
+    def at_boundary(self, iteration: int, micro_batch: int) -> None:
+        """Stage what is due before ``micro_batch``.
+
+        Raises:
+            Exception: The one that was asked for.
+        """
+        asked = self._take()
+        if asked is not None:
+            self._begin(asked, iteration)
+        fault = self._fault
+        if fault is None:
+            return
+        if fault.kind in ("slow", "spike") and iteration >= self._first_iteration + fault.count:
+            self._fault = None
+        elif fault.kind == "slow":
+            self._slow_down(fault, iteration)
+        elif fault.kind == "nan":
+            self._choose(fault, micro_batch)
+        elif fault.kind not in ("spike", "hang"):
+            self._fault = None
+            _strike(fault, micro_batch)
+
+    def spoil(self, loss: torch.Tensor, micro_batch: int, num_replicas: int) -> torch.Tensor:
+        """Return the loss of ``micro_batch`` as the drill wants it; nearly always as it is."""
+        fault = self._fault
+        if fault is None:
+            return loss
+        if fault.kind == "nan" and self._struck == micro_batch:
+            return loss * math.nan
+        if fault.kind == "spike":
+            # This rank alone lifts the mean over all replicas.
+            return loss * (1 + (fault.factor - 1) * num_replicas)
+        return loss
+
+    def before_vote(self) -> None:
+        """Hang here for good if that is wanted: others wait in a collective that lacks this rank."""
+        if self._fault is not None and self._fault.kind == "hang":
+            threading.Event().wait()
+
+    def _begin(self, fault: RankFault, iteration: int) -> None:
+        self._fault = fault
+        self._first_iteration = iteration
+        self._struck = None
+        self._num_struck = 0
+        self._left_at = None
+        self._pause_s = 0.0
+
+    def _choose(self, fault: RankFault, micro_batch: int) -> None:
+        """Strike the first micro-batch, and the same one again when the iteration is run again."""
+        if self._struck is None:
+            self._struck = micro_batch
+        if micro_batch == self._struck:
+            self._num_struck += 1
+            if self._num_struck > fault.count:
+                self._fault = None
+
+    def _slow_down(self, fault: RankFault, iteration: int) -> None:
+        """Wait as long as the micro-batch before took, times what it is to take more."""
+        if self._left_at is not None and self._left_at[0] == iteration:
+            took_s = self._monotonic_s() - self._left_at[1]
+            self._pause_s = took_s * (fault.factor - 1)
+        self._wait(self._pause_s)
+        self._left_at = iteration, self._monotonic_s()
+
+
+def _strike(fault: RankFault, micro_batch: int) -> None:
+    match fault.kind:
+        case "exit":
+            sys.stderr.flush()
+            os._exit(fault.count)
+        case "segfault":
+            ctypes.string_at(0)
+        case "write_full":
+            descriptor = os.open(
+                "/dev/full", os.O_WRONLY
+            )  # which must not be made where it is missing
+            try:
+                os.write(descriptor, b"checkpoint")
+            finally:
+                os.close(descriptor)
+        case _:
+            _raise(fault.status, micro_batch)
+
+
+def _raise(status: str, micro_batch: int) -> NoReturn:
+    words = RAISED_BY_STATUS.get(status)
+    if words is None:
+        raise DrillError(f"drill: exception in micro-batch {micro_batch}")
+    raise _EXCEPTIONS[words.exception](words.message)

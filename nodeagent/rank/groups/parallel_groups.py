@@ -1,0 +1,308 @@
+"""This rank's process groups in one generation.
+
+Megatron makes its groups over our rendezvous store. With gloo a group costs connections and store
+calls at once, and Megatron asks for the same set of ranks under many names (a dense model's
+data-parallel group has four), so equal sets share one group there. NCCL connects a group at its
+first use, so unused ones cost nothing and Megatron's own are left alone.
+
+Groups are of two kinds. *Inner* ones lie inside a model replica (tensor parallel, pipeline parallel,
+embeddings); *spanning* ones connect replicas (data parallel, the world). A fault in another replica
+cuts the spanning ones alone, so that a whole replica can finish the micro-batch it is in.
+
+A generation ends with ``leave``; the next one forms its own groups in the same process.
+"""
+
+import contextlib
+import inspect
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+import torch
+from megatron.core import parallel_state
+from torch import distributed
+from torch.distributed import ProcessGroup
+
+from nodeagent.rank.agent_link.rendezvous_store import DEFAULT_TIMEOUT_S, AgentStore
+from nodeagent.rank.groups.device_shim import use_device
+from nodeagent.rank.groups.forming import interruptible, run_in_thread
+from nodeagent.rank.groups.nccl import wait_for_aborts
+from nodeagent.rank.groups.rank_place import Place
+from nodeagent.rank.groups.wake import Connections, HaltedError
+
+_NUM_FORMED: Final = "unicron/num_formed"
+_ALL_FORMED: Final = "unicron/all_formed"
+
+COLLECTIVE_TIMEOUT_S: Final = DEFAULT_TIMEOUT_S
+"""Bound of last resort on one collective; faults are found long before by other means."""
+
+ORDER: Final = "tp-cp-ep-dp-pp"
+"""Megatron's name of the order in which ``profiles.layout`` numbers ranks."""
+
+_SPANNING: Final = ("DATA_PARALLEL", "DIST_OPT", "INTER_", "INTRA_")
+"""Parts of the descriptions that Megatron gives to groups which connect replicas."""
+
+_CREATE_GROUP: Final[Callable[..., ProcessGroup]] = parallel_state.create_group
+
+
+_KEPT: Final[list[ProcessGroup]] = []
+"""Groups that can't be ended."""
+
+
+class Groups:
+    """The process groups of one generation. ``cut`` may be called from any thread, at any time."""
+
+    def __init__(self, store: AgentStore, place: Place, backend: Literal["gloo", "nccl"]) -> None:
+        self._store = store
+        self._place = place
+        self._backend: Literal["gloo", "nccl"] = backend
+        self._lock = threading.Lock()
+        self._is_cut = False
+        self.is_inner_cut = False
+        """Whether collectives inside this rank's replica were made to fail."""
+        self._inner: list[Connections] = []
+        self._spanning: list[Connections] = []
+        self._made: list[ProcessGroup] = []
+
+    def form(self) -> None:
+        """Meet the other ranks of the generation and make all groups that Megatron needs.
+
+        Blocks until every rank has come, at most for the store's timeout.
+
+        Raises:
+            HaltedError: ``cut`` was called meanwhile.
+            RuntimeError: A peer did not come, or was lost.
+        """
+        self._make(self._spanning, self._make_world)
+        create = _sharing(self._create) if self._backend == "gloo" else self._create
+        state: Any = parallel_state
+        state.create_group = create
+        try:
+            parallel_state.initialize_model_parallel(
+                tensor_model_parallel_size=self._place.layout.tp,
+                pipeline_model_parallel_size=self._place.layout.pp,
+                order=ORDER,
+                create_gloo_process_groups=False,  # for saving with the distributed optimizer only
+                distributed_timeout_minutes=int(COLLECTIVE_TIMEOUT_S // 60),
+            )
+        finally:
+            state.create_group = _CREATE_GROUP
+        if self._backend == "nccl":
+            self._connect()
+
+    def form_for_copies(self, holders: Sequence[int | None]) -> dict[int, ProcessGroup]:
+        """Make the groups that in-memory checkpoints travel over; all ranks must call it.
+
+        Each is of two ranks: a group of all would connect every rank with every other.
+
+        Args:
+            holders: By global rank, who holds the copies of its state.
+
+        Returns:
+            By global rank, the group with each rank that this one sends copies to or has copies of.
+
+        Raises:
+            HaltedError: ``cut`` was called meanwhile.
+            RuntimeError: A peer was lost.
+        """
+        own = self._place.global_rank
+        return {sum(pair) - own: self._pair(pair) for pair in in_rounds(holders) if own in pair}
+
+    def _pair(self, pair: tuple[int, int]) -> ProcessGroup:
+        with _naming(f"copies of {pair[0]} and {pair[1]}"):
+            group = self._make(
+                self._spanning,
+                lambda: distributed.new_group(
+                    list(pair),
+                    backend="gloo",
+                    timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
+                    use_local_synchronization=True,
+                ),
+            )
+        assert group is not None
+        return group
+
+    def cut(self, *, with_inner: bool) -> None:
+        """Make collectives of this rank fail: those that connect replicas, or all of them.
+
+        If it is blocked in one it is woken, and also if it still waits for peers to come.
+        """
+        with self._lock:
+            self._is_cut = True
+            self.is_inner_cut |= with_inner
+            doomed = [*self._spanning, *(self._inner if with_inner else ())]
+        self._store.close()
+        for connections in doomed:
+            connections.cut()
+
+    def hang_up(self) -> None:
+        """Make all collectives fail; with gloo also in peers that were not told to halt.
+
+        Call it when the training thread is in none of them: what a peer is sending then fails, and gloo
+        may forget it (``wake``).
+        """
+        self.cut(with_inner=True)
+        for connections in [*self._spanning, *self._inner]:
+            connections.hang_up()
+
+    def wake_peers(self) -> None:
+        """Have peers that wait for this rank, which has parked, do so no longer.
+
+        With NCCL nothing here can: they are told. Aborting would only have them take for data what it leaves.
+        """
+        if self._backend == "gloo":
+            self.hang_up()
+
+    def leave(self, *, has_stuck_work: bool = False) -> None:
+        """Take all groups apart. The generation is over for this process.
+
+        Ending a group waits for its operations. Where one never ends, the groups are kept as they
+        are, out of use, for the rest of the process's life. ``hang_up`` comes first.
+        """
+        wait_for_aborts()
+        if has_stuck_work:
+            _KEPT.extend(self._made)
+        parallel_state.destroy_model_parallel()
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        # Ranks meet under the number of the group. Where not even the world could be made torch
+        # would count on, and this process would never again meet one that counts from 0.
+        distributed.distributed_c10d._world.group_count = 0  # noqa: SLF001 - no public way
+
+    def _make_world(self) -> ProcessGroup | None:
+        distributed.init_process_group(
+            self._backend,
+            store=self._store,
+            rank=self._place.global_rank,
+            world_size=self._place.layout.num_workers,
+            timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
+        )
+        return distributed.group.WORLD
+
+    def _create(self, ranks: Sequence[int], **options: object) -> ProcessGroup:
+        kind = self._spanning if _is_spanning(options) else self._inner
+        group = self._make(kind, lambda: _CREATE_GROUP(ranks, **options))
+        assert group is not None
+        return group
+
+    def _make(
+        self, kind: list[Connections], make: Callable[[], ProcessGroup | None]
+    ) -> ProcessGroup | None:
+        """Return what ``make`` returns, a group as a rule, and be able to cut it."""
+        connections = Connections()
+        with self._lock:
+            kind.append(connections)
+        with connections.recording(), interruptible(lambda: self._is_cut):
+            made = make()
+        # torch gives a rank that is no member a number for a group.
+        group = made if isinstance(made, ProcessGroup) else None
+        if group is not None:
+            self._made.append(group)
+            if self._backend == "nccl":
+                connections.group = group
+        # A cut that came while the group was made has not seen its connections.
+        if self._is_cut:
+            connections.cut()
+            raise HaltedError("the generation was halted while its groups were formed")
+        return made
+
+    def _connect(self) -> None:
+        """Have NCCL connect the groups of every iteration, which gloo has done already.
+
+        It would at their first use, where a rank can be woken neither from waiting for one that still
+        builds its model nor from waiting for one that is lost.
+        """
+        num_ranks = self._place.layout.num_workers
+        if self._store.add(_NUM_FORMED, 1) == num_ranks:
+            self._store.set(_ALL_FORMED, b"")
+        self._store.get(_ALL_FORMED)
+        run_in_thread(lambda: _use_each(_groups_of_iterations(), self._place), lambda: self._is_cut)
+
+
+def _use_each(groups: Sequence[ProcessGroup], place: Place) -> None:
+    use_device(place.device)
+    # Past the fence: a thread that is given up must not keep others from launching.
+    all_reduce = inspect.unwrap(distributed.all_reduce)
+    for group in groups:
+        all_reduce(torch.zeros(1, device=place.device), group=group)
+    torch.cuda.current_stream().synchronize()
+
+
+def _groups_of_iterations() -> list[ProcessGroup]:
+    """Return the groups of more than one rank that this one uses all the time, alike on all ranks."""
+    state: Any = parallel_state
+    groups = [
+        distributed.group.WORLD,
+        state.get_tensor_model_parallel_group(),
+        state.get_pipeline_model_parallel_group(),
+        state.get_embedding_group(check_initialized=False),
+        state.get_data_parallel_group(),
+    ]
+    return [each for each in groups if isinstance(each, ProcessGroup) and each.size() > 1]
+
+
+def in_rounds(holders: Sequence[int | None]) -> list[tuple[int, int]]:
+    """Return the pairs of owner and holder in an order in which few wait for others.
+
+    A pair is made when both are there. In a round no rank is in two pairs, so a round takes as long
+    as one pair; the order is the same on all ranks.
+    """
+    pairs = {
+        (min(owner, holder), max(owner, holder))
+        for owner, holder in enumerate(holders)
+        if holder is not None
+    }
+    rounds_of: dict[int, set[int]] = {}
+    round_of: dict[tuple[int, int], int] = {}
+    for pair in sorted(pairs):
+        taken = rounds_of.setdefault(pair[0], set()) | rounds_of.setdefault(pair[1], set())
+        number = next(each for each in itertools.count() if each not in taken)
+        round_of[pair] = number
+        for rank in pair:
+            rounds_of[rank].add(number)
+    return sorted(pairs, key=lambda pair: (round_of[pair], pair))
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Give the group that is made in the block a name that both its ranks know.
+
+    torch counts the groups that a rank is in, which differs from rank to rank, and ranks meet under
+    the name.
+    """
+    module: Any = distributed.distributed_c10d
+    original = module._process_group_name  # noqa: SLF001 - no public way
+    module._process_group_name = lambda *_, **__: name  # noqa: SLF001
+    try:
+        yield
+    finally:
+        module._process_group_name = original  # noqa: SLF001
+
+
+def _is_spanning(options: dict[str, object]) -> bool:
+    description = str(options.get("group_desc") or "")
+    return any(part in description for part in _SPANNING)
+
+
+def _sharing(create_group: Callable[..., ProcessGroup]) -> Callable[..., ProcessGroup]:
+    """Return ``create_group`` that makes one group per kind and set of ranks, the world included."""
+    world = tuple(range(distributed.get_world_size()))
+    group_by_key = {(world, True): distributed.group.WORLD}
+
+    def shared(ranks: Sequence[int], **options: object) -> ProcessGroup:
+        key = (tuple(sorted(ranks)), _is_spanning(options))
+        if key not in group_by_key:
+            group_by_key[key] = create_group(ranks, **options)
+        group = group_by_key[key]
+        assert group is not None
+        return group
+
+    return shared
+
+
+def data_parallel_group() -> ProcessGroup:
+    """Return Megatron's present data-parallel group."""
+    group: ProcessGroup = parallel_state.get_data_parallel_group()
+    return group

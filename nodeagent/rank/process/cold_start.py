@@ -1,0 +1,30 @@
+"""A rank started without the template: slower by the imports, otherwise the same.
+
+    python -m nodeagent.rank.process.cold_start --state-dir DIR --launch FILE
+
+``FILE`` holds a ``RankLaunch`` as JSON. This small process forks the rank before anything is
+imported, then waits for it and records its exit (``keeper``): to the agent, a cold rank looks like
+a warm one, and survives it in the same way.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.rank.process.exit_recorder import keep
+from nodeagent.rank.process.imports import import_training_program
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start one rank and wait for its end. Returns 0, or 2 if nothing could be started."""
+    return keep("nodeagent.rank.process.cold_start", arguments, _import_and_run)
+
+
+def _import_and_run(state_dir: Path, launch: RankLaunch) -> int:
+    run_rank = import_training_program()
+    return run_rank(state_dir, launch)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""A rank that is a command: started in the manner of torchrun, without torch here.
+
+    python -m nodeagent.rank.process.command_rank --state-dir DIR --launch FILE
+
+The process forks the rank and keeps it (``keeper``). The rank agrees with its peers on a port
+(``meeting``), sets the environment that torchrun would set, and becomes the command. It is the
+leader of a session of its own; its output goes to its log.
+
+Where tasks have GPUs, ``CUDA_VISIBLE_DEVICES`` names those of the task on this node in the order of
+local ranks, so that a program's ``cuda:LOCAL_RANK`` is the worker that the rank was given.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
+from nodeagent.rank.process.exit_recorder import CannotStartError, keep
+from nodeagent.rank.process.rendezvous_port import MeetingError, agree_on_port
+
+EXIT_CANNOT_RUN: Final = 126
+"""Exit code of a rank that could not become its command; a shell's code for the same."""
+
+_IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+"""What Python ignores, and a program would go on ignoring."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start the command and wait for its end. Returns 0, or 2 if nothing could be started."""
+    return keep("nodeagent.rank.process.command_rank", arguments, _become, check)
+
+
+def check(launch: RankLaunch) -> None:
+    """Look for what would keep the command from starting at all.
+
+    Raises:
+        CannotStartError: There is no such program or directory.
+    """
+    command = _place_of(launch).command
+    program, cwd = command.argv[0], command.cwd or "."
+    if not Path(cwd).is_dir():
+        raise CannotStartError(f"command: there is no directory {cwd}; set cwd to one that is")
+    path = {**os.environ, **command.env}.get("PATH", os.defpath)
+    # A program with a slash is relative to the directory that the command is started in.
+    found = shutil.which(
+        str(Path(cwd) / program) if "/" in program else program, path=_with_ours(path)
+    )
+    if found is None:
+        raise CannotStartError(f"command: {program!r} is no program that can be run; mend argv")
+
+
+def environment(
+    launch: RankLaunch, inherited: Mapping[str, str], state_dir: Path, master_port: int
+) -> dict[str, str]:
+    """Return the environment of a rank: what is inherited, the task's own, and its place."""
+    place = _place_of(launch)
+    result = {**inherited, **place.command.env}
+    result["PATH"] = _with_ours(result.get("PATH", os.defpath))
+    if launch.backend == "nccl":
+        result["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, place.local_workers))
+    return result | {
+        "RANK": str(launch.global_rank),
+        "WORLD_SIZE": str(launch.layout.num_workers),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(len(place.local_workers)),
+        "MASTER_ADDR": place.master_address,
+        "MASTER_PORT": str(master_port),
+        "UNICRON_TASK": launch.task,
+        "UNICRON_GENERATION": str(launch.generation),
+        "UNICRON_TASK_DIR": place.task_dir,
+        "UNICRON_RANKS_SOCKET": str(state_dir / "ranks.sock"),
+    }
+
+
+def _become(state_dir: Path, launch: RankLaunch) -> int:
+    place = _place_of(launch)
+    try:
+        master_port = agree_on_port(state_dir / "ranks.sock", launch)
+        if place.task_dir:
+            Path(place.task_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number in _IGNORED_BY_PYTHON:
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(place.command.cwd or ".")
+        variables = environment(launch, os.environ, state_dir, master_port)
+        os.execvpe(place.command.argv[0], place.command.argv, variables)  # noqa: S606 - no shell
+    except (MeetingError, OSError) as error:
+        sys.stderr.write(f"command: {place.command.argv[0]!r} can't be run: {error}\n")
+    return EXIT_CANNOT_RUN
+
+
+def _place_of(launch: RankLaunch) -> CommandPlace:
+    if launch.command is None:
+        raise CannotStartError("this rank has no command")
+    return launch.command
+
+
+def _with_ours(path: str) -> str:
+    """Return ``path`` with the directory of the agent's own interpreter first."""
+    return os.pathsep.join([str(Path(sys.executable).parent), path])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

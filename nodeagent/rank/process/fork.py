@@ -1,0 +1,110 @@
+"""Forking a rank: what makes it safe, and what the child does before it is a rank.
+
+A fork copies one thread. Locks that other threads held stay locked in the child, and a CUDA
+context does not survive at all, so ``fork_hazard`` names the reason not to fork. The child begins a
+session of its own, lets go of everything it inherited (descriptors, signal handlers) and sends its
+output to its log. A fatal signal (SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL) prints the Python stack
+of every thread there before it ends the process as it would have. The child never returns into the
+code of its parent.
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NoReturn
+
+from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.rank.process.process_files import RankFiles
+
+_INHERITED_SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def fork_hazard() -> str | None:
+    """Return why a rank can't be forked from this process safely, or None if it can."""
+    num_threads = sum(1 for _ in Path("/proc/self/task").iterdir())
+    if num_threads > 1:
+        return f"the template has {num_threads} threads; only one survives a fork"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "CUDA is initialised in the template and can't be used after a fork"
+    # A library may have called the driver behind torch's back; it holds this device open then.
+    for descriptor in Path("/proc/self/fd").iterdir():
+        if _target(descriptor).startswith("/dev/nvidia-uvm"):
+            return "the CUDA driver is initialised in the template and can't be used after a fork"
+    return None
+
+
+def fork_rank(
+    files: RankFiles, launch: RankLaunch, run: Callable[[], int], release: Callable[[], None]
+) -> int:
+    """Fork ``launch``'s process, record it, and return its pid.
+
+    Args:
+        files: Where the rank is recorded.
+        launch: The rank.
+        run: What the child does; it returns the exit code.
+        release: Closes the parent's own objects in the child, before all other descriptors.
+
+    Raises:
+        OSError: No process could be made or recorded; then none is left.
+    """
+    files.directory.mkdir(mode=0o700, exist_ok=True)
+    files.clear()
+    pid = os.fork()
+    if pid == 0:
+        _be_rank(files, run, release)
+    try:
+        files.write_start(launch, pid)
+    except OSError:
+        # An unrecorded rank would escape the next agent.
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+    return pid
+
+
+def set_process_name(name: str) -> None:
+    """Show ``name`` in process listings; the kernel keeps 15 bytes of it."""
+    Path("/proc/self/comm").write_text(name)
+
+
+def _be_rank(files: RankFiles, run: Callable[[], int], release: Callable[[], None]) -> NoReturn:
+    exit_code = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in _INHERITED_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        # The objects first: one that is collected later would close a number in use again.
+        release()
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        _redirect_output(files.log)
+        faulthandler.enable(sys.stderr)
+        exit_code = run()
+    except BaseException:  # noqa: BLE001 - whatever it is, the child must not run the parent's code
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not sys.exit: the interpreter's clean-up belongs to the parent, and threads may block.
+        os._exit(exit_code)
+
+
+def _redirect_output(log: Path) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.closerange(3, max(nothing, output) + 1)
+
+
+def _target(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except OSError:
+        return ""  # the descriptor that listed the directory is gone by now

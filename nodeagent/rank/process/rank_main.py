@@ -1,0 +1,304 @@
+"""One rank's process from its first instruction to its exit code, over all generations it is part of.
+
+Link to the agent, device, rendezvous, model, state, training. A clean end (stopped or finished) is
+reported and exits with 0. Anything else that ends a generation here parks the process: it reports
+where it stands and waits for the next generation, or for its end. It can't know whether it is the
+culprit or heard the echo of a peer's death; the controller decides, and the agent ends with SIGKILL
+whoever is not to go on.
+"""
+
+import contextlib
+import gc
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from nodeagent.process_tools.clock import SystemClock
+from nodeagent.protocol.ids import Generation
+from nodeagent.protocol.local import RankHello
+from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
+from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.protocol.regroup import Position
+from nodeagent.protocol.standing import Standing
+from nodeagent.rank.agent_link.dependencies import Surroundings
+from nodeagent.rank.agent_link.flight_recorder import recorded_collectives
+from nodeagent.rank.agent_link.link import ControlLink
+from nodeagent.rank.agent_link.own_standing import allow_dumps, look
+from nodeagent.rank.agent_link.rendezvous_store import AgentStore
+from nodeagent.rank.groups.device_shim import prepare_device, use_device
+from nodeagent.rank.groups.parallel_groups import Groups
+from nodeagent.rank.groups.rank_place import Place
+from nodeagent.rank.groups.unconnected import unconnected
+from nodeagent.rank.groups.wake import HaltedError, StuckWorkError
+from nodeagent.rank.process.failure_report import describe
+from nodeagent.rank.process.fork import set_process_name
+from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.training.building import build, check_launch
+from nodeagent.rank.training.train import PausedError, Training
+
+logger = logging.getLogger(__name__)
+
+_CLOCK: Final = SystemClock()
+_STORED_TIMEOUT_S: Final = 600.0
+"""How long a rank that is done waits for an agent to hear it: as long as one may take to come back."""
+
+
+class OutlivedError(Exception):
+    """This process can't go on in another generation: its loop does not recover in process."""
+
+
+def run_rank(state_dir: Path, launch: RankLaunch) -> int:
+    """Train as the rank ``launch``, and as those it is told to become, and return the exit code.
+
+    Ends with ``RankDone`` and 0. Whatever else ends a generation is reported (``RankRaised``, or
+    ``RankHalted`` where it was asked for), and then the process waits.
+    """
+    _settle(launch)
+    allow_dumps(RankFiles.of(state_dir, launch).stack)
+    process = _Process(state_dir, launch)
+    while True:
+        done = process.take_part(launch)
+        if done is not None:
+            return process.leave(done)
+        launch = process.next_launch()
+
+
+class _Process:
+    """The parts of a rank's process. ``_interrupt`` and ``_stand`` run in the link's thread."""
+
+    def __init__(self, state_dir: Path, launch: RankLaunch) -> None:
+        self._socket_path = state_dir / "ranks.sock"
+        hello = RankHello(
+            task=launch.task,
+            generation=launch.generation,
+            global_rank=launch.global_rank,
+            pid=os.getpid(),
+        )
+        self._link = ControlLink(
+            self._socket_path, hello, _CLOCK.wall_s, self._interrupt, self._stand
+        )
+        self._device: torch.device | None = None
+        self._training: Training | None = None
+        self._unsupported: tuple[str, ...] = ()
+        self._has_joined = False
+        self._lock = threading.Lock()
+        self._generation = launch.generation
+        self._newest_halt = Generation(0)
+        self._halted = threading.Event()
+        self._place: Place | None = None
+        self._groups: Groups | None = None
+        self._formed_at_ns = 0
+        self._has_stuck_work = False
+        self._link.start()
+
+    def take_part(self, launch: RankLaunch) -> RankDone | None:
+        """Train in the generation of ``launch`` to its end; None where it ended otherwise."""
+        set_process_name(f"ur:{launch.task}/{launch.global_rank}")
+        try:
+            if launch.prepares_for is None:
+                return self._train(launch)
+            self._prepare(launch, launch.prepares_for)
+        except (PausedError, HaltedError) as error:
+            self._park(launch, error)
+        except Exception as error:  # noqa: BLE001 - whatever ends training is reported, never guessed at
+            traceback.print_exc()
+            self._park(launch, error)
+        return None
+
+    def next_launch(self) -> RankLaunch:
+        """Wait for the next generation, as long as it takes."""
+        launch = self._link.wait_for_join()
+        logger.info("joins generation %d as rank %d", launch.generation, launch.global_rank)
+        return launch
+
+    def leave(self, done: RankDone) -> int:
+        """Report the end of training and return the exit code."""
+        self._link.report(done)
+        is_stored = self._link.wait_until_stored(_STORED_TIMEOUT_S)
+        logger.info("%s after iteration %d, stored: %s", done.reason, done.iteration, is_stored)
+        self._link.close()
+        return 0
+
+    def _train(self, launch: RankLaunch) -> RankDone:
+        began = _CLOCK.monotonic_s()
+        check_launch(launch)
+        if self._training is not None and self._unsupported:
+            raise OutlivedError("; ".join(self._unsupported))
+        place = self._place_of(launch, launch.global_rank)
+        store = AgentStore(
+            self._socket_path,
+            launch.task,
+            launch.generation,
+            caller=f"{launch.global_rank}.{os.getpid()}",
+            monotonic_s=_CLOCK.monotonic_s,
+        )
+        groups = self._begin_generation(launch, place, store)
+        if launch.resume.source == "disk":
+            # What a process has of before is nothing to begin from: there may be no checkpoint. It
+            # goes first, because two models may not fit; and before a peer can be lost, or it would
+            # be told of as the state of this layout.
+            self._training = None
+            gc.collect()
+        groups.form()
+        if self._training is None:
+            self._training = self._build(launch, place)
+        formed = _CLOCK.monotonic_s()
+        source = self._training.enter(launch, place, groups, store)
+        self._has_joined = True
+        self._link.report(
+            RankJoined(
+                task=launch.task,
+                generation=launch.generation,
+                global_rank=launch.global_rank,
+                iteration=self._training.committed,
+                source=source,
+                form_s=formed - began,
+                state_s=_CLOCK.monotonic_s() - formed,
+                unsupported=self._unsupported,
+            )
+        )
+        reason = self._training.run()
+        return RankDone(
+            task=launch.task,
+            generation=launch.generation,
+            global_rank=launch.global_rank,
+            iteration=self._training.committed,
+            reason=reason,
+        )
+
+    def _prepare(self, launch: RankLaunch, global_rank: int) -> None:
+        """Have a model for a later generation, and say so. Others train on meanwhile."""
+        self._leave_generation()
+        with self._lock:
+            self._groups = self._place = None
+            self._generation = launch.generation
+            self._halted.clear()
+        if self._training is None:
+            place = self._place_of(launch, global_rank)
+            with unconnected(place):
+                self._training = self._build(launch, place)
+        else:
+            self._training.fall_behind()
+        self._report_halted(launch, self._training.position())
+        logger.info("waits to be rank %d of %s, or one like it", global_rank, launch.layout)
+
+    def _place_of(self, launch: RankLaunch, global_rank: int) -> Place:
+        if self._device is None:
+            self._device = prepare_device(launch.backend, launch.worker, launch.settings.seed)
+        return Place(global_rank, launch.layout, self._device)
+
+    def _build(self, launch: RankLaunch, place: Place) -> Training:
+        loop, self._unsupported = build(launch.settings, place)
+        return Training(loop, Surroundings(self._link, self._halted, _CLOCK.monotonic_s))
+
+    def _leave_generation(self) -> None:
+        if self._groups is None:
+            return
+        with self._lock:  # a halt may come
+            self._groups.hang_up()
+        if self._training is not None and self._training.leave():
+            self._has_stuck_work = True
+        self._groups.leave(has_stuck_work=self._has_stuck_work)
+        self._has_stuck_work = False
+
+    def _begin_generation(self, launch: RankLaunch, place: Place, store: AgentStore) -> Groups:
+        self._leave_generation()
+        with self._lock:
+            self._groups = Groups(store, place, launch.backend)
+            self._place = place
+            self._generation = launch.generation
+            self._formed_at_ns = time.time_ns()
+            self._halted.clear()
+            # A halt may come as soon as the agent knows this rank, and is not repeated.
+            if self._newest_halt >= launch.generation:
+                self._halted.set()
+                self._groups.cut(with_inner=True)
+            return self._groups
+
+    def _interrupt(self, generation: Generation, broken: list[int] | None) -> None:
+        """End what the training thread does in ``generation``; it may be blocked, or computing.
+
+        A replica without a broken rank is cut off from the others only: it can finish what it
+        computes. It halts by itself between two micro-batches.
+        """
+        with self._lock:
+            self._newest_halt = max(self._newest_halt, generation)
+            place, groups = self._place, self._groups
+            if generation != self._generation or place is None or groups is None:
+                return
+            self._halted.set()
+            lost_replicas = {place.layout.dp_rank(rank) for rank in broken or ()}
+            groups.cut(with_inner=broken is None or place.dp_rank in lost_replicas)
+
+    def _stand(self) -> Standing:
+        """Return where the training thread stands. Runs in the link's thread."""
+        if self._device is not None:
+            # What is wrong with the GPU is reported by the thread that trains.
+            with contextlib.suppress(RuntimeError):
+                use_device(self._device)
+        collectives = recorded_collectives(self._formed_at_ns)
+        standing = look().model_copy(update={"collectives": collectives})
+        training = self._training
+        return standing if training is None else training.locate(standing)
+
+    def _park(self, launch: RankLaunch, error: Exception) -> None:
+        """Tell where this rank stands. An exception after a halt is the echo of the halt.
+
+        To its peers it is like a dead rank from now on: whoever waits for it in a collective is woken.
+        That goes for its own replica too, whose other ranks may have come further: all their
+        reductions were complete, and they wait for this rank to finalise.
+        """
+        self._has_stuck_work = isinstance(error, StuckWorkError)
+        is_halting = not isinstance(error, PausedError)
+        groups = self._groups
+        if self._training is not None and groups is not None and is_halting:
+            self._training.settle(lambda: groups.is_inner_cut)
+        position = self._training.position() if self._training is not None else None
+        if position is None and launch.continues is not None and launch.resume.source == "disk":
+            position = Position(committed=0, has_state=False)  # it has let go of its model, no more
+        # A generation that was refused before it began was not halted: the halt was of the one before.
+        is_halted = self._halted.is_set() and launch.generation == self._generation
+        if isinstance(error, PausedError) or is_halted:
+            # Without a position it was halted before its model was built.
+            self._report_halted(launch, position or Position(committed=0, has_state=False))
+        else:
+            if self._unsupported and not self._has_joined:
+                position = None  # nobody has heard of that: another process takes its place
+            iteration = self._training.iteration if self._training is not None else 0
+            self._link.report(describe(error, launch, iteration, position))
+        if groups is not None and is_halting:
+            groups.wake_peers()
+        logger.info("parked in generation %d: %s", launch.generation, position)
+
+    def _report_halted(self, launch: RankLaunch, position: Position) -> None:
+        self._link.report(
+            RankHalted(
+                task=launch.task,
+                generation=launch.generation,
+                global_rank=launch.global_rank,
+                position=position,
+                unsupported=self._unsupported,
+            )
+        )
+
+
+def _settle(launch: RankLaunch) -> None:
+    set_process_name(f"ur:{launch.task}/{launch.global_rank}")
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    for noisy in ("megatron", "torch"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    warnings.simplefilter("ignore")
+    # After the fork: the pool of threads belongs to this process and is as small as can be.
+    torch.set_num_threads(1)

@@ -1,0 +1,116 @@
+"""Where the ranks of a command meet: the port on which global rank 0 will listen.
+
+Rank 0's process looks for a port that is free on its node, at the last moment before it becomes the
+command, and tells its peers through the rendezvous table of the generation, which the controller
+holds. So no two generations, tasks or clusters on one machine count on the same port. Ports are
+taken from below those that the kernel gives to outgoing connections.
+
+This speaks to ``ranks.sock`` without torch, one call after another. An agent that was replaced is
+asked again.
+"""
+
+import base64
+import contextlib
+import os
+import random
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
+from nodeagent.protocol.local import ToRank
+from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.protocol.rendezvous import StoreCall, StoreOperation, StoreReply
+
+KEY: Final = "command/master_port"
+FIRST_PORT: Final = 20_000
+LAST_PORT: Final = 29_999
+
+_NUM_ATTEMPTS: Final = 200
+_PATIENCE_S: Final = 600.0
+"""How long peers wait for rank 0, whose node may still have to be told."""
+_RECONNECT_PAUSE_S: Final = 0.1
+
+
+class MeetingError(Exception):
+    """The ranks can't meet; the text says why."""
+
+
+def agree_on_port(socket_path: Path, launch: RankLaunch) -> int:
+    """Return the port of this generation: found here for global rank 0, else asked of it.
+
+    Waits for as long as neither the agent nor the controller answers.
+
+    Raises:
+        MeetingError: The generation is over, or no port is free.
+    """
+    if launch.global_rank == 0:
+        port = free_port()
+        value = base64.b64encode(str(port).encode()).decode()
+        _call(socket_path, launch, "set", [value])
+        return port
+    return int(base64.b64decode(_call(socket_path, launch, "get").value or ""))
+
+
+def free_port() -> int:
+    """Return a TCP port that nobody on this machine listens on.
+
+    Raises:
+        MeetingError: None was found.
+    """
+    draw = random.Random()  # noqa: S311 - no secret; seeded by the kernel
+    for _ in range(_NUM_ATTEMPTS):
+        port = draw.randint(FIRST_PORT, LAST_PORT)
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe,
+            contextlib.suppress(OSError),
+        ):
+            probe.bind(("", port))
+            return port
+    raise MeetingError(f"no free port among {FIRST_PORT} to {LAST_PORT}")
+
+
+def _call(
+    socket_path: Path, launch: RankLaunch, operation: StoreOperation, values: Sequence[str] = ()
+) -> StoreReply:
+    call = StoreCall(
+        call_id=f"{launch.global_rank}.{os.getpid()}.port",
+        task=launch.task,
+        generation=launch.generation,
+        operation=operation,
+        keys=[KEY],
+        values=list(values),
+        timeout_s=_PATIENCE_S,
+    )
+    while True:
+        reply = _try_call(socket_path, call)
+        if reply is None:
+            time.sleep(_RECONNECT_PAUSE_S)
+        elif reply.error is not None:
+            raise MeetingError(f"{launch.task}, generation {launch.generation}: {reply.error}")
+        else:
+            return reply
+
+
+def _try_call(socket_path: Path, call: StoreCall) -> StoreReply | None:
+    """Make a call on a connection of its own; None where the agent went away."""
+    codec: Codec[ToRank] = Codec(TypeAdapter(ToRank))
+    splitter = LineSplitter()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(str(socket_path))
+            connection.sendall(encode(call))
+            while data := connection.recv(65536):
+                for line in splitter.feed(data):
+                    message = codec.decode(line)
+                    if isinstance(message, StoreReply) and message.call_id == call.call_id:
+                        return message
+        except ProtocolError as error:
+            raise MeetingError(f"the agent sent what is no message: {error}") from error
+        except OSError:
+            return None
+    return None

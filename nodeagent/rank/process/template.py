@@ -1,0 +1,240 @@
+"""The template: a process that has imported everything, from which ranks are forked in milliseconds.
+
+    python -m nodeagent.rank.process.template --state-dir DIR
+
+It listens on ``DIR/template.sock`` and outlives agents: a lost connection is normal, and a new one
+takes the place of the old. On each it says ``TemplateHello``, then answers every ``ForkRank`` with
+``RankForked`` or ``ForkRefused``. It reaps its children and records their exits, since an agent
+can't wait for grandchildren. One thread and one ``select`` loop do all of it, because a process
+with a second thread can't be forked.
+
+SIGTERM ends the template; its ranks stay. It never restarts a rank: it is told to, or it doesn't.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import functools
+import gc
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, TypeAdapter
+
+from nodeagent.process_tools.clock import SystemClock
+from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
+from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
+from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.rank.process.fork import fork_hazard, fork_rank, set_process_name
+from nodeagent.rank.process.imports import RunRank, import_training_program
+from nodeagent.rank.process.process_files import RankFiles
+
+logger = logging.getLogger(__name__)
+
+EXIT_ALREADY_RUNS: Final = 3
+"""Exit code of a template that found another one in its state directory."""
+
+_CLOCK: Final = SystemClock()
+_SEND_TIMEOUT_S: Final = 5.0
+
+
+class Template:
+    """The loop and what it owns: the listening socket, one connection, and its children.
+
+    Args:
+        state_dir: The node's state directory.
+        run_rank: What a forked child does.
+        import_s: Seconds the imports took, for the hello.
+    """
+
+    def __init__(self, state_dir: Path, run_rank: RunRank, import_s: float) -> None:
+        self._state_dir = state_dir
+        self._run_rank = run_rank
+        self._hello = TemplateHello(pid=os.getpid(), import_s=import_s)
+        self._codec: Codec[ForkRank] = Codec(TypeAdapter(ToTemplate))
+        self._files_by_pid: dict[int, RankFiles] = {}
+        self._is_ending = False
+        self._selector = selectors.DefaultSelector()
+        self._connection: socket.socket | None = None
+        self._splitter = LineSplitter()
+        self._signals, self._signalled = socket.socketpair()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def serve(self) -> None:
+        """Serve agents until SIGTERM."""
+        self._listen()
+        self._watch_signals()
+        while not self._is_ending:
+            for key, _ in self._selector.select():
+                handle: Callable[[], None] = key.data
+                handle()
+        self._release()
+        (self._state_dir / "template.sock").unlink(missing_ok=True)
+
+    def _listen(self) -> None:
+        path = self._state_dir / "template.sock"
+        # The lock in main says that no template lives, so a socket file is a dead one's.
+        path.unlink(missing_ok=True)
+        # The mode is the socket's from its first instant, not changed after it can be reached.
+        old_mask = os.umask(0o177)
+        try:
+            self._listener.bind(str(path))
+        finally:
+            os.umask(old_mask)
+        self._listener.listen()
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def _watch_signals(self) -> None:
+        for end in (self._signals, self._signalled):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _only_wake)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        self._selector.register(self._signals, selectors.EVENT_READ, self._reap)
+
+    def _end(self, *_: object) -> None:
+        self._is_ending = True
+
+    # --- the agent's connection ------------------------------------------------------------
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        self._disconnect()
+        connection.settimeout(_SEND_TIMEOUT_S)
+        self._connection = connection
+        self._splitter = LineSplitter()
+        receive = functools.partial(self._receive, connection)
+        self._selector.register(connection, selectors.EVENT_READ, receive)
+        self._send(self._hello)
+
+    def _receive(self, connection: socket.socket) -> None:
+        if connection is not self._connection:
+            return  # replaced by a new one within the same round of the loop
+        try:
+            data = connection.recv(65536)
+            if not data:
+                self._disconnect()
+                return
+            for line in self._splitter.feed(data):
+                self._send(self._fork(self._codec.decode(line).launch))
+        except ProtocolError as error:
+            logger.warning("closed a connection that sent no message: %s", error)
+            self._disconnect()
+        except OSError as error:
+            logger.info("lost the agent's connection: %s", error)
+            self._disconnect()
+
+    def _send(self, message: BaseModel) -> None:
+        if self._connection is None:
+            return  # the agent learns of its rank from the files
+        try:
+            self._connection.sendall(encode(message))
+        except OSError as error:
+            logger.info("lost the agent's connection: %s", error)
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._selector.unregister(connection)
+            connection.close()
+
+    # --- ranks -----------------------------------------------------------------------------
+
+    def _fork(self, launch: RankLaunch) -> RankForked | ForkRefused:
+        try:
+            files = RankFiles.of(self._state_dir, launch)
+            pid = self._living(files)
+            if pid is None:
+                pid = self._fork_new(files, launch)
+        except (OSError, ValueError, _ForkHazardError) as error:
+            logger.warning("refused to fork %s/%d: %s", launch.task, launch.global_rank, error)
+            return ForkRefused(
+                task=launch.task,
+                generation=launch.generation,
+                global_rank=launch.global_rank,
+                reason=str(error),
+            )
+        return RankForked(
+            task=launch.task,
+            generation=launch.generation,
+            global_rank=launch.global_rank,
+            pid=pid,
+        )
+
+    def _fork_new(self, files: RankFiles, launch: RankLaunch) -> int:
+        hazard = fork_hazard()
+        if hazard is not None:
+            raise _ForkHazardError(hazard)
+        run_rank, state_dir = self._run_rank, self._state_dir
+        pid = fork_rank(files, launch, lambda: run_rank(state_dir, launch), self._release)
+        self._files_by_pid[pid] = files
+        return pid
+
+    def _living(self, files: RankFiles) -> int | None:
+        """Return the pid of the rank if it was forked already: the request came twice."""
+        return next((pid for pid, known in self._files_by_pid.items() if known == files), None)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._signals.recv(4096)
+        while self._files_by_pid:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            files = self._files_by_pid.pop(pid)
+            try:
+                files.write_exit(pid, status, _CLOCK.wall_s())
+            except OSError as error:
+                logger.warning("can't record the exit of %s: %s", files.stem, error)
+
+    def _release(self) -> None:
+        """Close everything this object holds; in a child this is all it does with it."""
+        for end in (self._listener, self._signals, self._signalled, self._connection):
+            if end is not None:
+                end.close()
+        self._selector.close()
+
+
+class _ForkHazardError(Exception):
+    """A fork would not be safe now."""
+
+
+def _only_wake(*_: object) -> None:
+    """Do nothing: the handler's existence makes Python write to the wake-up descriptor."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Import everything, then serve. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="nodeagent.rank.process.template")
+    parser.add_argument("--state-dir", type=Path, required=True)
+    state_dir: Path = parser.parse_args(arguments).state_dir
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    with (state_dir / "template.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.warning("another template runs in %s", state_dir)
+            return EXIT_ALREADY_RUNS
+        set_process_name("ur:template")
+        began = _CLOCK.monotonic_s()
+        run_rank = import_training_program()
+        import_s = _CLOCK.monotonic_s() - began
+        logger.info("imported everything in %.2f s", import_s)
+        # Frozen objects are never visited by the collector, so children share their pages.
+        gc.collect()
+        gc.freeze()
+        Template(state_dir, run_rank, import_s).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""The training program of a task: found, called, and what it gives checked before anything runs.
+
+A program of one's own is imported in the rank, after the fork, and never in the warm template: all
+tasks of a node share the template, and an import may start threads, initialise CUDA, block, or end
+the process, any of which would take the warm start from every task there. Torch and Megatron, the
+slow part, are imported in the template already.
+
+Whatever is wrong is one ``ProgramError`` that names the program and the mend. The same settings give
+the same error again, so nothing is gained by another try, and the controller makes none.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import torch
+from megatron.core.distributed import DistributedDataParallel
+from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.utils import get_model_config
+
+from nodeagent.rank.groups.alone import NotAloneError, building_alone
+from nodeagent.rank.program import builtin
+from nodeagent.rank.program.in_process_support import Unsupported, as_chosen, unsupported
+from nodeagent.rank.program.loop import Context, Loop
+from nodeagent.rank.state.optimizers import UnsupportedOptimizerError, adams_of
+from profiles.training_program import Program
+
+BuildLoop = Callable[[Context], Loop]
+
+_BUILT_IN: Final = "the built-in program"
+
+
+class ProgramError(ValueError):
+    """The task's program can't be used. The text is one line, names the program, and says what to do."""
+
+
+def build_loop(context: Context) -> Loop:
+    """Return the loop of this rank, built by the task's program. The process groups must be formed.
+
+    Raises:
+        ProgramError: The program is not found, does not return a loop, or returns one that
+            contradicts itself, the task or the contract of a loop.
+        Exception: Whatever the program's function raises of itself.
+    """
+    program = context.training.program
+    name = f"program {program.function}" if program else _BUILT_IN
+    build = _find(program, name) if program else builtin.build_loop
+    try:
+        with building_alone():
+            loop: object = build(context)
+    except NotAloneError as error:
+        raise ProgramError(
+            f"{name}: {error} while the loop was built; a replacement builds it alone: make weights"
+            " from the seed, and no process groups of your own"
+        ) from error
+    if not isinstance(loop, Loop):
+        raise ProgramError(
+            f"{name} returned {type(loop).__name__}; it must return a nodeagent.rank.program.loop.Loop"
+        )
+    mistake = _mistake(loop, context) or _mistake_in_data(loop)
+    if mistake:
+        raise ProgramError(f"{name}: {mistake}")
+    refused = [one for one in _unsupported(loop) if not one.can_train]
+    if refused:
+        names = "; ".join(map(str, refused))
+        raise ProgramError(f"{name} uses what the loop can't train with: {names}")
+    return loop
+
+
+def restart_reasons(loop: Loop) -> tuple[str, ...]:
+    """Return what keeps the loop from recovering in process, by name; empty if nothing does."""
+    return tuple(str(one) for one in _unsupported(loop))
+
+
+def _unsupported(loop: Loop) -> list[Unsupported]:
+    chunk: Any = loop.chunks[0]
+    optimizer: Any = loop.optimizer
+    ddp_config = as_chosen(chunk.ddp_config, chunk.dp_group.size())
+    return unsupported(get_model_config(chunk), ddp_config, optimizer.config, [chunk.module])
+
+
+# --- the function --------------------------------------------------------------------------
+
+
+def _find(program: Program, name: str) -> BuildLoop:
+    module_name, _, function_name = program.function.partition(":")
+    if program.directory and program.directory not in sys.path:
+        sys.path.insert(0, program.directory)
+        importlib.invalidate_caches()
+    where = program.directory or "the installed packages"
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise ProgramError(
+                f"{name}: no module {error.name} in {where} on this node; set the program's"
+                " directory to the one that holds it"
+            ) from error
+        raise ProgramError(
+            f"{name}: {module_name} imports {error.name}, which is not installed on this node"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise ProgramError(
+            f"{name}: importing {module_name} raised {type(error).__name__}: {error}; it must be"
+            " importable without being run"
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        what = "has no function" if function is None else "can't call"
+        raise ProgramError(
+            f"{name}: {module.__file__} {what} {function_name}; write module:function"
+        )
+    build: BuildLoop = function
+    return build
+
+
+# --- what it returned ----------------------------------------------------------------------
+
+
+def _mistake(loop: Loop, context: Context) -> str | None:
+    """Return what of the loop contradicts the contract or the task, with the mend."""
+    return _mistake_in_model(loop) or _mistake_in_numbers(loop, context)
+
+
+def _mistake_in_model(loop: Loop) -> str | None:
+    if len(loop.chunks) != 1:
+        return f"the loop has {len(loop.chunks)} chunks; it must have one, the model of this stage"
+    if not isinstance(loop.chunks[0], DistributedDataParallel):
+        kind = type(loop.chunks[0]).__name__
+        return f"the chunk is {kind}; wrap it in megatron.core.distributed.DistributedDataParallel"
+    if not isinstance(loop.optimizer, MegatronOptimizer):
+        kind = type(loop.optimizer).__name__
+        return (
+            f"the optimizer is {kind}; make it with megatron.core.optimizer.get_megatron_optimizer"
+        )
+    try:
+        adams_of(loop.optimizer)
+    except UnsupportedOptimizerError as error:
+        return f"the optimizer: {error}"
+    for name in ("forward_step", "micro_batch", "reseed", "before_step"):
+        if not callable(getattr(loop, name)):
+            return f"{name} of the loop is not a function"
+    return None
+
+
+def _mistake_in_numbers(loop: Loop, context: Context) -> str | None:
+    training, layout = context.training, context.place.layout
+    for name in ("num_micro_batches", "micro_batch_size"):
+        own, wanted = getattr(loop, name), getattr(training, name)
+        if own != wanted:
+            return f"{name} of the loop is {own}, that of the task {wanted}; take the task's"
+    if loop.num_micro_batches < layout.dp:
+        return f"num_micro_batches {loop.num_micro_batches} is less than dp {layout.dp}"
+    if loop.seq_length < 1:
+        return f"seq_length {loop.seq_length} is less than 1"
+    if not loop.max_grad_norm >= 0:
+        return f"max_grad_norm {loop.max_grad_norm} is negative; 0 leaves gradients as they are"
+    return None
+
+
+def _mistake_in_data(loop: Loop) -> str | None:
+    """Ask for a micro-batch, for another one, and for the first again: it must be the same."""
+    first = _tensors(loop.micro_batch(1, 0))
+    before = [tensor.clone() for tensor in first]
+    loop.micro_batch(1, loop.num_micro_batches - 1)
+    again = list(_tensors(loop.micro_batch(1, 0)))
+    if len(before) != len(again) or not all(map(torch.equal, before, again)):
+        return (
+            "micro_batch(1, 0) gave other tensors when it was asked for again; it must be a function"
+            " of iteration and index, not draw from an iterator"
+        )
+    return None
+
+
+def _tensors(batch: object) -> Iterator[torch.Tensor]:
+    match batch:
+        case torch.Tensor():
+            yield batch
+        case dict():
+            for value in batch.values():
+                yield from _tensors(value)
+        case list() | tuple():
+            for value in batch:
+                yield from _tensors(value)
+        case _:
+            pass

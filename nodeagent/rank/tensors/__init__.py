@@ -1,0 +1,1 @@
+"""Tensors: cut, packed, and copied to host memory."""

@@ -1,0 +1,1 @@
+"""The rank processes of a node: started, watched, inspected, ended. Begin with ``rank_processes``."""

@@ -1,0 +1,220 @@
+"""The files of a node's ranks: ``ranks/<task>.<generation>.<global_rank>`` and one of six endings.
+
+``.log`` is what the rank prints. Who forks a rank, the template or a cold start, writes ``.json``
+right after the fork and ``.exit`` when it reaped the rank, both atomically. They are what the next
+agent adopts from. The agent writes ``.launch``, from which a cold rank starts; its presence tells a
+cold rank from a warm one. The rank writes ``.stack`` when it is asked for its stacks by a signal, and
+``.attached`` before a command's program goes on as one that speaks for itself. These five go once the
+exit is stored in the outbox; logs of ended ranks are kept for the newest ``NUM_LOGS_KEPT``.
+
+A process that becomes another rank keeps the files it was born with. The agent then writes into
+its ``.json`` what it has become; whoever forked it is long done with that file.
+
+This module reads and writes files and decides nothing.
+"""
+
+import logging
+import re
+from collections.abc import Container
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.ranks.supervisor import RankKey, key_of
+
+_LOG = logging.getLogger(__name__)
+
+NUM_LOGS_KEPT: Final = 20
+TAIL_BYTES: Final = 4096
+_SEARCHED_BYTES: Final = 16 * TAIL_BYTES
+_FATAL: Final = "Fatal Python error: "
+_MODULES: Final = re.compile(r"Extension modules: .*\(total: \d+\)$")
+
+
+class RankRecord(BaseModel):
+    """Content of ``.json``: a process that was started.
+
+    Attributes:
+        launch: What it was started as.
+        pid: The process.
+        start_ticks: When it began; with the pid it names a process for good.
+        became: The newest rank that it was told to go on as; None if it is what it was born as.
+        log_begin: Bytes that its log had then: what is before was said as another rank.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    launch: RankLaunch
+    pid: int
+    start_ticks: int
+    became: RankLaunch | None = None
+    log_begin: int = 0
+
+    @property
+    def born(self) -> RankKey:
+        """Name that it was born with: that of its files and marks."""
+        return key_of(self.launch)
+
+    @property
+    def present(self) -> RankLaunch:
+        """The rank that it is now."""
+        return self.launch if self.became is None else self.became
+
+    @property
+    def key(self) -> RankKey:
+        """Name of the rank that it is now."""
+        return key_of(self.present)
+
+
+class ExitRecord(BaseModel):
+    """Content of ``.exit``: how a process ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pid: int
+    exit_code: int | None = None
+    signal: int | None = None
+    is_core_dumped: bool = False
+    wall_s: float
+
+
+class RankFiles:
+    """The directory ``ranks/`` of one state directory. Every key is one that a rank is born with."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+    def log(self, key: RankKey) -> Path:
+        """Return where the rank's stdout and stderr go."""
+        return self._path(key, ".log")
+
+    def records(self, known: Container[str] = ()) -> list[RankRecord]:
+        """Return every record whose stem is not in ``known``.
+
+        One that can't be read is moved aside and logged.
+        """
+        found = []
+        for path in sorted(self.directory.glob("*.json")):
+            if path.name.removesuffix(".json") in known:
+                continue
+            try:
+                found.append(RankRecord.model_validate_json(path.read_bytes()))
+            except FileNotFoundError:
+                continue
+            except ValidationError as error:
+                _LOG.error("moved %s aside: %s", path, error.errors()[0]["msg"])
+                path.rename(path.with_suffix(".bad"))
+        return found
+
+    def record(self, key: RankKey) -> RankRecord | None:
+        """Return the record of the process that was born as ``key``, if there is one."""
+        try:
+            return RankRecord.model_validate_json(self._path(key, ".json").read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def rename(self, record: RankRecord, launch: RankLaunch) -> RankRecord:
+        """Record that the process became the rank of ``launch``; return what stands there now.
+
+        Raises:
+            OSError: It can't be written; the old record stands.
+        """
+        log = self.log(record.born)
+        size = log.stat().st_size if log.exists() else 0
+        renamed = record.model_copy(update={"became": launch, "log_begin": size})
+        _write_atomically(self._path(record.born, ".json"), renamed)
+        return renamed
+
+    def is_cold(self, key: RankKey) -> bool:
+        """Return whether the rank was started without the template."""
+        return self._path(key, ".launch").exists()
+
+    def is_attached(self, key: RankKey) -> bool:
+        """Return whether the rank is a command whose program speaks for itself."""
+        return self._path(key, ".attached").exists()
+
+    def write_launch(self, launch: RankLaunch) -> Path:
+        """Write what a cold rank is to be; return the file."""
+        path = self._path(key_of(launch), ".launch")
+        _write_atomically(path, launch)
+        return path
+
+    def exit(self, key: RankKey, pid: int) -> ExitRecord | None:
+        """Return how the process ended, once that is written; an older process's file is none."""
+        try:
+            ended = ExitRecord.model_validate_json(self._path(key, ".exit").read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+        return ended if ended.pid == pid else None
+
+    def tail(self, key: RankKey, begin: int = 0) -> str:
+        """Return the last lines of the rank's log from ``begin`` on, at most ``TAIL_BYTES``."""
+        return last_words(tail_of(self.log(key), _SEARCHED_BYTES, begin))
+
+    def retire(self, key: RankKey) -> None:
+        """Remove what is left of an ended rank, except its log; drop logs that are too old."""
+        for suffix in (".json", ".exit", ".launch", ".stack", ".attached"):
+            self._path(key, suffix).unlink(missing_ok=True)
+        ended = [
+            path for path in self.directory.glob("*.log") if not _beside(path, ".json").exists()
+        ]
+        ended.sort(key=lambda path: path.stat().st_mtime)
+        for path in ended[:-NUM_LOGS_KEPT]:
+            path.unlink(missing_ok=True)
+
+    def stack(self, key: RankKey) -> Path:
+        """Return where the rank's fault handler writes stacks."""
+        return self._path(key, ".stack")
+
+    def _path(self, key: RankKey, suffix: str) -> Path:
+        return self.directory / f"{key.stem}{suffix}"
+
+
+def tail_of(path: Path, num_bytes: int = TAIL_BYTES, begin: int = 0) -> str:
+    """Return the end of a text file, from a line's beginning on; empty if there is no file.
+
+    What stands before ``begin``, where a line begins, is left out.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(begin, size - num_bytes))
+            data = file.read()
+    except FileNotFoundError:
+        return ""
+    if size - num_bytes > begin:
+        data = data[data.find(b"\n") + 1 :]
+    return data.decode("utf-8", "replace")
+
+
+def last_words(text: str, num_bytes: int = TAIL_BYTES) -> str:
+    """Return the end of ``text``, from a line's beginning on, in at most ``num_bytes`` bytes.
+
+    Of a last line that is longer than that its end.
+
+    Python's report of a fatal signal begins with the name of the signal, which the stacks of many
+    threads would push out: that line then stands first. The modules it lists at its end go.
+    """
+    lines = [line for line in text.splitlines(keepends=True) if not _MODULES.match(line)]
+    heads = [line for line in lines if line.startswith(_FATAL)][-1:]
+    room = num_bytes - sum(len(line.encode()) for line in heads)
+    kept: list[str] = []
+    while lines and (room := room - len(lines[-1].encode())) >= 0:
+        kept.append(lines.pop())
+    if lines and not kept:
+        return lines[-1].encode()[-num_bytes:].decode("utf-8", "ignore")
+    cut_off = [head for head in heads if head in lines]
+    return "".join([*cut_off, *reversed(kept)])
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name.removesuffix(path.suffix) + suffix)
+
+
+def _write_atomically(path: Path, content: BaseModel) -> None:
+    scratch = path.with_name(path.name + ".tmp")
+    scratch.write_text(content.model_dump_json())
+    scratch.replace(path)

@@ -1,0 +1,135 @@
+"""One rank's process, from its start until its exit is stored.
+
+It has two names. ``key`` is the rank that it is now, by which the controller speaks of it; ``name``
+is made of the rank that it was born as and its pid, and never changes: marks, and with them the
+count of its reports, go by that one.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from nodeagent.probes.process_stats import is_running, rss_bytes
+from nodeagent.process_tools.pidfd import kill, open_pidfd, stop, terminate
+from nodeagent.protocol.local import RankPulse
+from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.ranks.rank_files import RankRecord
+from nodeagent.ranks.supervisor import RankKey
+
+NUM_BUSY: Final = 10
+"""Newest iterations whose median tells how long a rank's own computing takes."""
+
+
+@dataclass(slots=True, eq=False)
+class RankProcess:
+    """A process and what is known of it."""
+
+    record: RankRecord
+    launched_at: float
+    is_foreign: bool = False
+    pidfd: int | None = None
+    is_cold: bool = False
+    is_killed_here: bool = False
+    is_attached: bool = False
+    """Its program, a command, speaks for itself."""
+    iteration: int = 0
+    duration_s: float = 0.0
+    busy_s: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_BUSY))
+    exited: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+        return self.record.pid
+
+    @property
+    def is_command(self) -> bool:
+        """Whether its program is not ours."""
+        return self.record.launch.command is not None
+
+    @property
+    def born(self) -> RankKey:
+        """Name of the rank that it was born as, which its files keep."""
+        return self.record.born
+
+    @property
+    def key(self) -> RankKey:
+        """Name of the rank that it is now."""
+        return self.record.key
+
+    @property
+    def name(self) -> str:
+        """Name of the process in marks; the same for its whole life."""
+        return self.born.process(self.pid)
+
+    @property
+    def became(self) -> RankLaunch | None:
+        """The newest rank that it was told to go on as; None if it is what it was born as."""
+        return self.record.became
+
+    @property
+    def status(self) -> RankStatus:
+        """What is told of it now."""
+        busy_s = _median(self.busy_s) if len(self.busy_s) == NUM_BUSY else 0.0
+        return RankStatus(
+            task=self.key.task,
+            generation=self.key.generation,
+            global_rank=self.key.global_rank,
+            worker=self.record.present.worker,
+            pid=self.pid,
+            iteration=self.iteration,
+            duration_s=self.duration_s,
+            busy_s=busy_s,
+            busy_spread_s=_median(abs(each - busy_s) for each in self.busy_s),
+            rss_bytes=rss_bytes(self.pid),
+            is_attached=self.is_attached,
+        )
+
+    def take_pulse(self, pulse: RankPulse) -> None:
+        """Remember how far it is, and how long its computing took lately."""
+        self.iteration, self.duration_s = pulse.iteration, pulse.duration_s
+        if pulse.busy_s > 0:
+            self.busy_s.append(pulse.busy_s)
+
+    def kill(self) -> None:
+        """Send SIGKILL to the process itself, stopped or not; nothing happens if it is gone."""
+        if self.pidfd is not None:
+            self.is_killed_here = True
+            kill(self.pidfd)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process itself; nothing happens if it is gone."""
+        if self.pidfd is not None:
+            terminate(self.pidfd)
+
+    def stop(self) -> None:
+        """Send SIGSTOP to the process; nothing happens if it is gone."""
+        if self.pidfd is not None:
+            stop(self.pidfd)
+
+    def release(self) -> None:
+        """Let go of the process, whose exit is stored, and tell who waits for that."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+        self.exited.set()
+
+
+def open_running(record: RankRecord) -> int | None:
+    """Return a pidfd of the very process in ``record``, or None if it does not run."""
+    pidfd = open_pidfd(record.pid)
+    # Checked after opening: from here on the descriptor can't come to mean another process.
+    if pidfd is None or is_running(record.pid, record.start_ticks):
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def _median(values: Iterable[float]) -> float:
+    known = list(values)
+    return median(known) if known else 0.0

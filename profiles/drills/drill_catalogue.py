@@ -1,0 +1,207 @@
+"""The catalogue of drills: one for every status that can be staged without a GPU.
+
+A fault that strikes a rank strikes at its next micro-batch, unless it is a signal. The method named
+is the detector that sees the fault as it is staged: an ECC error may be seen as an exception or in
+the kernel log, and both are drilled. A link flaps where its changes are counted over time: that is
+statistical monitoring, whoever reports each of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from profiles.drills.drill import Drill, Expectation, Method
+from profiles.drills.exception_texts import RAISED_BY_STATUS
+from profiles.drills.kernel_texts import KERNEL_MESSAGES, KernelMessage
+
+_SEVERITIES: Final = {
+    "SEV1": ("ecc_error", "invalid_dma_mapping", "nvlink_error", "gpu_driver_error"),
+    "SEV3": ("nccl_timeout", "connection_refused_or_reset", "other_network_error", "link_flapping"),
+}
+"""Of the statuses that are staged in several ways; all others of them are SEV2."""
+
+_SUPERVISION: Final[Method] = "process supervision"
+_PROPAGATION: Final[Method] = "exception propagation"
+_STATISTICS: Final[Method] = "online statistical monitoring"
+_HEALTH: Final[Method] = "node health monitoring"
+
+_DIED: Final = Expectation("exited_abnormally", "SEV2", _SUPERVISION, "restart", "rank")
+_STARVED: Final = Expectation(
+    "exited_abnormally",
+    "SEV2",
+    _SUPERVISION,
+    "restart",
+    "rank",
+    says="killed by the kernel for memory",
+)
+_HANGS: Final = Expectation("task_hang", "SEV2", _STATISTICS, "restart", "rank")
+_LOST: Final = Expectation("lost_connection", "SEV1", _HEALTH, "reconfigure", "node")
+_DIVERGES: Final = Expectation("nan_loss", "SEV2", _STATISTICS, "none", "task", "held")
+_SPIKES: Final = Expectation("nan_loss", "SEV2", _STATISTICS, "none", "task")
+_UNSEEN: Final = Expectation("none", "none", None, "none", "none", "unharmed")
+_TAKEN_OVER: Final = Expectation("takeover", "none", None, "none", "none", "unharmed")
+_OUT_OF_SIGHT: Final = Expectation("unreachable", "none", _HEALTH, "none", "node", "unharmed")
+
+
+def _of(status: str, method: Method) -> Expectation:
+    """Return what table 1 and section 4 of the paper demand of ``status``."""
+    if status in _SEVERITIES["SEV1"]:
+        return Expectation(status, "SEV1", method, "reconfigure", "node")
+    if status in _SEVERITIES["SEV3"]:
+        return Expectation(status, "SEV3", method, "reattempt", "rank")
+    return Expectation(status, "SEV2", method, "restart", "rank")
+
+
+def _counted(status: str, method: Method) -> Expectation:
+    """Return what is expected of a network fault that no task suffers from: training is left alone."""
+    return Expectation(status, "SEV3", method, "none", "node")
+
+
+def _exception(status: str) -> Drill:
+    raised = RAISED_BY_STATUS[status]
+    return Drill(
+        "exception",
+        f"Raise {raised.exception}: {status}",
+        f"The rank raises {raised.exception} with the message that the real software gives.",
+        "rank",
+        _of(status, _PROPAGATION),
+        "loop",
+        ("status", status),
+    )
+
+
+def _expected_of_node(status: str) -> Expectation:
+    if status == "none":
+        return _UNSEEN
+    return _counted(status, _HEALTH) if status in _SEVERITIES["SEV3"] else _of(status, _HEALTH)
+
+
+def _kernel(name: str, message: KernelMessage) -> Drill:
+    lines = "these lines" if "\n" in message.text else "this line"
+    if message.raises:
+        return Drill(
+            "kernel-log",
+            f"Kernel message {name} and its exception",
+            f"The kernel log of the rank's node gets {lines}, and the rank the exception that goes with it:"
+            " one fault, one incident.",
+            "rank",
+            replace(_of(message.status, _PROPAGATION), found_by="kernel log"),
+            "loop",
+            ("line", name),
+        )
+    return Drill(
+        "kernel-log",
+        f"Kernel message {name}",
+        f"The node's kernel log gets {lines}; its ranks are not touched.",
+        "node",
+        _expected_of_node(message.status),
+        option=("line", name),
+    )
+
+
+DRILLS: Final[tuple[Drill, ...]] = (
+    Drill("kill-rank", "Kill a rank", "SIGKILL to the rank's process.", "rank", _DIED),
+    Drill(
+        "exit-code", "Have a rank exit with 3", "The rank leaves by _exit(3), without a word.",
+        "rank", _DIED, "loop",
+    ),
+    Drill(
+        "segfault", "Segmentation fault in a rank", "The rank reads address 0: a real SIGSEGV.",
+        "rank", _DIED, "loop",
+    ),
+    Drill(
+        "memory-kill", "Have the kernel kill a rank for memory",
+        "As root the rank's process goes into a memory cgroup with a limit below what it holds, and"
+        " the kernel kills it. Where no such cgroup can be made it gets a SIGKILL after the kernel's two lines"
+        " in the node's kernel log, and a note says so.",
+        "rank", _STARVED,
+    ),
+    Drill(
+        "exception", "Raise an exception in a rank",
+        "The rank raises an exception of its own inside a micro-batch.",
+        "rank", _of("other_software_error", _PROPAGATION), "call",
+    ),
+    *(_exception(status) for status in RAISED_BY_STATUS),
+    Drill(
+        "disk-full", "Write to a full disk in a rank",
+        "The rank writes to /dev/full: a real ENOSPC from the kernel, without a disk being filled.",
+        "rank", _of("disk_full", _PROPAGATION), "loop",
+    ),
+    Drill(
+        "stop-rank", "Stop a rank", "SIGSTOP to the rank's process: alive, and silent for good.",
+        "rank", _HANGS,
+    ),
+    Drill(
+        "hang-collective", "Hang a rank before a collective",
+        "The rank never enters the vote of its iteration, in which all others wait.",
+        "rank", _HANGS, "loop",
+    ),
+    Drill(
+        "slow-rank", "Slow a rank down",
+        "Each micro-batch of the rank takes 1.5 x its time, for 20 iterations.",
+        "rank", Expectation("straggler", "none", _STATISTICS, "none", "rank", "unharmed"), "loop",
+    ),
+    Drill(
+        "nan", "One NaN in a rank's loss",
+        "The loss of one micro-batch is multiplied by NaN, once: the iteration is run again, whole.",
+        "rank", _UNSEEN, "loop", ("times", "1"),
+    ),
+    Drill(
+        "nan", "NaN in a rank's loss, twice",
+        "The loss of one micro-batch is multiplied by NaN, and again when the iteration is run again.",
+        "rank", _DIVERGES, "loop", ("times", "2"),
+    ),
+    Drill(
+        "loss-spike", "Loss spike",
+        "The rank's losses and gradients grow until the loss of the task is 6 x its level, for 8"
+        " iterations. They are committed: nothing is restarted, and the incident ends with the spike.",
+        "rank", _SPIKES, "loop",
+    ),
+    *(_kernel(name, message) for name, message in KERNEL_MESSAGES.items()),
+    Drill(
+        "link-flap", "Flapping link",
+        "The node's kernel log says twice within a second that a port of an mlx5 NIC went down and up."
+        " No interface is touched.",
+        "node", _counted("link_flapping", _STATISTICS),
+    ),
+    Drill(
+        "lose-node", "Lose a node",
+        "Everything on the node is killed at once: SSH server, agent, ranks. Its port refuses.",
+        "node", _LOST,
+    ),
+    Drill(
+        "freeze-node", "Lose a node without a reset",
+        "Everything on the node is stopped (SIGSTOP) as by a power loss or a cut network: nothing"
+        " answers, nothing is reset. After 15 s it goes on where it was.",
+        "node", _LOST,
+    ),
+    Drill(
+        "partition", "Cut a node off from the network",
+        "The link of the node's network namespace is taken down for 15 s: neither controller nor peers"
+        " reach it, its ranks go on in vain, and nothing is reset. Then the link is taken up.",
+        "node", _LOST, needs_namespaces=True,
+    ),
+    Drill(
+        "stop-ssh", "Stop a node's SSH server",
+        "The node's SSH server is stopped for 8 s, so that neither controller nor peers get a word"
+        " through, while its ranks reach their peers.",
+        "node", _OUT_OF_SIGHT,
+    ),
+    Drill(
+        "kill-agent", "Kill a node's agent", "SIGKILL to the agent; the next one adopts its ranks.",
+        "node", _OUT_OF_SIGHT,
+    ),
+    Drill(
+        "kill-ssh", "Cut a node's SSH connection",
+        "The node's SSH sessions are ended; server, agent and ranks go on.",
+        "node", _OUT_OF_SIGHT,
+    ),
+    Drill(
+        "kill-controller", "Kill the controller",
+        "The controller is dropped without a goodbye: core, timers and sessions. After a second the next"
+        " one takes over from its journal and rendezvous files. The demo's own process lives on.",
+        "controller", _TAKEN_OVER,
+    ),
+)  # fmt: skip
+
+DRILL_BY_KIND: Final[Mapping[str, Drill]] = {drill.kind: drill for drill in DRILLS}

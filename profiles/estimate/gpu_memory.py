@@ -1,0 +1,83 @@
+"""What a GPU has to hold: weights, gradients, optimizer state and activations.
+
+Activations follow Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
+Models" (arXiv 2205.05198): a layer keeps s b h (34 + 5 a s / h) bytes, of which tensor parallelism
+divides all but 10 s b h unless the sequence is divided too, selective recomputation (and flash
+attention) drops the square, and full recomputation keeps 2 s b h.
+"""
+
+from typing import Final
+
+from profiles.estimate.hardware import GIB, Gpu
+from profiles.estimate.shape import DecoderShape
+from profiles.estimate.training_setup import Recompute, Setup, Stack
+
+_RESERVED: Final = 4.0 * GIB
+"""Context, communication buffers and fragments, which no formula counts."""
+_WEIGHT_AND_GRADIENT: Final = 6.0
+"""Bytes of a parameter: two of bf16, four of the gradient in fp32."""
+_OPTIMIZER: Final = 12.0
+"""Bytes of a parameter: fp32 copy and two moments of Adam."""
+_LOGITS: Final = 8.0
+"""Bytes of one logit: bf16, its fp32 copy, and the gradient in bf16."""
+
+
+def stage_layers(layers: int, stages: int, virtual: int) -> int:
+    """Return the layers of the fullest stage; stages may be uneven."""
+    return virtual * -(-layers // (stages * virtual))
+
+
+def stage_parameters(shape: DecoderShape, setup: Setup) -> float:
+    """Return the parameters of one GPU of the fullest stage."""
+    layout = setup.layout
+    layers = stage_layers(shape.layers, layout.pp, setup.virtual)
+    ends = 1 if layout.pp > 1 or shape.tied else 2
+    return (layers * shape.layer_weights + ends * shape.embedding_weights) / layout.tp
+
+
+def input_bytes(shape: DecoderShape, setup: Setup, stack: Stack) -> float:
+    """Return what a layer keeps of one micro-batch where it is computed again in full, bytes."""
+    whole = setup.layout.tp if stack.sequence_parallel else 1
+    return 2.0 * setup.tokens(shape) * shape.hidden / whole
+
+
+def layer_activation_bytes(shape: DecoderShape, setup: Setup, stack: Stack) -> float:
+    """Return what a layer keeps of one micro-batch where it is not computed again in full, bytes."""
+    elements = setup.tokens(shape) * shape.hidden
+    tp = setup.layout.tp
+    whole = tp if stack.sequence_parallel else 1
+    ffn = shape.ffn / shape.hidden
+    # Two norms, the inputs of both blocks and the masks of both dropouts stay whole without
+    # sequence parallelism; queries, keys, values and the feed-forward's middle are always divided.
+    shared = 4 + 2 + 2 + 1 + 1
+    divided = 2 + 4 * shape.kv_share + 2 + ffn * (6 if shape.gated else 4)
+    square = 5.0 * shape.heads * shape.seq / shape.hidden
+    if stack.flash or setup.recompute is Recompute.SELECTIVE:
+        square = 0.0
+    return elements * (shared / whole + (divided + square) / tp)
+
+
+def needed_bytes(shape: DecoderShape, setup: Setup, stack: Stack, num_micro_batches: int) -> float:
+    """Return the memory that the fullest GPU needs, bytes."""
+    layout = setup.layout
+    shards = layout.dp if setup.sharded else 1
+    state = stage_parameters(shape, setup) * (_WEIGHT_AND_GRADIENT + _OPTIMIZER / shards)
+    layers = stage_layers(shape.layers, layout.pp, setup.virtual)
+    in_flight = float(layout.pp)
+    if setup.virtual > 1:
+        in_flight *= 1 + (layout.pp - 1) / (layout.pp * setup.virtual)
+    in_flight = min(in_flight, num_micro_batches)
+    recomputed = setup.recomputed(layers)
+    whole = layer_activation_bytes(shape, setup, stack)
+    kept = in_flight * (
+        (layers - recomputed) * whole + recomputed * input_bytes(shape, setup, stack)
+    )
+    if recomputed:
+        kept += whole  # of the layer that is being computed again
+    logits = _LOGITS * setup.tokens(shape) * shape.vocab / layout.tp if layout.pp == 1 else 0.0
+    return state + kept + logits
+
+
+def available_bytes(gpu: Gpu) -> float:
+    """Return the memory that a training process can fill, bytes."""
+    return gpu.memory_bytes - _RESERVED

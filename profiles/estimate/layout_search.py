@@ -1,0 +1,139 @@
+"""The fastest way to train that fits into memory.
+
+Every choice that is not given is tried: tensor and pipeline sizes, virtual stages, micro-batch,
+recomputation, distributed optimizer. Where nothing fits, the one that needs least memory is told.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from profiles.estimate.gpu_memory import available_bytes, needed_bytes, stage_layers
+from profiles.estimate.iteration_time import iteration_s
+from profiles.estimate.layer import Machine
+from profiles.estimate.shape import DecoderShape
+from profiles.estimate.training_setup import Recompute, Setup, Stack
+from profiles.layout import Layout
+
+_MICRO_BATCHES: Final = (1, 2, 4, 8, 16)
+_TENSOR_SIZES: Final = (1, 2, 4, 8)
+"""Megatron's usual ones; larger groups than a node are never the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is fixed before the search; None leaves it open."""
+
+    workers: int
+    global_batch: int
+    tp: int | None = None
+    pp: int | None = None
+    virtual: int | None = None
+    micro_batch: int | None = None
+    recompute: Recompute | None = None
+    sharded: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A way to train.
+
+    Attributes:
+        setup: The way.
+        iteration_s: Seconds of an iteration.
+        needed_bytes: Memory of the fullest GPU.
+        fits: Whether the GPU has that much.
+    """
+
+    setup: Setup
+    iteration_s: float
+    needed_bytes: float
+    fits: bool
+
+
+def best(shape: DecoderShape, wish: Wish, stack: Stack, machine: Machine) -> Estimate | None:
+    """Return the fastest setup that fits, else the one that needs least memory.
+
+    Ties go to the setup that is tried first: few tensor ranks, few stages, nothing recomputed. None
+    only where the workers can't be divided as the wish says.
+    """
+    limit = available_bytes(machine.gpu)
+    fastest: Estimate | None = None
+    smallest: tuple[float, Setup] | None = None
+    for tried in setups(shape, wish, stack):
+        count = tried.num_micro_batches(wish.global_batch)
+        needed = needed_bytes(shape, tried, stack, count)
+        if needed > limit:
+            if smallest is None or needed < smallest[0]:
+                smallest = needed, tried
+            continue
+        setup = tried
+        if tried.recompute is Recompute.FULL and wish.recompute is None:
+            setup = _with_fewest_recomputed(shape, tried, stack, count, limit)
+            needed = needed_bytes(shape, setup, stack, count)
+        seconds = iteration_s(shape, setup, stack, machine, wish.global_batch)
+        if fastest is None or seconds < fastest.iteration_s:
+            fastest = Estimate(setup, seconds, needed, fits=True)
+    if fastest is not None or smallest is None:
+        return fastest
+    seconds = iteration_s(shape, smallest[1], stack, machine, wish.global_batch)
+    return Estimate(smallest[1], seconds, smallest[0], fits=False)
+
+
+def setups(shape: DecoderShape, wish: Wish, stack: Stack) -> Iterator[Setup]:
+    """Yield every way to train that the wish and the stack allow."""
+    modes = [wish.recompute] if wish.recompute else list(Recompute)
+    if stack.flash and not wish.recompute:
+        modes.remove(Recompute.SELECTIVE)  # flash attention computes its square again anyway
+    for layout in layouts(shape, wish):
+        samples = -(-wish.global_batch // layout.dp)
+        sizes = [size for size in _MICRO_BATCHES if samples % size == 0]
+        shards = [True, False] if stack.shards_optimizer and layout.dp > 1 else [False]
+        for micro_batch in [wish.micro_batch] if wish.micro_batch else sizes:
+            counts = _virtual_counts(shape, layout, -(-samples // micro_batch), stack.max_virtual)
+            for virtual in [wish.virtual] if wish.virtual else counts:
+                for recompute in modes:
+                    for sharded in shards if wish.sharded is None else [wish.sharded]:
+                        yield Setup(layout, virtual, micro_batch, recompute, sharded)
+
+
+def layouts(shape: DecoderShape, wish: Wish) -> Iterator[Layout]:
+    """Yield every layout of the wish's workers, those with uneven stages included."""
+    if wish.tp and wish.pp:
+        yield Layout(wish.tp, wish.pp, max(1, wish.workers // (wish.tp * wish.pp)))
+        return
+    for tp in [wish.tp] if wish.tp else _TENSOR_SIZES:
+        if not wish.tp and (shape.heads % tp or wish.workers % tp):
+            continue
+        rest = max(1, wish.workers // tp)
+        for pp in [wish.pp] if wish.pp else range(1, min(shape.layers, rest) + 1):
+            dp = max(1, rest // pp)
+            if wish.pp or (rest % pp == 0 and dp <= wish.global_batch):
+                yield Layout(tp, pp, dp)
+
+
+def _with_fewest_recomputed(
+    shape: DecoderShape, setup: Setup, stack: Stack, num_micro_batches: int, limit: float
+) -> Setup:
+    """Return the setup with as few layers computed again as fit; all of them do."""
+    layers = stage_layers(shape.layers, setup.layout.pp, setup.virtual)
+    one, every = (
+        needed_bytes(shape, replace(setup, recompute_layers=count), stack, num_micro_batches)
+        for count in (1, layers)
+    )
+    if one <= limit:
+        return replace(setup, recompute_layers=1)
+    # Memory falls by the same amount with each layer.
+    count = 1 + math.ceil((one - limit) / (one - every) * (layers - 1))
+    return replace(setup, recompute_layers=min(count, layers))
+
+
+def _virtual_counts(
+    shape: DecoderShape, layout: Layout, num_micro_batches: int, limit: int
+) -> list[int]:
+    # Megatron interleaves where micro-batches come in whole rounds of the pipeline.
+    if layout.pp == 1 or num_micro_batches % layout.pp:
+        return [1]
+    per_stage = -(-shape.layers // layout.pp)
+    return [count for count in range(1, min(per_stage, limit) + 1) if per_stage % count == 0]

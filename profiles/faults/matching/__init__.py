@@ -1,0 +1,1 @@
+"""How lines are matched against many patterns quickly. Begin with ``rules``."""

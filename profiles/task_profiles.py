@@ -1,0 +1,297 @@
+"""Task profiles: what a training task is like, read from TOML and checked as a whole.
+
+A profile says everything about a task that does not depend on the cluster it runs on: its model,
+how it trains, its weight, and T(t, x). A file holds one ``[[task]]`` table per task, in the shape
+of ``TaskProfile``. Any mistake is one ``ProfileError`` that names the file, the place, the value
+and what is allowed; nothing is guessed, and no profile of a file with a mistake is used.
+
+Whether the tasks fit a cluster is not checked here.
+"""
+
+import json
+import math
+import re
+import tomllib
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from profiles.command_task import Command
+from profiles.json_faults import digits_fault
+from profiles.layout import Layout
+from profiles.model import ModelShape
+from profiles.records import RecordError
+from profiles.table_key import with_points_of_file
+from profiles.throughput import ThroughputPoint, ThroughputTable
+from profiles.training_program import Program
+
+_UNKNOWN_KEY: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_MISSING_KEY: Final = frozenset({"missing", "missing_argument"})
+_MAX_WEIGHT: Final = 1e9
+_MAX_SHOWN: Final = 60
+"""Longest value that an error repeats, characters."""
+
+_NEEDED_TO_TRAIN: Final = ("model", "num_micro_batches")
+_OF_ANY_TASK: Final = frozenset(
+    {"name", "weight", "workers", "min_workers", "command", "long_intervals", "throughput"}
+)
+"""Keys that go with a command too; how it trains is its own business."""
+
+
+class ProfileError(Exception):
+    """Task profiles can't be used. The text is one line and names file, place and mend."""
+
+
+def _is_name(name: str) -> str:
+    # Names become part of file names, of drill targets and of rank identities.
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name):
+        raise ValueError(
+            "must be 1 to 32 letters, digits, '-' or '_', and begin with a letter or digit"
+        )
+    return name
+
+
+class TaskProfile(BaseModel):
+    """One task.
+
+    Attributes:
+        name: Unique in its file.
+        weight: Priority w(t): multiplies the throughput in the WAF.
+        workers: Size at the start; a listed one.
+        min_workers: Smallest size that is of use; a listed one.
+        command: What to run in the manner of torchrun instead of a training loop of ours; the keys
+            from ``model`` to ``memory_interval`` are then its own business and not allowed here.
+        model: Shape of the model. FLOPs are counted by it also where the program is one's own.
+        program: Training program; None for the built-in GPT. It says itself which layouts it can do.
+        num_micro_batches: Micro-batches of the global batch; a multiple of every layout's dp.
+        micro_batch_size: Samples of one micro-batch.
+        learning_rate: Adam's step size.
+        checkpoint_interval: Iterations between two checkpoints.
+        checkpoints_kept: Complete checkpoints to keep; older ones are removed.
+        iteration_floor_s: Shortest time an iteration takes, seconds; slows toys down to be watched.
+        shard_optimizer: Whether each replica keeps a share of the optimizer state only.
+        memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
+        long_intervals: After every multiple of one of these the program evaluates, or saves on its own
+            account: the iteration that follows takes longer, and says nothing about the others.
+        throughput: T(t, x), with a layout for each size; tp and pp may differ. In a file, ``file`` names a
+            table to take it from (``profiles.table_key``).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[str, AfterValidator(_is_name)]
+    weight: float = Field(gt=0, le=_MAX_WEIGHT, allow_inf_nan=False)
+    workers: int = Field(gt=0)
+    min_workers: int = Field(gt=0)
+    command: Command | None = None
+    model: ModelShape | None = None
+    program: Program | None = None
+    num_micro_batches: int = Field(default=1, gt=0)
+    micro_batch_size: int = Field(default=1, gt=0)
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    checkpoint_interval: int = Field(default=5, gt=0)
+    checkpoints_kept: int = Field(default=3, gt=0)
+    iteration_floor_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    shard_optimizer: bool = False
+    memory_interval: int = Field(default=1, ge=0)
+    long_intervals: tuple[Annotated[int, Field(gt=1)], ...] = ()
+    throughput: ThroughputTable
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "TaskProfile":
+        self._check_keys()
+        self._check_sizes()
+        if self.model is not None:
+            for point in self.throughput.points:
+                self._check_layout(point, self.model)
+        return self
+
+    def _check_keys(self) -> None:
+        given = self.model_fields_set
+        if self.command is not None:
+            if foreign := sorted(given - _OF_ANY_TASK):
+                raise ValueError(f"{foreign[0]}: a command trains as it likes; leave it out")
+        elif missing := [key for key in _NEEDED_TO_TRAIN if key not in given]:
+            raise ValueError(f"{missing[0]} is missing")
+
+    def _check_sizes(self) -> None:
+        sizes = self.throughput.sizes
+        for key, size in (("workers", self.workers), ("min_workers", self.min_workers)):
+            if size not in sizes:
+                raise ValueError(f"{key} = {size}: must be a listed size: {_list(sizes)}")
+        if self.workers < self.min_workers:
+            raise ValueError(
+                f"workers = {self.workers}: must be at least min_workers, {self.min_workers}"
+            )
+
+    def _check_layout(self, point: ThroughputPoint, model: ModelShape) -> None:
+        misfit = model.misfit(point.layout) if self.program is None else None
+        if misfit:
+            raise ValueError(
+                f"throughput: layout {point.layout} does not fit the model: {misfit};"
+                f" {_allowed_layouts(model)}"
+            )
+        if self.num_micro_batches % point.layout.dp:
+            step = math.lcm(*(each.layout.dp for each in self.throughput.points))
+            raise ValueError(
+                f"num_micro_batches = {self.num_micro_batches}: must be a multiple of dp"
+                f" {point.layout.dp}, the layout of {point.workers} workers; {step} suits all sizes"
+            )
+
+
+def _allowed_layouts(model: ModelShape) -> str:
+    tp = math.gcd(model.num_attention_heads, model.vocab_size)
+    return f"tp must divide {tp} and pp must divide {model.num_layers}"
+
+
+def default_task_profiles() -> list[TaskProfile]:
+    """Return the demo's tasks, ``gpt-a`` and ``gpt-b``."""
+    content = resources.files("profiles").joinpath("data", "demo.toml").read_bytes()
+    return _parse(content, "profiles/data/demo.toml", Path())
+
+
+def load_task_profiles(path: Path) -> list[TaskProfile]:
+    """Read the task profiles in the TOML file ``path``, in their order; at least one.
+
+    Throughput tables, and directories of programs and commands, are relative to the file's; a command
+    without one is run there.
+
+    Raises:
+        ProfileError: The file can't be read, is empty or not TOML, or a profile in it is wrong.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise ProfileError(f"{path}: {reason}; name a TOML file with task profiles") from error
+    return [_anchored(profile, path.parent) for profile in _parse(content, str(path), path.parent)]
+
+
+def _anchored(profile: TaskProfile, folder: Path) -> TaskProfile:
+    """Return the profile with its directory, which is relative to ``folder``, made absolute."""
+    if profile.command is not None:
+        cwd = str((folder / profile.command.cwd).resolve())
+        return profile.model_copy(
+            update={"command": profile.command.model_copy(update={"cwd": cwd})}
+        )
+    program = profile.program
+    if program is None or not program.directory:
+        return profile
+    directory = str((folder / program.directory).resolve())
+    anchored = program.model_copy(update={"directory": directory})
+    return profile.model_copy(update={"program": anchored})
+
+
+def _parse(content: bytes, source: str, folder: Path) -> list[TaskProfile]:
+    entries = _task_tables(_decode(content, source), source)
+    profiles = [
+        _parse_task(entry, number, source, folder) for number, entry in enumerate(entries, start=1)
+    ]
+    names = [profile.name for profile in profiles]
+    for number, name in enumerate(names, start=1):
+        if (first := names.index(name) + 1) != number:
+            raise ProfileError(
+                f"{source}: tasks {first} and {number} are both called {name!r};"
+                " every task needs a name of its own"
+            )
+    return profiles
+
+
+def _decode(content: bytes, source: str) -> dict[str, object]:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ProfileError(
+            f"{source}: line {line} is not UTF-8 (byte 0x{content[error.start]:02x});"
+            " save the file as UTF-8"
+        ) from error
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise ProfileError(f"{source}: not valid TOML: {digits_fault(text) or error}") from error
+
+
+def _task_tables(document: dict[str, object], source: str) -> list[object]:
+    unknown = sorted(document.keys() - {"task"})
+    if unknown:
+        raise ProfileError(
+            f"{source}: unknown key {unknown[0]!r}: only [[task]] tables belong here"
+        )
+    entries = document.get("task", [])
+    if not isinstance(entries, list):
+        raise ProfileError(f"{source}: 'task' must be a list of tables: write [[task]], not [task]")
+    if not entries:
+        raise ProfileError(f"{source}: no task in it: write one [[task]] table per task")
+    return entries
+
+
+def _parse_task(entry: object, number: int, source: str, folder: Path) -> TaskProfile:
+    # By way of JSON, because pydantic is strict about types there (no "4" or true for 4) and yet
+    # takes arrays and tables for what they stand for. A date becomes text, which no key accepts.
+    name = entry.get("name") if isinstance(entry, dict) else None
+    place = f"{source}: task {_shorten(repr(name) if isinstance(name, str) else str(number))}"
+    try:
+        whole = with_points_of_file(entry, folder)
+        return TaskProfile.model_validate_json(json.dumps(whole, default=str), strict=True)
+    except RecordError as error:
+        raise ProfileError(f"{place}: {error}") from error
+    except ValidationError as error:
+        raise ProfileError(f"{place}: {_first_mistake(error)}") from error
+
+
+def _first_mistake(error: ValidationError) -> str:
+    # A misspelt key is also missing under its right name: the misspelling is the mistake.
+    mistakes = error.errors(include_url=False)
+    first = min(mistakes, key=lambda mistake: mistake["type"] not in _UNKNOWN_KEY)
+    if first["type"] in _UNKNOWN_KEY:
+        return _unknown_key(first["loc"])
+    place = _place(first["loc"])
+    if first["type"] in _MISSING_KEY:
+        return f"{place} is missing"
+    value = first["input"]
+    if place and isinstance(value, str | int | float):
+        place += f" = {_shorten(repr(value))}"
+    return f"{place}: {_in_plain_words(first)}" if place else _in_plain_words(first)
+
+
+def _unknown_key(location: tuple[int | str, ...]) -> str:
+    parents = [part for part in location[:-1] if isinstance(part, str)]
+    known: dict[str, list[str]] = {
+        "": sorted(TaskProfile.model_fields),
+        "command": sorted(Command.model_fields),
+        "model": sorted(ModelShape.model_fields),
+        "program": sorted(Program.model_fields),
+        "throughput": sorted([*ThroughputTable.model_fields, "file"]),
+        "points": sorted(ThroughputPoint.model_fields),
+        "layout": sorted(Layout.__dataclass_fields__),
+    }
+    allowed = known[parents[-1] if parents else ""]
+    key = str(location[-1])
+    nearest = get_close_matches(key, allowed, n=1)
+    mend = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(allowed)}"
+    return f"unknown key {_shorten(_place(location))}; {mend}"
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    """Write a place as in the file, entries of arrays counted from 1."""
+    text = ""
+    for part in location:
+        text += f" {part + 1}" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _in_plain_words(mistake: ErrorDetails) -> str:
+    return mistake["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def _list(sizes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sizes))

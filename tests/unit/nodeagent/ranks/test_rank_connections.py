@@ -1,0 +1,235 @@
+"""What a rank is told when it says hello, and on which name its reports count."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from nodeagent.outbox.outbox_file import OutboxFile
+from nodeagent.outbox.outbox_records import MarkScope
+from nodeagent.process_tools.json_streams import LineChannel
+from nodeagent.protocol.codec import encode
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.local import Halt, RankHello, RankPulse, RankReport
+from nodeagent.protocol.messages import Report
+from nodeagent.protocol.observations import RankDone
+from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.ranks.rank_connections import RankHub
+from nodeagent.ranks.store_relay import StoreRelay
+from nodeagent.ranks.supervisor import RankKey, key_of
+from tests.fakes.fake_rank import Script, launch
+
+TASK = TaskId("gpt-a")
+PID = os.getpid()
+BORN = RankKey(TASK, Generation(1), 0)
+"""This process is at both ends of the socket, so its pid is the rank's."""
+
+
+@dataclass
+class Process:
+    pid: int = PID
+    key: RankKey = BORN
+    name: str = BORN.process(PID)
+    num_reports: int = 0
+    is_foreign: bool = False
+    became: RankLaunch | None = None
+
+    def rename(self, generation: int, global_rank: int) -> RankLaunch:
+        self.became = launch(Script(), generation=generation, global_rank=global_rank)
+        self.key = key_of(self.became)
+        return self.became
+
+
+class OneRank:
+    """Looks after one process."""
+
+    def __init__(self) -> None:
+        self.process = Process()
+
+    async def greet(self, hello: RankHello) -> Process:
+        assert hello.pid == PID
+        return self.process
+
+    def pulse(self, pid: int, pulse: RankPulse) -> None:
+        raise AssertionError(f"{pid} sent no {pulse}")
+
+    def is_foreign(self, pid: int) -> bool:
+        return self.process.is_foreign and pid == PID
+
+
+class Desk:
+    """A hub, the rank that it serves, and the rank's end of a connection."""
+
+    def __init__(self, directory: Path) -> None:
+        self.outbox = OutboxFile(directory / "outbox.jsonl")
+        self.hub = RankHub(self.outbox, StoreRelay(NodeId("n1")))
+        self.ranks = OneRank()
+        self.hub.attach(self.ranks)
+
+    @property
+    def process(self) -> Process:
+        return self.ranks.process
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator["Connection"]:
+        ours, theirs = socket.socketpair()
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            group.create_task(self.hub.serve(LineChannel(theirs)))
+            with ours:
+                yield Connection(ours, self.process)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    yield desk
+    desk.outbox.close()
+
+
+class Connection:
+    """A rank's end of its control connection."""
+
+    def __init__(self, end: socket.socket, process: Process) -> None:
+        self._end = end
+        self._process = process
+        end.setblocking(False)
+
+    async def hello(self, generation: int, global_rank: int) -> list[str]:
+        """Say hello, and return the answers up to a report's that follows it."""
+        who = RankHello(
+            task=TASK, generation=Generation(generation), global_rank=global_rank, pid=PID
+        )
+        await self._send(who)
+        return await self.report(generation, global_rank)
+
+    async def report(self, generation: int, global_rank: int) -> list[str]:
+        self._process.num_reports += 1
+        return await self.repeat(generation, global_rank)
+
+    async def repeat(self, generation: int, global_rank: int) -> list[str]:
+        """Send the newest report again; return what came before the answer to it."""
+        seq = self._process.num_reports
+        done = RankDone(
+            task=TASK,
+            generation=Generation(generation),
+            global_rank=global_rank,
+            iteration=seq,
+            reason="stopped",
+        )
+        await self._send(RankReport(seq=seq, wall_s=0.0, observation=done))
+        stored = b'{"kind":"report_stored","seq":%d}\n' % seq
+        received = b""
+        while not received.endswith(stored):
+            received += await asyncio.get_running_loop().sock_recv(self._end, 65536)
+        return [line.split('"')[3] for line in received.decode().splitlines()][:-1]
+
+    async def _send(self, message: BaseModel) -> None:
+        await asyncio.get_running_loop().sock_sendall(self._end, encode(message))
+
+
+def iterations(desk: Desk) -> list[int]:
+    reports = [Report.model_validate_json(held.line) for held in desk.outbox.outbox.after(0)]
+    return [one.observation.iteration for one in reports if isinstance(one.observation, RankDone)]
+
+
+def halt(generation: int) -> Halt:
+    return Halt(generation=Generation(generation), broken=[3])
+
+
+async def test_untroubled_rank_is_told_nothing(desk: Desk) -> None:
+    async with desk.connection() as connection:
+        assert await connection.hello(1, 0) == []
+
+
+async def test_halted_generation_hears_it_at_every_connection(desk: Desk) -> None:
+    desk.outbox.request_halt(TASK, halt(1))
+    for _ in range(2):
+        async with desk.connection() as connection:
+            assert await connection.hello(1, 0) == ["halt"]
+            assert await connection.report(1, 0) == []
+
+
+async def test_halt_that_overtook_the_joining_is_repeated_at_the_new_hello(desk: Desk) -> None:
+    """It reached the rank before it had become part of that generation, and may be ignored."""
+    desk.process.rename(2, 1)
+    async with desk.connection() as connection:
+        assert await connection.hello(1, 0) == ["join"]
+        desk.outbox.request_halt(TASK, halt(2))
+        desk.hub.halt(PID, halt(2))
+        assert await connection.report(1, 0) == ["halt"]
+        assert await connection.hello(2, 1) == ["halt"]
+
+
+async def test_rank_that_was_renamed_unheard_is_told_at_its_hello(desk: Desk) -> None:
+    desk.outbox.request_halt(TASK, halt(1))
+    desk.process.rename(2, 1)
+    async with desk.connection() as connection:
+        assert await connection.hello(1, 0) == ["halt", "join"]
+        assert await connection.hello(2, 1) == []
+
+
+async def test_halt_of_the_new_generation_comes_after_the_join(desk: Desk) -> None:
+    desk.process.rename(2, 1)
+    desk.outbox.request_halt(TASK, halt(2))
+    async with desk.connection() as connection:
+        assert await connection.hello(1, 0) == ["join", "halt"]
+
+
+async def test_request_reaches_the_process_whatever_it_calls_itself(desk: Desk) -> None:
+    async with desk.connection() as connection:
+        await connection.hello(1, 0)
+        desk.hub.join(PID, desk.process.rename(2, 1))
+        desk.hub.halt(PID, halt(2))
+        desk.hub.stop_at_boundary(PID)
+        assert desk.hub.break_rank(PID, RankFault(kind="raise"))
+        asked = ["join", "halt", "stop_at_boundary", "break_rank"]
+        assert await connection.report(1, 0) == asked
+    assert not desk.hub.break_rank(PID, RankFault(kind="raise"))
+
+
+async def test_hello_of_a_name_in_between_brings_no_second_join(desk: Desk) -> None:
+    async with desk.connection() as connection:
+        await connection.hello(1, 0)
+        desk.hub.join(PID, desk.process.rename(2, 1))
+        desk.hub.join(PID, desk.process.rename(3, 0))
+        assert await connection.hello(2, 1) == ["join", "join"]
+        assert await connection.hello(3, 0) == []
+
+
+async def test_stop_of_an_older_generation_does_not_reach_the_new_one(desk: Desk) -> None:
+    desk.outbox.advance(MarkScope.DRAIN, TASK, 1)
+    desk.process.rename(2, 1)
+    async with desk.connection() as connection:
+        assert await connection.hello(1, 0) == ["join"]
+        desk.outbox.advance(MarkScope.DRAIN, TASK, 2)
+        assert await connection.hello(2, 1) == ["stop_at_boundary"]
+
+
+async def test_reports_before_and_after_a_second_hello_are_one_sequence(desk: Desk) -> None:
+    async with desk.connection() as connection:
+        await connection.hello(1, 0)
+        desk.process.rename(2, 1)
+        await connection.report(1, 0)
+        await connection.hello(2, 1)
+    assert iterations(desk) == [1, 2, 3]
+    assert desk.outbox.outbox.mark(MarkScope.INTAKE, BORN.process(PID)) == 3
+    async with desk.connection() as connection:
+        await connection.hello(2, 1)
+        await connection.repeat(2, 1)
+    assert iterations(desk) == [1, 2, 3, 4]
+
+
+async def test_rank_of_another_run_is_answered_and_told_nothing(desk: Desk) -> None:
+    desk.outbox.request_halt(TASK, halt(1))
+    desk.process.rename(2, 1)
+    desk.process.is_foreign = True
+    async with desk.connection() as connection:
+        assert await connection.hello(1, 0) == []
+    assert iterations(desk) == []

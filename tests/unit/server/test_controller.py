@@ -1,0 +1,85 @@
+"""What a controller makes of its charter, and of what a former one has left."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from controller.clock import SystemClock
+from controller.core.rules.policy import Policy
+from controller.fleet.address import NodeAddress
+from controller.server.controller import Charter, Controller
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.rendezvous import StoreCall
+
+N1, N2 = NodeId("n1"), NodeId("n2")
+
+
+def address(node: NodeId) -> NodeAddress:
+    return NodeAddress(
+        node, "127.0.0.1", 22, "op", "key", "ssh-ed25519 AAAA", "/tmp/x", "python", 2
+    )
+
+
+def test_nodes_have_the_failure_domains_of_the_charter(tmp_path: Path) -> None:
+    charter = Charter([address(N1), address(N2)], [], {}, Policy(), failure_domains={N2: "rack-2"})
+    controller = Controller(charter, tmp_path / "journal", SystemClock(), lambda _node, _text: None)
+    domains = {name: node.spec.failure_domain for name, node in controller.state.nodes.items()}
+    controller._journal.close()
+    assert domains == {N1: "", N2: "rack-2"}
+
+
+class Nobody:
+    """An audience, and a drill ground, that does nothing."""
+
+    def hear(self, *_: object) -> None: ...
+    def answer(self, *_: object) -> None: ...
+    def state_changed(self) -> None: ...
+    def carry_out(self, *_: object) -> None: ...
+
+
+async def live(controller: Controller) -> None:
+    """Let a controller begin its work, and end it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await controller.run(Nobody(), Nobody())
+
+
+def arrival(rank: str, generation: int = 1) -> StoreCall:
+    return StoreCall(
+        call_id=rank,
+        task=TaskId("gpt"),
+        generation=Generation(generation),
+        operation="add",
+        keys=["arrived"],
+        amount=1,
+    )
+
+
+async def test_what_ranks_told_the_former_controller_is_known_to_the_next(tmp_path: Path) -> None:
+    journal, kept = tmp_path / "journal", tmp_path / "rendezvous"
+    charter = Charter([address(N1)], [], {}, Policy())
+
+    def controller() -> Controller:
+        return Controller(charter, journal, SystemClock(), lambda _node, _text: None)
+
+    first = controller()
+    first.fleet.take_store_call(N1, arrival("rank-0"))
+    await live(first)
+    second = controller()
+    answers = [
+        reply.number
+        for rank in ("rank-1", "rank-0")
+        for _, reply in second.fleet._tables.call(N1, arrival(rank), 0.0)
+    ]
+    assert answers == [2, 1], "what was carried out is counted, and answered when it is repeated"
+    second.fleet.take_store_call(N1, arrival("rank-1"))
+    assert len((kept / "gpt.1.jsonl").read_text().splitlines()) == 2
+    second.fleet.drop_rendezvous(TaskId("gpt"), Generation(1))
+    assert not list(kept.iterdir())
+    second.fleet.take_store_call(N1, arrival("rank-0", generation=2))
+    await live(second)
+
+    (tmp_path / "journal").unlink()  # another run in the same directory
+    third = controller()
+    assert not list(kept.iterdir())
+    await live(third)

@@ -1,0 +1,356 @@
+"""The runtime: events in one order, each in the journal before anybody acts on it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from controller.core.events import (
+    Event,
+    EventBody,
+    NodeAttached,
+    Observed,
+    PlanRequested,
+    TimerFired,
+)
+from controller.core.instructions import (
+    Announce,
+    AnswerRequest,
+    CarryOutDrill,
+    DropRendezvous,
+    HaltRanks,
+    Instruction,
+    PrepareRanks,
+    ProbeNode,
+    SetTimer,
+    StartRanks,
+    StopRanks,
+)
+from controller.core.machine import Machine
+from controller.core.rules.placement import Worker
+from controller.core.rules.policy import Policy
+from controller.core.timers import JudgeNode, SettleIncident, Timer
+from controller.server.runtime import Runtime, Surroundings
+from controller.store.journal import Journal, read_journal
+from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
+from nodeagent.protocol.observations import RankStarted
+from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
+from nodeagent.protocol.regroup import RankRef, Resume
+from profiles.layout import Layout
+from profiles.model import ModelShape
+from tests.fakes.clusters import demo_machine
+from tests.fakes.runtime_ports import Call, Ports
+
+A, B = TaskId("gpt-a"), TaskId("gpt-b")
+N1, N2 = NodeId("n1"), NodeId("n2")
+SHAPE = ModelShape(num_layers=2, hidden_size=8, num_attention_heads=2, seq_length=8)
+TRAINING = {
+    A: TrainingSpec(model=SHAPE, checkpoint_dir="/checkpoints/a", seed=1),
+    B: TrainingSpec(model=SHAPE, checkpoint_dir="/checkpoints/b", seed=2),
+}
+REQUEST = PlanRequested("r1", "op")
+
+
+class Ticks:
+    """A clock that advances by a second whenever it is read."""
+
+    def __init__(self) -> None:
+        self._now = -1.0
+
+    def now(self) -> float:
+        self._now += 1.0
+        return self._now
+
+    def wall_s(self) -> float:
+        return 1e9 + self._now
+
+
+class Scripted(Machine):
+    """A machine that wants what its test says, and notes what it was told when."""
+
+    def __init__(self, script: Callable[[Event], Sequence[Instruction]] | None = None) -> None:
+        super().__init__([], [], Policy())
+        self.script = script or (lambda _event: ())
+        self.on_event: Callable[[Event], None] = lambda _event: None
+        self.events: list[Event] = []
+
+    def handle(self, event: Event) -> list[Instruction]:
+        self.on_event(event)
+        self.events.append(event)
+        return list(self.script(event))
+
+
+class Harness:
+    """A runtime over fakes, with a journal on disk."""
+
+    def __init__(self, path: Path, machine: Machine) -> None:
+        self.path = path
+        self.ports = Ports()
+        self.journal = Journal(path)
+        self.runtime = Runtime(machine, self.journal, Ticks(), TRAINING)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Harness"]:
+        surroundings = Surroundings(self.ports, self.ports, self.ports, self.ports)
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            task = group.create_task(self.runtime.run(surroundings))
+            yield self
+            task.cancel()
+        self.journal.close()
+
+    async def handled(self, count: int) -> None:
+        """Wait until ``count`` events have been handled."""
+        while len(self.ports.named("state_changed")) < count:
+            self.ports.has_news.clear()
+            await self.ports.has_news.wait()
+
+    async def post(self, *bodies: EventBody) -> None:
+        """Post events and wait until they are handled."""
+        before = len(self.ports.named("state_changed"))
+        for body in bodies:
+            self.runtime.post(body)
+        await self.handled(before + len(bodies))
+
+    @property
+    def journaled(self) -> list[Event]:
+        return list(read_journal(self.path))
+
+
+@pytest.fixture
+def machine() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+async def harness(tmp_path: Path, machine: Scripted) -> AsyncIterator[Harness]:
+    async with Harness(tmp_path / "journal.jsonl", machine).running() as harness:
+        yield harness
+
+
+def report(seq: int) -> Observed:
+    started = RankStarted(
+        task=A, generation=Generation(1), global_rank=0, pid=7, warm=True, start_s=0.1
+    )
+    return Observed(N1, seq, 0.5, started)
+
+
+async def test_an_event_is_in_the_journal_before_the_machine_hears_of_it(
+    harness: Harness, machine: Scripted
+) -> None:
+    seen: list[bool] = []
+    machine.on_event = lambda event: seen.append(harness.journaled[-1] == event)
+    await harness.post(REQUEST, report(1), TimerFired(JudgeNode(N1)))
+    assert seen == [True, True, True]
+
+
+async def test_events_are_numbered_without_gaps_in_the_order_they_came(
+    harness: Harness, machine: Scripted
+) -> None:
+    bodies = [PlanRequested(f"r{number}", "op") for number in range(50)]
+    await harness.post(*bodies[:20])
+    await harness.post(*bodies[20:])
+    assert [event.number for event in machine.events] == list(range(1, 51))
+    assert [event.body for event in machine.events] == bodies
+    times = [event.at for event in machine.events]
+    assert times == sorted(times)
+    assert harness.journaled == machine.events
+
+
+async def test_a_report_is_acknowledged_once_it_is_in_the_journal(
+    tmp_path: Path, machine: Scripted
+) -> None:
+    harness = Harness(tmp_path / "journal.jsonl", machine)
+    in_journal: list[int] = []
+
+    class Acknowledging(Ports):
+        def acknowledge(self, node: NodeId, seq: int) -> None:
+            super().acknowledge(node, seq)
+            in_journal.append(len(harness.journaled))
+
+    harness.ports = Acknowledging()
+    async with harness.running():
+        await harness.post(REQUEST, report(1), report(2))
+    assert harness.ports.named("acknowledge") == [(N1, 1), (N1, 2)]
+    assert in_journal == [2, 3]
+
+
+async def test_an_event_that_can_not_be_journaled_is_neither_handled_nor_acknowledged(
+    tmp_path: Path, machine: Scripted
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.close()
+    ports = Ports()
+    runtime = Runtime(machine, journal, Ticks(), TRAINING)
+    runtime.post(report(1))
+    with pytest.raises(ValueError, match="closed file"):
+        await runtime.run(Surroundings(ports, ports, ports, ports))
+    assert (machine.events, ports.calls) == ([], [])
+
+
+async def test_instructions_are_carried_out_in_order_before_the_next_event(
+    harness: Harness, machine: Scripted
+) -> None:
+    halt = HaltRanks(1, A, Generation(1), (N1,), (2,), at_boundary=False)
+    stop = StopRanks(1, A, Generation(1), (N1, N2), is_graceful=True)
+    probe = ProbeNode(1, N1, (N2,))
+    announce = Announce(1, "info", "note", "n1", "text")
+    answer = AnswerRequest(1, "r1", is_ok=True, code="ok", message="")
+    drill = CarryOutDrill(1, "lose-node", N1)
+    machine.script = lambda event: (
+        [halt, stop, probe, DropRendezvous(1, A, Generation(1)), announce, answer, drill]
+        if event.number == 1
+        else []
+    )
+    await harness.post(REQUEST, REQUEST)
+    assert harness.ports.calls == [
+        Call("halt_ranks", (halt,)),
+        Call("stop_ranks", (stop,)),
+        Call("probe", (probe,)),
+        Call("drop_rendezvous", (A, 1)),
+        Call("hear", (0.0, announce)),
+        Call("answer", (answer,)),
+        Call("carry_out", (drill,)),
+        Call("state_changed"),
+        Call("state_changed"),
+    ]
+
+
+async def test_an_event_that_an_instruction_causes_waits_for_its_turn(
+    tmp_path: Path, machine: Scripted
+) -> None:
+    harness = Harness(tmp_path / "journal.jsonl", machine)
+
+    class Echoing(Ports):
+        def answer(self, answer: AnswerRequest) -> None:
+            super().answer(answer)
+            harness.runtime.post(PlanRequested("echo", "op"))
+
+    harness.ports = Echoing()
+    first = AnswerRequest(1, "r1", is_ok=True, code="ok", message="")
+    machine.script = lambda event: [first] if event.number == 1 else []
+    async with harness.running():
+        await harness.post(REQUEST, PlanRequested("r2", "op"))
+        await harness.handled(3)
+    requests = [event.body for event in machine.events]
+    assert requests == [REQUEST, PlanRequested("r2", "op"), PlanRequested("echo", "op")]
+
+
+async def test_a_start_is_one_command_per_node_with_the_ranks_of_that_node(
+    harness: Harness, machine: Scripted
+) -> None:
+    placement = (Worker(N1, 1), Worker(N2, 0), Worker(N1, 0), Worker(N2, 1))
+    goes_on = RankRef(generation=Generation(2), global_rank=3)
+    resume = Resume(source="peer", committed=7, state_from=(1,))
+    start = StartRanks(
+        1, B, Generation(3), Layout(tp=2, dp=2), placement, (0, 1, 2), {1: goes_on}, resume
+    )
+    machine.script = lambda _event: [start]
+    await harness.post(REQUEST)
+
+    def launch(global_rank: int, worker: int) -> RankLaunch:
+        return RankLaunch(
+            task=B,
+            generation=Generation(3),
+            global_rank=global_rank,
+            worker=worker,
+            layout=Layout(tp=2, dp=2),
+            backend="gloo",
+            training=TRAINING[B],
+            continues=goes_on if global_rank == 1 else None,
+            resume=resume,
+            copy_holders=(3, 2, None, None),
+        )
+
+    # Rank 3 runs already, so it is not asked for.
+    assert harness.ports.named("start_ranks") == [
+        (N1, [launch(0, 1), launch(2, 0)]),
+        (N2, [launch(1, 0)]),
+    ]
+
+
+async def test_ranks_that_prepare_are_told_which_rank_they_are_to_be(
+    harness: Harness, machine: Scripted
+) -> None:
+    spares = {4: (Worker(N2, 1), 2), 5: (Worker(N1, 0), 3)}
+    machine.script = lambda _event: [PrepareRanks(1, B, Generation(3), Layout(tp=2, dp=3), spares)]
+    await harness.post(REQUEST)
+
+    def launch(global_rank: int, worker: int, prepares_for: int) -> RankLaunch:
+        return RankLaunch(
+            task=B,
+            generation=Generation(3),
+            global_rank=global_rank,
+            worker=worker,
+            layout=Layout(tp=2, dp=3),
+            training=TRAINING[B],
+            prepares_for=prepares_for,
+        )
+
+    assert harness.ports.named("start_ranks") == [(N2, [launch(4, 1, 2)]), (N1, [launch(5, 0, 3)])]
+
+
+async def test_a_timer_fires_once_as_an_event(harness: Harness, machine: Scripted) -> None:
+    timer = JudgeNode(N1)
+    machine.script = lambda event: [SetTimer(1, timer, 0.01)] if event.number == 1 else []
+    await harness.post(REQUEST)
+    await harness.handled(2)
+    assert machine.events[1].body == TimerFired(timer)
+    machine.script = lambda event: [SetTimer(1, timer, 0.01)] if event.number == 3 else []
+    await harness.post(REQUEST)  # a timer that has fired can be set again
+    await harness.handled(4)
+    assert machine.events[3].body == TimerFired(timer)
+
+
+@pytest.mark.parametrize(("first_s", "second_s"), [(60.0, 0.01), (0.02, 0.06), (0.0, 0.04)])
+async def test_setting_an_equal_timer_moves_it(
+    harness: Harness, machine: Scripted, first_s: float, second_s: float
+) -> None:
+    moved, last = JudgeNode(N1), SettleIncident("I-1")
+    machine.script = lambda event: (
+        [
+            SetTimer(1, moved, first_s),
+            SetTimer(1, last, second_s + 0.02),
+            SetTimer(1, JudgeNode(NodeId("n1")), second_s),
+        ]
+        if event.number == 1
+        else []
+    )
+    await harness.post(REQUEST)
+    await harness.handled(3)
+    timers: list[Timer] = [e.body.timer for e in machine.events if isinstance(e.body, TimerFired)]
+    assert timers == [moved, last]
+
+
+async def test_timers_end_with_the_runtime(tmp_path: Path, machine: Scripted) -> None:
+    posted: list[EventBody] = []
+
+    class Noting(Runtime):
+        def post(self, body: EventBody) -> None:
+            posted.append(body)
+            super().post(body)
+
+    harness = Harness(tmp_path / "journal.jsonl", machine)
+    harness.runtime = Noting(machine, harness.journal, Ticks(), TRAINING)
+    machine.script = lambda _event: [SetTimer(1, JudgeNode(N1), 0.01)]
+    async with harness.running():
+        await harness.post(REQUEST)
+    is_past = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.03, is_past.set)
+    await is_past.wait()
+    assert posted == [REQUEST]
+
+
+async def test_the_demos_tasks_start_on_their_nodes_and_the_journal_tells_the_same(
+    tmp_path: Path,
+) -> None:
+    machine = demo_machine()
+    async with Harness(tmp_path / "journal.jsonl", machine).running() as harness:
+        nodes = [NodeId(f"n{number}") for number in range(1, 5)]
+        await harness.post(*(NodeAttached(node, AgentId(f"{node}-1"), 1, ()) for node in nodes))
+        assert [call[0] for call in harness.ports.named("start_ranks")] == nodes
+        replayed = demo_machine()
+        for event in harness.journaled:
+            replayed.handle(event)
+        assert replayed.state == machine.state
