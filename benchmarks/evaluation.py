@@ -27,7 +27,7 @@ from controller.simulation.policies.comparison import (
 )
 from controller.simulation.report.comparison_text import as_json
 from controller.simulation.scenarios.duration_laws import Constant, Exponential, Law, Uniform
-from controller.simulation.scenarios.scenario import Scenario, Task
+from controller.simulation.scenarios.scenario import Scenario, ScenarioTask
 from controller.simulation.scenarios.scenario_file import load_scenario, shipped
 
 _NAME = "evaluation"
@@ -60,11 +60,11 @@ def variations(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
     )
     yield "Unicron's steps take 5 min each", _with(scenario, steps=slow)
     yield "two spare nodes", _with(scenario, spare_nodes=2)
-    one = [Task(name="gpt3-13b", model="gpt3-13b", global_batch=1024)]
+    one = [ScenarioTask(name="gpt3-13b", model="gpt3-13b", global_batch=1024)]
     yield "one task of 13B on all nodes", _with(scenario, tasks=one)
     two = [
-        Task(name="gpt3-70b", model="gpt3-70b", global_batch=1536),
-        Task(name="gpt3-7b", model="gpt3-7b", global_batch=1024),
+        ScenarioTask(name="gpt3-70b", model="gpt3-70b", global_batch=1536),
+        ScenarioTask(name="gpt3-7b", model="gpt3-7b", global_batch=1024),
     ]
     yield "one task of 70B, one of 7B", _with(scenario, tasks=two)
 

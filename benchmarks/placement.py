@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from controller.core.rules.packing.exhaustive import Kind, Site
+from controller.core.rules.packing.exhaustive import DomainSite, Kind
 from controller.core.rules.packing.fewest_moves import Packing, pack
 from controller.core.rules.packing.seating import Crew
 from controller.core.rules.placement import Placement, Unplaceable, Worker, place
@@ -117,7 +117,7 @@ def packed(case: Case) -> Packing:
             if worker.node != LOST
         }
         kinds += Crew(case.layouts[task], case.before.get(task), held).kinds()
-    packing = pack(kinds, Site(case.rooms, range(case.num_nodes)))
+    packing = pack(kinds, DomainSite(case.rooms, range(case.num_nodes)))
     assert isinstance(packing, Packing), case.name
     return packing
 

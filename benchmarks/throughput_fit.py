@@ -21,12 +21,12 @@ from profiles.estimate.fit import (
     source_of,
     within_series_errors,
 )
-from profiles.estimate.prediction import Case, error_of, spread
+from profiles.estimate.prediction import PredictionCase, error_of, spread
 
 _KEPT = Path(__file__).parents[1] / "profiles" / "data" / "throughput" / "constants.json"
 
 
-def figures(cases: list[Case], errors: list[float]) -> dict[str, float]:
+def figures(cases: list[PredictionCase], errors: list[float]) -> dict[str, float]:
     """Return median and 90th percentile, over all points and within series, in percent."""
     median, p90 = spread(errors)
     within_median, within_p90 = spread(within_series_errors(cases, errors))

@@ -19,9 +19,9 @@ from console.client.source import Inbox, NoReplyError, Source
 from console.command_palette import CommandSearch
 from console.command_registry import COMMAND_BY_ID, COMMANDS as REGISTRY, bar_hints
 from console.dialogs.frame import Dialog
-from console.operator_actions import Desk, ResultT, Session
+from console.operator_actions import OperatorActions, OperatorSession, ResultT
 from console.screens.overview import Overview
-from console.screens.waiting import TooSmall, Waiting
+from console.screens.waiting import TooSmall, WaitingScreen
 from console.themes.colours import BACKGROUND
 from console.viewmodel.activity import Effect
 from console.viewmodel.console_state import Link, LinkPhase, State, is_recovering
@@ -38,7 +38,7 @@ from console.viewmodel.reducer import (
     reduce,
 )
 from console.widgets.bars import KeyBar
-from console.widgets.look import Look
+from console.widgets.look import Appearance
 from controller.api.wire import Command
 
 TICK_S: Final = 0.1
@@ -65,26 +65,26 @@ class ConsoleApp(App[int], inherit_bindings=False):
     def __init__(
         self,
         source: Source,
-        session: Session,
+        session: OperatorSession,
         clock: Callable[[], float],
         new_request_id: Callable[[], str],
         *,
-        look: Look | None = None,
+        look: Appearance | None = None,
     ) -> None:
         super().__init__()
         self.animation_level = "none"
-        self.look = look or Look()
+        self.look = look or Appearance()
         self.inbox = Inbox()
         self.overview = Overview(self.look, bar_hints)
         self._source = source
         self._session = session
         self._clock = clock
-        self._desk = Desk(self, session, clock, new_request_id)
+        self._operator_actions = OperatorActions(self, session, clock, new_request_id)
         now = clock()
         self.state = State(now=now, owns_demo=session.owns_demo, link=Link(since=now))
         if session.starts_armed:
             self.state = reduce(self.state, ArmSwitched(now, is_armed=True))
-        self._waiting: Waiting | None = None
+        self._waiting: WaitingScreen | None = None
         self._too_small: TooSmall | None = None
         self._due = now
         self._lively_until = now
@@ -95,7 +95,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Start the connection and the tick."""
-        self._waiting = Waiting(self.look, self.state)
+        self._waiting = WaitingScreen(self.look, self.state)
         _ = self.push_screen(self._waiting)
         self._check_size(self.size)
         self.run_worker(self._connected(), name="source")
@@ -112,7 +112,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._due = now + self._period_s(now)
         self._end_waiting()
         for screen in self.screen_stack:
-            if isinstance(screen, Overview | Waiting | Dialog) and screen.is_mounted:
+            if isinstance(screen, Overview | WaitingScreen | Dialog) and screen.is_mounted:
                 screen.show(self.state)
 
     def apply(self, event: Event) -> None:
@@ -124,11 +124,11 @@ class ConsoleApp(App[int], inherit_bindings=False):
         """Run a command on the newest state, or say why it can't be run now."""
         self.tick(is_forced=True)
         command = COMMAND_BY_ID[command_id]
-        if isinstance(self.screen, TooSmall | Waiting) and command.id != "app.quit":
+        if isinstance(self.screen, TooSmall | WaitingScreen) and command.id != "app.quit":
             return  # nobody acts on what is not on screen
         enabled = command.enabled(self.state)
         if enabled is True:
-            command.run(self._desk)
+            command.run(self._operator_actions)
         else:
             self.apply(ActionBlocked(self._clock(), command.label or command.title, enabled))
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from console.command_registry import COMMANDS, Command
+from console.command_registry import COMMANDS, OperatorCommand
 from console.viewmodel.console_state import State
 from console.viewmodel.panels.key_bar import key_name
 
@@ -27,7 +27,7 @@ class CommandSearch(Provider):
                 run = partial(self.app.run_action, f"command('{command.id}')")
                 yield Hit(score, matcher.highlight(command.title), run, help=self._help(command))
 
-    def _help(self, command: Command) -> str:
+    def _help(self, command: OperatorCommand) -> str:
         state: State = getattr(self.app, "state", State())
         enabled = command.enabled(state)
         keys = ", ".join(key_name(key) for key in command.key.split(","))

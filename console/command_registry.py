@@ -79,7 +79,7 @@ class Operator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class OperatorCommand:
     """One thing an operator can do.
 
     Attributes:
@@ -157,83 +157,83 @@ _DECIDE, _RUN, _MOVE, _APP = "Decide", "Act", "Move", "Console"
 _NONE, _LOW, _HIGH = Danger.NONE, Danger.LOW, Danger.HIGH
 
 COMMANDS: Final = (
-    Command(
+    OperatorCommand(
         "plan.approve", "Approve the plan that waits", "approve",
         "A", _DECIDE, _HIGH, can_decide, lambda operator: operator.approve(),
     ),
-    Command(
+    OperatorCommand(
         "plan.reject", "Reject the plan that waits", "reject",
         "X", _DECIDE, _LOW, can_decide, lambda operator: operator.reject(),
     ),
-    Command(
+    OperatorCommand(
         "node.lost", "Give up the node that is asked about, else the selected one", "lost",
         "L", _DECIDE, _HIGH, can_judge, lambda operator: operator.give_up(),
     ),
-    Command(
+    OperatorCommand(
         "node.wait", "Wait for that node: it is not lost, or not yet", "wait",
         "W", _DECIDE, _LOW, can_judge, lambda operator: operator.wait(),
     ),
-    Command(
+    OperatorCommand(
         "plan.propose", "Propose a plan for the present state", "propose",
         "P", _RUN, _LOW, can_propose, lambda operator: operator.propose(),
     ),
-    Command(
+    OperatorCommand(
         "drill.menu", "Run a drill: inject a fault on purpose", "drill",
         "I", _RUN, _HIGH, can_drill, lambda operator: operator.drill(),
     ),
-    Command(
+    OperatorCommand(
         "app.arm", "Arm (allow actions for ten minutes) or disarm", "arm",
         "ctrl+t", _RUN, _NONE, can_arm, lambda operator: operator.toggle_armed(),
     ),
-    Command(
+    OperatorCommand(
         "plan.swap", "Show incidents instead of the plan, where only one fits", "incidents",
         "v", _MOVE, _NONE, has_pending, lambda operator: operator.swap_plan(),
     ),
-    Command(
+    OperatorCommand(
         "task.transition", "Show the transition of the selected task, or of all, step by step", "steps",
         "t,enter", _MOVE, _NONE, always, lambda operator: operator.show_transition(),
     ),
-    Command(
+    OperatorCommand(
         "panel.next", "Next panel", "panel",
         "tab", _MOVE, _NONE, always, lambda operator: operator.focus_panel(1),
     ),
-    Command(
+    OperatorCommand(
         "panel.previous", "Previous panel", "",
         "shift+tab", _MOVE, _NONE, always, lambda operator: operator.focus_panel(-1),
     ),
-    Command(
+    OperatorCommand(
         "panel.up", "One row up", "",
         "up,k", _MOVE, _NONE, always, lambda operator: operator.move(-1),
     ),
-    Command(
+    OperatorCommand(
         "panel.down", "One row down", "",
         "down,j", _MOVE, _NONE, always, lambda operator: operator.move(1),
     ),
-    Command(
+    OperatorCommand(
         "panel.page_up", "One page up", "",
         "pageup", _MOVE, _NONE, always, lambda operator: operator.page(-1),
     ),
-    Command(
+    OperatorCommand(
         "panel.page_down", "One page down", "",
         "pagedown", _MOVE, _NONE, always, lambda operator: operator.page(1),
     ),
-    Command(
+    OperatorCommand(
         "panel.home", "First row", "",
         "home,g", _MOVE, _NONE, always, lambda operator: operator.jump(to_end=False),
     ),
-    Command(
+    OperatorCommand(
         "panel.end", "Last row; the event stream follows again", "",
         "end,G", _MOVE, _NONE, always, lambda operator: operator.jump(to_end=True),
     ),
-    Command(
+    OperatorCommand(
         "app.palette", "Search the commands by name", "",
         "ctrl+p", _APP, _NONE, always, lambda operator: operator.show_palette(),
     ),
-    Command(
+    OperatorCommand(
         "app.help", "Help: all keys and signs", "help",
         "question_mark", _APP, _NONE, always, lambda operator: operator.show_help(),
     ),
-    Command(
+    OperatorCommand(
         "app.quit", "Quit", "quit",
         "q,ctrl+q,ctrl+c", _APP, _NONE, always, lambda operator: operator.leave(),
     ),
@@ -242,7 +242,7 @@ COMMANDS: Final = (
 COMMAND_BY_ID: Final = {command.id: command for command in COMMANDS}
 
 
-def hint(command: Command, state: State) -> KeyHint:
+def hint(command: OperatorCommand, state: State) -> KeyHint:
     """Return ``command`` as key bar and help show it in ``state``."""
     enabled = command.enabled(state)
     label, title = command.label, command.title

@@ -20,7 +20,7 @@ from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.console_state import LinkPhase, State
 from console.viewmodel.reducer import ArmSwitched, Event
-from console.widgets.look import Look
+from console.widgets.look import Appearance
 from controller.api.views import NodeView, PlanState
 from controller.api.wire import (
     ApprovePlan,
@@ -35,7 +35,7 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class OperatorSession:
     """Who sits at the console, and how it was started."""
 
     actor: str
@@ -47,7 +47,7 @@ class Host(Protocol):
     """What the desk needs of the app."""
 
     state: State
-    look: Look
+    look: Appearance
     overview: Overview
 
     def ask(self, dialog: Screen[ResultT], answered: Callable[[ResultT | None], None]) -> None:
@@ -66,13 +66,13 @@ class Host(Protocol):
         """End the app."""
 
 
-class Desk:
+class OperatorActions:
     """Implements ``console.command_registry.Operator`` on a host."""
 
     def __init__(
         self,
         host: Host,
-        session: Session,
+        session: OperatorSession,
         clock: Callable[[], float],
         new_request_id: Callable[[], str],
     ) -> None:

@@ -26,7 +26,7 @@ from nodeagent.probes.gpu import NvmlGpus
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.probes.process_stats import rss_bytes
 from nodeagent.process_tools.beat import next_beat
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.json_streams import LineChannel, listen
 from nodeagent.protocol.codec import MAX_LINE_BYTES
 from nodeagent.protocol.ids import AgentId, NodeId
@@ -35,7 +35,7 @@ from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.ranks.command_ranks import CommandRanks
 from nodeagent.ranks.kill_causes import MemoryKillCauses
 from nodeagent.ranks.launcher import Launcher, code_dir
-from nodeagent.ranks.rank_connections import MAX_RANK_LINE_BYTES, RankHub
+from nodeagent.ranks.rank_connections import MAX_RANK_LINE_BYTES, RankConnections
 from nodeagent.ranks.rank_exits import Witnesses
 from nodeagent.ranks.rank_files import RankFiles
 from nodeagent.ranks.rank_inspector import RankInspector
@@ -43,7 +43,7 @@ from nodeagent.ranks.rank_processes import RankProcesses
 from nodeagent.ranks.rank_starter import RankStarter
 from nodeagent.ranks.store_relay import StoreRelay
 from nodeagent.ranks.template_client import TemplateClient
-from nodeagent.session.agent_commands import Command, Commands
+from nodeagent.session.agent_commands import AgentCommands, Command
 from nodeagent.session.controller_session import Gate
 from nodeagent.session.local_queries import AgentStatus
 
@@ -85,7 +85,7 @@ class AgentSettings:
 class Agent:
     """A running agent. Make one inside a running loop and ``run`` it once."""
 
-    def __init__(self, settings: AgentSettings, clock: Clock) -> None:
+    def __init__(self, settings: AgentSettings, clock: NodeClock) -> None:
         self._settings, self._clock = settings, clock
         self._agent_id = AgentId(f"{settings.node}-{os.urandom(4).hex()}")
         self._group = asyncio.TaskGroup()
@@ -95,7 +95,7 @@ class Agent:
         files = RankFiles(state_dir / "ranks")
         self._outbox = OutboxFile(state_dir / "outbox.jsonl")
         self._relay = StoreRelay(settings.node)
-        self._hub = RankHub(self._outbox, self._relay)
+        self._hub = RankConnections(self._outbox, self._relay)
         self._findings = FindingStore(self._outbox, clock)
         kernel = KernelWatch(KernelLog(settings.kernel_log), clock, self._findings.report)
         self._causes = MemoryKillCauses(clock, kernel.read)
@@ -112,7 +112,7 @@ class Agent:
         self._starter = RankStarter(
             self._processes, files, self._template, launcher, self._outbox, clock
         )
-        self._commands = Commands(
+        self._commands = AgentCommands(
             self._processes, self._hub, self._template, self._starter, self._outbox, self._spawn
         )
         self._commands.on_inspect = RankInspector(self._hub, files, self._outbox, clock).inspect

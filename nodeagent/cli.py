@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.control import ControlError, ask_agent, start_agent, stop_agent
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.ids import NodeId
 from nodeagent.ranks.launcher import COLD_MODULE, TEMPLATE_MODULE, Launcher
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(state_dir, options)
         if options.command == "status":
             return _status(state_dir)
-        stop_agent(state_dir, kill_ranks=options.kill_ranks, clock=SystemClock())
+        stop_agent(state_dir, kill_ranks=options.kill_ranks, clock=SystemNodeClock())
     except (ControlError, AgentRunsError, OSError) as error:
         return _fail(str(error))
     return 0
@@ -105,7 +105,9 @@ def _start(state_dir: Path, options: argparse.Namespace) -> int:
     if options.kernel_log is not None:
         passed_on += ["--kernel-log", str(options.kernel_log.absolute())]
     passed_on += ["--no-template"] if options.no_template else []
-    started = start_agent(state_dir, options.node, options.num_workers, passed_on, SystemClock())
+    started = start_agent(
+        state_dir, options.node, options.num_workers, passed_on, SystemNodeClock()
+    )
     sys.stdout.write(started.to_json() + "\n")
     return 0
 
@@ -127,7 +129,7 @@ def _run(state_dir: Path, options: argparse.Namespace) -> int:
     )
 
     async def run() -> None:
-        await Agent(settings, SystemClock()).run()
+        await Agent(settings, SystemNodeClock()).run()
 
     with StateLock(state_dir):
         asyncio.run(run())

@@ -19,7 +19,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from nodeagent.probes.process_stats import find_by_environment, is_running, read_stat
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.pidfd import kill, open_pidfd
 from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.codec import encode
@@ -75,7 +75,7 @@ def ask_agent(state_dir: Path, question: BaseModel) -> AgentStatus | None:
 
 
 def start_agent(
-    state_dir: Path, node: str, num_workers: int, options: list[str], clock: Clock
+    state_dir: Path, node: str, num_workers: int, options: list[str], clock: NodeClock
 ) -> StartedAgent:
     """Make sure that an agent of this code answers; start one, detached, if none does.
 
@@ -99,7 +99,7 @@ def start_agent(
     return StartedAgent(status, clock.monotonic_s() - began, is_new=status.pid == process.pid)
 
 
-def stop_agent(state_dir: Path, *, kill_ranks: bool, clock: Clock) -> None:
+def stop_agent(state_dir: Path, *, kill_ranks: bool, clock: NodeClock) -> None:
     """End the agent, if one runs; with ``kill_ranks`` also whatever it ever started.
 
     Raises:
@@ -137,7 +137,7 @@ def _start_detached(state_dir: Path, arguments: list[str]) -> "subprocess.Popen[
 
 
 def _wait_for_answer(
-    state_dir: Path, process: "subprocess.Popen[bytes]", clock: Clock
+    state_dir: Path, process: "subprocess.Popen[bytes]", clock: NodeClock
 ) -> AgentStatus:
     deadline = clock.monotonic_s() + START_LIMIT_S
     while clock.monotonic_s() < deadline:
@@ -171,7 +171,7 @@ def _kill_agent(state_dir: Path) -> None:
         _kill(int((state_dir / "agent.pid").read_text()), lambda: not _is_lock_free(state_dir))
 
 
-def _sweep(state_dir: Path, clock: Clock) -> None:
+def _sweep(state_dir: Path, clock: NodeClock) -> None:
     """Kill every process that was started for this state directory, whoever its parent is."""
     deadline = clock.monotonic_s() + STOP_LIMIT_S
     while remaining := _remaining(state_dir):

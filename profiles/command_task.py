@@ -43,7 +43,7 @@ def _is_environment(environment: dict[str, str]) -> dict[str, str]:
 Word = Annotated[str, AfterValidator(_is_word)]
 
 
-class Command(BaseModel):
+class CommandTask(BaseModel):
     """A command, run once per worker, without a shell.
 
     Attributes:

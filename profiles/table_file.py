@@ -56,7 +56,7 @@ class TablePoint(Record):
     iteration_s: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
 
 
-class Table(Record):
+class TableFile(Record):
     """A table as a file holds it."""
 
     version: int
@@ -64,7 +64,7 @@ class Table(Record):
     points: Annotated[list[TablePoint], Field(min_length=1)]
 
 
-def load_table(path: Path) -> Table:
+def load_table(path: Path) -> TableFile:
     """Return the table in a file, points by size.
 
     Raises:
@@ -90,11 +90,11 @@ def load_table(path: Path) -> Table:
     return table.model_copy(update={"points": points})
 
 
-def _read_json(path: Path) -> Table:
-    return parse_record(Table, read_text(path), str(path))
+def _read_json(path: Path) -> TableFile:
+    return parse_record(TableFile, read_text(path), str(path))
 
 
-def _read_toml(path: Path) -> Table:
+def _read_toml(path: Path) -> TableFile:
     text = read_text(path)
     try:
         document = tomllib.loads(text)
@@ -102,10 +102,10 @@ def _read_toml(path: Path) -> Table:
         raise RecordError(f"{path}: not valid TOML: {digits_fault(text) or error}") from error
     except RecursionError as error:
         raise RecordError(f"{path}: tables or lists in it are nested too deep") from error
-    return validated(Table, document, str(path))
+    return validated(TableFile, document, str(path))
 
 
-def save_table(table: Table, path: Path) -> None:
+def save_table(table: TableFile, path: Path) -> None:
     """Write a table as JSON, as a whole: who reads meanwhile finds the old one.
 
     Raises:
@@ -122,7 +122,7 @@ def save_table(table: Table, path: Path) -> None:
         raise
 
 
-def merged(tables: Iterable[Table]) -> Table:
+def merged(tables: Iterable[TableFile]) -> TableFile:
     """Return one table of all, with the title of the first.
 
     Of an estimate and a measurement the measurement stays, of two estimates the later one. Two
@@ -134,7 +134,7 @@ def merged(tables: Iterable[Table]) -> Table:
         known = found.get(point.workers)
         found[point.workers] = point if known is None else _one_of(known, point)
     points = [found[workers] for workers in sorted(found)]
-    return Table(version=VERSION, title=every[0].title, points=points)
+    return TableFile(version=VERSION, title=every[0].title, points=points)
 
 
 def _scaled(point: TablePoint, factor: float) -> TablePoint:
@@ -146,7 +146,7 @@ def _scaled(point: TablePoint, factor: float) -> TablePoint:
         raise RecordError(f"{text}: is the measurement sound?") from error
 
 
-def calibrated(table: Table, tables: Iterable[Table]) -> Table:
+def calibrated(table: TableFile, tables: Iterable[TableFile]) -> TableFile:
     """Return ``table`` with its estimates scaled by what was measured over what was estimated.
 
     The nearest size, in ratio, that one of ``tables`` estimates and ``table`` has measured tells by how much;
@@ -200,7 +200,7 @@ def _one_of(known: TablePoint, new: TablePoint) -> TablePoint:
     )
 
 
-def estimated_table(title: str, layouts: Iterable[dict[str, Any]]) -> Table:
+def estimated_table(title: str, layouts: Iterable[dict[str, Any]]) -> TableFile:
     """Return the table of what ``unicron profile estimate`` has found."""
     points = [
         TablePoint(
@@ -211,4 +211,4 @@ def estimated_table(title: str, layouts: Iterable[dict[str, Any]]) -> Table:
         )
         for row in layouts
     ]
-    return Table(version=VERSION, title=title, points=points)
+    return TableFile(version=VERSION, title=title, points=points)

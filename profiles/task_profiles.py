@@ -20,7 +20,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from profiles.command_task import Command
+from profiles.command_task import CommandTask
 from profiles.json_faults import digits_fault
 from profiles.layout import Layout
 from profiles.model import ModelShape
@@ -87,7 +87,7 @@ class TaskProfile(BaseModel):
     weight: float = Field(gt=0, le=_MAX_WEIGHT, allow_inf_nan=False)
     workers: int = Field(gt=0)
     min_workers: int = Field(gt=0)
-    command: Command | None = None
+    command: CommandTask | None = None
     model: ModelShape | None = None
     program: Program | None = None
     num_micro_batches: int = Field(default=1, gt=0)
@@ -263,7 +263,7 @@ def _unknown_key(location: tuple[int | str, ...]) -> str:
     parents = [part for part in location[:-1] if isinstance(part, str)]
     known: dict[str, list[str]] = {
         "": sorted(TaskProfile.model_fields),
-        "command": sorted(Command.model_fields),
+        "command": sorted(CommandTask.model_fields),
         "model": sorted(ModelShape.model_fields),
         "program": sorted(Program.model_fields),
         "throughput": sorted([*ThroughputTable.model_fields, "file"]),

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from megatron.core.optimizer import MegatronOptimizer  # noqa: TID253
 
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
-from nodeagent.rank.agent_link.dependencies import Surroundings
+from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.link import ControlLink
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.program.loop import Context, Loop
@@ -119,7 +119,7 @@ class Product:
     def __init__(
         self, launch: RankLaunch, seat: Seat, state_dir: Path, *, counts_copies: bool = False
     ) -> None:
-        clock = SystemClock()
+        clock = SystemNodeClock()
         hello = RankHello(
             task=launch.task,
             generation=launch.generation,
@@ -134,7 +134,7 @@ class Product:
         self._control = _BlockControl(link, self._count_copies if counts_copies else _do_nothing)
         self._control.needs_copies = counts_copies
         self._interval = launch.settings.memory_interval
-        around = Surroundings(self._control, threading.Event(), clock.monotonic_s)
+        around = Dependencies(self._control, threading.Event(), clock.monotonic_s)
         self._training = Training(_build_loop(launch, seat.place), around)
         self._training.enter(launch, seat.place, seat.groups, seat.store)
 

@@ -24,7 +24,7 @@ from nodeagent.protocol.messages import (
     CommandDone,
     FromAgent,
     Report,
-    StartRanks,
+    StartRanksCommand,
     Welcome,
 )
 from nodeagent.protocol.observations import AnyObservation, LaunchFailed, RankExited
@@ -61,7 +61,7 @@ class Session:
         """Order the agent to start ranks; one that does not run ends the session."""
         async with asyncio.timeout(_START_LIMIT_S):
             await self._welcomed.wait()
-        self._send(StartRanks.of("start", launches))
+        self._send(StartRanksCommand.of("start", launches))
 
     def expect_end(self) -> None:
         """From now on ranks may end."""

@@ -26,7 +26,7 @@ from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch, TrainingSpec
 from paired.ratio import Pair
 from paired.session import Session, attached
-from profiles.command_task import Command
+from profiles.command_task import CommandTask
 from profiles.layout import Layout
 
 _NUM_WARM_UP: Final = 3
@@ -154,7 +154,7 @@ async def _training(
 
     server = await asyncio.start_unix_server(take, orders, limit=2**24)
     async with server:
-        command = Command(
+        command = CommandTask(
             argv=(sys.executable, "-m", "paired.watched_rank", str(spec_file), str(orders)),
             env={"PYTHONPATH": os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT)])},
         )
@@ -228,7 +228,7 @@ def _name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
-def _launch(command: Command, layout: Layout, global_rank: int) -> RankLaunch:
+def _launch(command: CommandTask, layout: Layout, global_rank: int) -> RankLaunch:
     place = CommandPlace(
         command=command,
         local_rank=global_rank,

@@ -12,8 +12,8 @@ from console.dialogs.frame import Dialog
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, choice_line
 from console.viewmodel.drawing.text import Cell, Ground, Line, Span, Tone, span, wrap
-from console.viewmodel.drill_targets import Target, hit_lines, proposed, target_cell, targets
-from console.widgets.look import Look
+from console.viewmodel.drill_targets import DrillTarget, hit_lines, proposed, target_cell, targets
+from console.widgets.look import Appearance
 from controller.api.views import DrillView
 
 
@@ -22,7 +22,7 @@ class DrillChoice:
     """A drill and what it hits."""
 
     drill: DrillView
-    target: Target
+    target: DrillTarget
 
 
 class _Step(Enum):
@@ -36,7 +36,7 @@ class DrillDialog(Dialog[DrillChoice]):
 
     def __init__(
         self,
-        look: Look,
+        look: Appearance,
         clock: Callable[[], float],
         state: State,
         *,
@@ -47,7 +47,7 @@ class DrillDialog(Dialog[DrillChoice]):
         self._selected = {"node": selected_node, "rank": selected_task}
         self._step = _Step.KIND
         self._kind = state.view.drills[0].kind if state.view and state.view.drills else ""
-        self._target: Target | None = None
+        self._target: DrillTarget | None = None
         self._is_yes = False
 
     def content(self) -> DialogContent:
@@ -88,7 +88,7 @@ class DrillDialog(Dialog[DrillChoice]):
         return next((drill for drill in self._drills if drill.kind == self._kind), None)
 
     @property
-    def _offered(self) -> list[Target]:
+    def _offered(self) -> list[DrillTarget]:
         view, drill = self.state.view, self._drill
         return targets(view, drill) if view and drill else []
 

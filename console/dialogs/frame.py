@@ -15,7 +15,7 @@ from textual.screen import ModalScreen, ScreenResultType
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import CHROME_WIDTH, DialogContent, draw_dialog, inner_width
 from console.viewmodel.drawing.glyphs import Glyphs
-from console.widgets.look import Look
+from console.widgets.look import Appearance
 from console.widgets.painted import Painted
 
 GUARD_S: Final = 0.4
@@ -28,7 +28,7 @@ class Dialog(ModalScreen[ScreenResultType]):
     Dialog { align: center middle; background: black 35%; }
     """
 
-    def __init__(self, look: Look, clock: Callable[[], float], state: State) -> None:
+    def __init__(self, look: Appearance, clock: Callable[[], float], state: State) -> None:
         super().__init__()
         self.look = look
         self.state = state
@@ -118,7 +118,7 @@ class Question(Dialog[ScreenResultType]):
     It freezes, with a banner, as soon as ``why_frozen`` finds a reason.
     """
 
-    def __init__(self, look: Look, clock: Callable[[], float], state: State) -> None:
+    def __init__(self, look: Appearance, clock: Callable[[], float], state: State) -> None:
         super().__init__(look, clock, state)
         self.is_yes = False
 

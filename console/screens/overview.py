@@ -21,7 +21,7 @@ from console.viewmodel.panels.plan import decision_line, plan_lines
 from console.viewmodel.panels.status_bar import activity_line, status_line
 from console.viewmodel.panels.tasks import task_table
 from console.widgets.bars import KeyBar, StateBar
-from console.widgets.look import Look
+from console.widgets.look import Appearance
 from console.widgets.painted import Panel
 from console.widgets.table_panels import TablePanel
 from console.widgets.text_panels import EventPanel, PlanPanel
@@ -55,7 +55,7 @@ class Overview(Screen[None]):
     Overview > Painted { position: absolute; }
     """
 
-    def __init__(self, look: Look, hints: Hints) -> None:
+    def __init__(self, look: Appearance, hints: Hints) -> None:
         super().__init__()
         self._look = look
         self._hints = hints

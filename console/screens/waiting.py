@@ -7,14 +7,14 @@ from console.viewmodel.console_state import State
 from console.viewmodel.drawing.numbers import seconds
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone, span, wrap
 from console.viewmodel.panel_places import LEAST_HEIGHT, LEAST_WIDTH
-from console.widgets.look import Look
+from console.widgets.look import Appearance
 from console.widgets.painted import Painted
 
 
-class Waiting(Screen[None]):
+class WaitingScreen(Screen[None]):
     """Shown until the first view arrives: what the demo says, or why there is no connection."""
 
-    def __init__(self, look: Look, state: State) -> None:
+    def __init__(self, look: Appearance, state: State) -> None:
         super().__init__()
         self._look = look
         self._state = state
@@ -59,7 +59,7 @@ class Waiting(Screen[None]):
 class TooSmall(Screen[None]):
     """Shown while the terminal can't hold anything useful."""
 
-    def __init__(self, look: Look, *, ends_demo: bool) -> None:
+    def __init__(self, look: Appearance, *, ends_demo: bool) -> None:
         super().__init__()
         self._look = look
         self._ends_demo = ends_demo

@@ -47,7 +47,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class EventLog:
+class EventWindow:
     """The newest lines of the event stream, by increasing ``seq``, without gaps unless counted."""
 
     lines: tuple[LogLine, ...] = ()
@@ -64,7 +64,7 @@ class State:
     link: Link = field(default_factory=Link)
     view: ClusterView | None = None
     view_at: float = 0.0
-    log: EventLog = field(default_factory=EventLog)
+    log: EventWindow = field(default_factory=EventWindow)
     armed_until: float | None = None
     activity: Activity | None = None
     progress: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from controller.api.views import ClusterView, DrillView, NodeCondition, TaskPhas
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class DrillTarget:
     """One thing a drill can hit. ``node`` names where it is even if the drill wants a rank."""
 
     node: str
@@ -35,12 +35,12 @@ class Target:
         return f"rank {self.rank} of {self.task} on {self.node}"
 
 
-def targets(view: ClusterView, drill: DrillView) -> list[Target]:
+def targets(view: ClusterView, drill: DrillView) -> list[DrillTarget]:
     """Return everything ``drill`` can hit now: ranks by task and number, or nodes."""
     if drill.target == "node":
-        return [Target(name) for name in node_names(view)]
+        return [DrillTarget(name) for name in node_names(view)]
     ranks = [
-        Target(node.node, worker.task, worker.global_rank, worker.pid)
+        DrillTarget(node.node, worker.task, worker.global_rank, worker.pid)
         for node in view.nodes
         if node.condition is not NodeCondition.LOST
         for worker in node.workers
@@ -50,7 +50,7 @@ def targets(view: ClusterView, drill: DrillView) -> list[Target]:
     return sorted(ranks, key=lambda item: (order.get(item.task or "", 999), item.rank or 0))
 
 
-def proposed(view: ClusterView, offered: list[Target], selected: str | None) -> int:
+def proposed(view: ClusterView, offered: list[DrillTarget], selected: str | None) -> int:
     """Return the position of the target to preselect.
 
     Args:
@@ -72,7 +72,7 @@ def proposed(view: ClusterView, offered: list[Target], selected: str | None) -> 
     return len(offered) - 1
 
 
-def hit_lines(view: ClusterView, target: Target) -> list[str]:
+def hit_lines(view: ClusterView, target: DrillTarget) -> list[str]:
     """Return what lies on the target, in words: the blast radius of the drill."""
     if target.task is not None:
         layout = next((task.layout for task in view.tasks if task.name == target.task), None)
@@ -91,7 +91,7 @@ def hit_lines(view: ClusterView, target: Target) -> list[str]:
     ] or [f"no rank on {target.node}"]
 
 
-def target_cell(view: ClusterView, target: Target, glyphs: Glyphs) -> Cell:
+def target_cell(view: ClusterView, target: DrillTarget, glyphs: Glyphs) -> Cell:
     """Return a target as a line of the menu."""
     if target.task is None:
         held = "; ".join(hit_lines(view, target))

@@ -14,7 +14,7 @@ from console.viewmodel.activity import (
     answered,
     followed,
 )
-from console.viewmodel.console_state import EventLog, Link, LinkPhase, State
+from console.viewmodel.console_state import EventWindow, Link, LinkPhase, State
 from controller.api.views import ClusterView, LogLine
 from controller.api.wire import FromServer, Greeting, LogLines, Reply, Snapshot
 
@@ -152,18 +152,18 @@ def _viewed(state: State, view: ClusterView) -> State:
         state,
         view=view,
         view_at=state.now,
-        log=state.log if is_same_run else EventLog(),
+        log=state.log if is_same_run else EventWindow(),
         activity=followed(activity, view, state.now) if activity else None,
     )
 
 
-def _logged(log: EventLog, lines: list[LogLine]) -> EventLog:
+def _logged(log: EventWindow, lines: list[LogLine]) -> EventWindow:
     newest = log.lines[-1].seq if log.lines else None
     fresh = [line for line in lines if newest is None or line.seq > newest]
     if not fresh:
         return log
     gap = 0 if newest is None else fresh[0].seq - newest - 1
-    return EventLog((*log.lines, *fresh)[-MAX_LOG_LINES:], log.num_missed + gap)
+    return EventWindow((*log.lines, *fresh)[-MAX_LOG_LINES:], log.num_missed + gap)
 
 
 def _link_changed(state: State, link: Link) -> State:

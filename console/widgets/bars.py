@@ -9,7 +9,7 @@ from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.text import Line
 from console.viewmodel.panels.key_bar import KeyHint, draw_key_bar
-from console.widgets.look import Look
+from console.widgets.look import Appearance
 from console.widgets.painted import Painted
 
 DrawLine = Callable[[State, int, Glyphs], Line]
@@ -18,7 +18,7 @@ DrawLine = Callable[[State, int, Glyphs], Line]
 class StateBar(Painted):
     """A line that the view model draws from the state."""
 
-    def __init__(self, draw: DrawLine, look: Look, *, id: str) -> None:  # noqa: A002 (Textual's name)
+    def __init__(self, draw: DrawLine, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
         super().__init__(look, id=id)
         self._draw_line = draw
         self._state = State()
@@ -47,7 +47,7 @@ class KeyBar(Painted):
             super().__init__()
             self.command_id = command_id
 
-    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002 (Textual's name)
+    def __init__(self, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
         super().__init__(look, id=id)
         self._hints: Sequence[KeyHint] = ()
         self._places: tuple[tuple[int, int, str], ...] = ()

@@ -7,7 +7,7 @@ from console.viewmodel.drawing.glyphs import UNICODE, Glyphs
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Appearance:
     """The console's palette and glyphs."""
 
     palette: Palette = field(default_factory=Palette)

@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone, fit
-from console.widgets.look import Look
+from console.widgets.look import Appearance
 
 
 class Painted(Widget):
@@ -22,7 +22,7 @@ class Painted(Widget):
 
     ALLOW_SELECT = False
 
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002 (Textual's name)
+    def __init__(self, look: Appearance, *, id: str | None = None) -> None:  # noqa: A002 (Textual's name)
         super().__init__(id=id)
         self.look = look
         self.lines: list[Line] = []
@@ -67,7 +67,7 @@ class Painted(Widget):
 class Panel(Painted, can_focus=True):
     """A part of the overview that shows the state, with a heading, and can be moved in."""
 
-    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002 (Textual's name)
+    def __init__(self, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
         super().__init__(look, id=id)
         self.state = State()
 

@@ -10,18 +10,18 @@ from textual import events
 
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
-from console.viewmodel.drawing.table_layout import Table
+from console.viewmodel.drawing.table_layout import TextTable
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone
-from console.widgets.look import Look
+from console.widgets.look import Appearance
 from console.widgets.painted import Panel
 
-Draw = Callable[[State, int, Glyphs], Table]
+Draw = Callable[[State, int, Glyphs], TextTable]
 
 
 class TablePanel(Panel):
     """A table drawn by the view model, with a cursor and a window on its rows."""
 
-    def __init__(self, draw: Draw, look: Look, *, id: str) -> None:  # noqa: A002 (Textual's name)
+    def __init__(self, draw: Draw, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
         super().__init__(look, id=id)
         self._draw_table = draw
         self._key: str | None = None

@@ -3,14 +3,14 @@
 from console.viewmodel.drawing.text import Line
 from console.viewmodel.panels.event_stream import event_lines, moved_anchor
 from console.viewmodel.panels.plan import plan_heading, plan_lines
-from console.widgets.look import Look
+from console.widgets.look import Appearance
 from console.widgets.painted import Panel
 
 
 class EventPanel(Panel):
     """The event stream. It follows the newest line until the operator moves up."""
 
-    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002 (Textual's name)
+    def __init__(self, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
         super().__init__(look, id=id)
         self.anchor_seq: int | None = None
 
@@ -36,7 +36,7 @@ class EventPanel(Panel):
 class PlanPanel(Panel):
     """The plan that waits, scrolled by lines."""
 
-    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002 (Textual's name)
+    def __init__(self, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
         super().__init__(look, id=id)
         self._plan: tuple[str, int] | None = None
         self._top = 0

@@ -113,7 +113,7 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
         findings=[f"{finding.probe}: {finding.first_line}" for finding in node.findings.values()],
         agent_pid=node.agent_pid,
         agent_rss_bytes=node.rss_bytes,
-        heartbeat_at=node.heard_at,
+        heartbeat_at=node.last_message_at,
         workers=list(workers.values()),
     )
 

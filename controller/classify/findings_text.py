@@ -11,7 +11,7 @@ _MAX_EVIDENCE = 200
 Write = Callable[[str], object]
 
 
-class Report(Protocol):
+class FindingsReport(Protocol):
     """Takes findings as they come."""
 
     def begin(self) -> None:

@@ -55,7 +55,7 @@ class ContactLost:
     """The session with the node's agent ended, or nothing was heard for too long."""
 
     node: NodeId
-    last_heard_at: float
+    last_message_at: float
     reason: str
 
 

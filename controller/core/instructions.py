@@ -21,7 +21,7 @@ Fact = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
+class ParkedSpare:
     """A parked process without a part in the next generation, which waits to be a rank again.
 
     Attributes:
@@ -40,7 +40,7 @@ class StartRanks:
     """Start the ranks ``global_ranks`` of a generation; ``placement`` is that of all its ranks.
 
     ``continues`` names the parked process of each rank that has one; the others get a new one. What
-    else is left of the task on these nodes is ended, but for the ``reserves``, by their numbers beyond
+    else is left of the task on these nodes is ended, but for the ``parked_spares``, by their numbers beyond
     those of the world. All take up training as ``resume`` says.
 
     With ``measures`` they train as that task does, from fresh weights, at full speed, and leave nothing
@@ -55,7 +55,7 @@ class StartRanks:
     global_ranks: tuple[int, ...]
     continues: Mapping[int, RankRef] = field(default_factory=dict)
     resume: Resume = field(default_factory=Resume)
-    reserves: Mapping[int, Reserve] = field(default_factory=dict)
+    parked_spares: Mapping[int, ParkedSpare] = field(default_factory=dict)
     measures: TaskId | None = None
 
 
@@ -90,7 +90,7 @@ class StopRanks:
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareRanks:
+class PrepareSpares:
     """Start processes that build their models while the task's ``generation`` trains on.
 
     Attributes:
@@ -215,7 +215,7 @@ class CarryOutDrill:
 
 Instruction = (
     StartRanks
-    | PrepareRanks
+    | PrepareSpares
     | HaltRanks
     | StopRanks
     | InspectRanks

@@ -34,8 +34,12 @@ from controller.core.incidents.evidence_intake import take_evidence
 from controller.core.incidents.resolution import close_cured_incidents
 from controller.core.instructions import Instruction
 from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS, take_life
-from controller.core.lifecycle.parking import halt, note_heard, wake_mates
-from controller.core.lifecycle.spares import drop_useless_spares, end_preparation, lose_unheard
+from controller.core.lifecycle.parking import halt, note_heard, wake_replica_peers
+from controller.core.lifecycle.spares import (
+    drop_useless_spares,
+    end_spare_preparation,
+    lose_unseen_spares,
+)
 from controller.core.lifecycle.start_stop import (
     leave_behind_unreachable,
     start_what_can_start,
@@ -48,7 +52,7 @@ from controller.core.measuring.measured_ranks import (
 )
 from controller.core.measuring.sizes import advance_measurement
 from controller.core.monitoring.stalls import take_timer
-from controller.core.monitoring.start_and_end import take_late_start, take_look_due
+from controller.core.monitoring.start_and_end import take_inspection_due, take_late_start
 from controller.core.nodes.contact import (
     attach_node,
     judge_node,
@@ -74,14 +78,14 @@ from controller.core.timers import (
     CapacityOverdue,
     CommandLives,
     HaltOverdue,
+    InspectionDue,
     InspectionOverdue,
     IterationOverdue,
     JudgeNode,
-    LookDue,
-    MatesOverdue,
     MeasurementOverdue,
-    PrepareOverdue,
+    ReplicaPeersOverdue,
     SettleIncident,
+    SparesOverdue,
     StartOverdue,
     StopOverdue,
     TaskTimer,
@@ -233,7 +237,7 @@ def _note_failure(turn: Turn, event: CommandFailed) -> None:
         return
     if event.command != "start":
         return
-    lose_unheard(turn, task, event.node, event.error)
+    lose_unseen_spares(turn, task, event.node, event.error)
     # On a node where processes only wait nothing is missing for training.
     has_ranks = any(worker.node == event.node for worker in task.placement)
     if has_ranks and task.phase is TaskPhase.STARTING:
@@ -261,8 +265,8 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
     match timer:
         case StartOverdue():
             take_late_start(turn, task)
-        case LookDue():
-            take_look_due(turn, task)
+        case InspectionDue():
+            take_inspection_due(turn, task)
         case CommandLives():
             take_life(turn, task)
         case StopOverdue():
@@ -272,10 +276,10 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
                 stop(turn, task, is_graceful=False, intent=task.intent, note=note)
         case HaltOverdue():
             _hasten(turn, task)
-        case MatesOverdue():
-            wake_mates(turn, task)
-        case PrepareOverdue():
-            end_preparation(task)
+        case ReplicaPeersOverdue():
+            wake_replica_peers(turn, task)
+        case SparesOverdue():
+            end_spare_preparation(task)
         case IterationOverdue() | InspectionOverdue():
             take_timer(turn, task, timer)
         case CapacityOverdue():

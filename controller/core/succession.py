@@ -10,7 +10,7 @@ the journal.
 """
 
 from controller.core.events import ControllerStarted
-from controller.core.lifecycle.spares import end_preparation
+from controller.core.lifecycle.spares import end_spare_preparation
 from controller.core.state.cluster import NodeState
 from controller.core.state.phases import NodeCondition
 from controller.core.state.turn import Turn
@@ -33,7 +33,7 @@ def take_over(turn: Turn, event: ControllerStarted) -> None:
         term=event.term,
     )  # fmt: skip
     for task in turn.state.tasks.values():
-        end_preparation(task)  # whether it was begun is unknown
+        end_spare_preparation(task)  # whether it was begun is unknown
         if task.transition:
             task.transition.teaches = task.transition.is_done
         if task.parking:

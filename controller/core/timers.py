@@ -63,7 +63,7 @@ class HaltOverdue:
 
 
 @dataclass(frozen=True, slots=True)
-class MatesOverdue:
+class ReplicaPeersOverdue:
     """Ranks whose replica has parked ranks should have parked too, unless they wait for these."""
 
     task: TaskId
@@ -81,7 +81,7 @@ class CapacityOverdue:
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareOverdue:
+class SparesOverdue:
     """The processes that a task is to grow by should be prepared by now."""
 
     task: TaskId
@@ -99,7 +99,7 @@ class IterationOverdue:
 
 
 @dataclass(frozen=True, slots=True)
-class LookDue:
+class InspectionDue:
     """The ranks of a generation that forms, or ends, are to be looked at if it still does."""
 
     task: TaskId
@@ -129,12 +129,12 @@ TaskTimer = (
     StartOverdue
     | StopOverdue
     | HaltOverdue
-    | MatesOverdue
+    | ReplicaPeersOverdue
     | IterationOverdue
-    | LookDue
+    | InspectionDue
     | InspectionOverdue
     | CapacityOverdue
-    | PrepareOverdue
+    | SparesOverdue
     | CommandLives
 )
 """Timers of one generation of a task."""

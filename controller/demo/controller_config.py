@@ -7,18 +7,20 @@ from pathlib import Path
 from controller.core.state.task import TaskSpec
 from controller.demo.demo_options import DemoOptions
 from controller.localcluster.local_node import LocalNode
-from controller.server.controller import Charter
-from controller.server.rank_launches import CommandTask, TaskProgram
+from controller.server.controller import ControllerConfig
+from controller.server.rank_launches import CommandLaunch, TaskProgram
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.task_profiles import TaskProfile
 
 
-def charter_of(options: DemoOptions, nodes: Sequence[LocalNode], root: Path) -> Charter:
+def controller_config(
+    options: DemoOptions, nodes: Sequence[LocalNode], root: Path
+) -> ControllerConfig:
     """Return the charter of a demo over ``nodes``; its checkpoints lie below ``root``."""
     checkpoints = root / "checkpoints"
     forks = any(profile.command is None for profile in options.profiles)
-    return Charter(
+    return ControllerConfig(
         addresses=[replace(node.address, has_template=forks) for node in nodes],
         tasks=[_task_spec(profile, options.num_iterations) for profile in options.profiles],
         programs={
@@ -62,7 +64,7 @@ def _long_intervals(profile: TaskProfile) -> tuple[int, ...]:
 
 def _program(profile: TaskProfile, options: DemoOptions, checkpoints: Path) -> TaskProgram:
     if profile.command is not None:
-        return CommandTask(profile.command, str(checkpoints / profile.name))
+        return CommandLaunch(profile.command, str(checkpoints / profile.name))
     assert profile.model is not None, "a profile has a command or a model"
     return TrainingSpec(
         model=profile.model,

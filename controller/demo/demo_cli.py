@@ -15,10 +15,10 @@ from controller.api.server import ApiSocketError
 from controller.api.views import ClusterView
 from controller.clock import SystemClock
 from controller.demo.demo_options import DemoOptions, OptionError, check
-from controller.demo.demo_session import Session
+from controller.demo.demo_session import DemoSession
 from controller.demo.outcome import outcome_of
-from controller.demo.progress_bars import Progress
-from controller.drills.drill_arguments import DrillError
+from controller.demo.progress_bars import ProgressBars
+from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.cluster_errors import leaves
 from controller.localcluster.local_cluster import DemoError, LocalCluster
 from controller.settings.settings_file import SettingsError
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the demo and return the exit code: 0 success, 1 failure, 2 wrong options."""
     try:
         options = check(arguments)
-    except (OptionError, ProfileError, DataError, DrillError, SettingsError) as error:
+    except (OptionError, ProfileError, DataError, DrillArgumentError, SettingsError) as error:
         return _fail(2, error)
     demo = _Demo(options)
     try:
@@ -75,7 +75,7 @@ class _Demo:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._end_early, number)
         names = [profile.name for profile in self._options.profiles]
-        progress = Progress(names, self._options.num_iterations)
+        progress = ProgressBars(names, self._options.num_iterations)
         failures: list[BaseException] = []
         has_succeeded = False
         try:
@@ -106,7 +106,7 @@ class _Demo:
     async def _wait_for_early_end(self, early_end: asyncio.Future[None]) -> None:
         await early_end
 
-    async def _run_cluster(self, progress: Progress) -> bool:
+    async def _run_cluster(self, progress: ProgressBars) -> bool:
         options = self._options
         async with LocalCluster.start(
             options.num_nodes,
@@ -116,7 +116,7 @@ class _Demo:
             network=options.network,
             progress=lambda text: progress.say(self._clock.now(), "demo", text),
         ) as cluster:
-            session = Session(options, cluster, self._clock, progress)
+            session = DemoSession(options, cluster, self._clock, progress)
             try:
                 return await session.run()
             finally:

@@ -15,9 +15,9 @@ from controller.core.events import EventBody
 from controller.core.instructions import AnswerRequest
 from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import TaskPhase
-from controller.demo.controller_config import charter_of
+from controller.demo.controller_config import controller_config
 from controller.demo.demo_options import DemoOptions
-from controller.demo.hub import Hub, Screen
+from controller.demo.hub import Hub, TerminalOutput
 from controller.drills.drill_arguments import offered
 from controller.drills.drill_execution import LocalDrillGround
 from controller.drills.drill_schedule import DrillSchedule, has_settled, why_stuck
@@ -40,7 +40,7 @@ _STUCK_LIMIT_S: Final = 90.0
 """How long a headless run that heals by itself may stand still before it gives up."""
 
 
-class Session:
+class DemoSession:
     """One controller over one local cluster. ``run`` ends when the demo has reached its end."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Session:
         options: DemoOptions,
         cluster: LocalCluster,
         clock: SystemClock,
-        screen: Screen,
+        screen: TerminalOutput,
     ) -> None:
         self._options = options
         self._clock = clock
@@ -56,7 +56,7 @@ class Session:
         self._offered = offered(has_namespaces=cluster.has_namespaces)
         self._socket = options.serve or cluster.root / "api.sock"
         self._event_log = EventLog(options.event_log) if options.event_log else None
-        self._charter = charter_of(options, cluster.nodes, cluster.root)
+        self._config = controller_config(options, cluster.nodes, cluster.root)
         self._journal = cluster.root / JOURNAL_NAME
         self._server = ApiServer("demo", self.view, self._take_command)
         self._schedule = DrillSchedule(options.drills, self.post)
@@ -72,7 +72,7 @@ class Session:
         )
 
     def _next_controller(self) -> Controller:
-        return Controller(self._charter, self._journal, self._clock, self._hub.say)
+        return Controller(self._config, self._journal, self._clock, self._hub.say)
 
     def agent_pid(self, node: NodeId) -> int | None:
         """Return the process of a node's agent, if it has one."""
@@ -96,8 +96,8 @@ class Session:
             is_closing=self._is_closing,
             drills=self._offered,
             max_losses=max_losses,
-            explanations=self._controller.foresight.explanations,
-            prepared=self._controller.foresight.prepared,
+            explanations=self._controller.precomputed_plans.explanations,
+            prepared=self._controller.precomputed_plans.prepared,
         )
         return project(self.state, self._clock.now(), frame)
 
@@ -202,7 +202,7 @@ class Session:
         """Answer what consoles ask, one question after the other."""
         while True:
             question = await self._questions.get()
-            reply = await answer(question, self.state, self._charter.policy, self._clock.now())
+            reply = await answer(question, self.state, self._config.policy, self._clock.now())
             self._server.answer(reply)
 
     def _take_command(self, command: wire.Command) -> None:

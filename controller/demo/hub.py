@@ -13,7 +13,7 @@ from controller.drills.drill_schedule import DrillSchedule
 from controller.store.event_log import EventLog
 
 
-class Screen(Protocol):
+class TerminalOutput(Protocol):
     """Shows announcements where the demo was started."""
 
     def hear(self, at: float, announcement: Announce) -> None:
@@ -27,7 +27,7 @@ class Hub:
     def __init__(
         self,
         server: ApiServer,
-        screen: Screen,
+        screen: TerminalOutput,
         event_log: EventLog | None,
         clock: Clock,
         schedule: DrillSchedule,

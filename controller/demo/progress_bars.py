@@ -16,7 +16,7 @@ _STYLES: Final = {"good": "green", "warning": "yellow", "error": "bold red", "dr
 _EVERY: Final = 5
 
 
-class Progress:
+class ProgressBars:
     """Lines and bars on standard error. Use as a context manager; ``close`` ends the bars."""
 
     def __init__(self, tasks: list[str], num_iterations: int | None) -> None:

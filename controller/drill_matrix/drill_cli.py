@@ -23,7 +23,7 @@ from controller.drill_matrix.matrix_table import (
     summary,
     write_section,
 )
-from controller.drills.drill_arguments import DrillError
+from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.cluster_errors import leaves
 from controller.localcluster.local_cluster import DemoError
 from profiles.drills.drill import Drill
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             _list(drills, is_json=arguments.json)
             return 0
         limit_s = check_minutes(arguments.minutes)
-    except DrillError as error:
+    except DrillArgumentError as error:
         return _fail(2, error)
     return _matrix(arguments, drills, limit_s)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from controller.core.rules.policy import Policy
 from controller.demo.demo_options import DemoOptions
-from controller.drills.drill_arguments import DrillError
+from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.local_node import NetworkChoice, ServerChoice
 from profiles.drills.drill import Drill
 from profiles.drills.drill_catalogue import DRILLS
@@ -85,7 +85,9 @@ def chosen(names: list[str]) -> list[Drill]:
     for name in names:
         if not any(name in (drill.kind, drill.family) for drill in DRILLS):
             families = ", ".join(dict.fromkeys(drill.family for drill in DRILLS))
-            raise DrillError(f"--only {name}: unknown; known: {families}, and unicron drill list")
+            raise DrillArgumentError(
+                f"--only {name}: unknown; known: {families}, and unicron drill list"
+            )
     return [drill for drill in DRILLS if not names or drill.kind in names or drill.family in names]
 
 
@@ -96,7 +98,7 @@ def check_minutes(minutes: float) -> float:
         DrillError: It is not above 0.
     """
     if not 0 < minutes < math.inf:
-        raise DrillError(f"--minutes {minutes:g}: must be above 0")
+        raise DrillArgumentError(f"--minutes {minutes:g}: must be above 0")
     return minutes * 60
 
 

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager, suppress
 
 from controller.clock import SystemClock
 from controller.demo.demo_options import DemoOptions
-from controller.demo.demo_session import Session
-from controller.drill_matrix.matrix_cluster import NotCalmError, Stage
-from controller.drill_matrix.recorder import Ear
-from controller.drill_matrix.row import Row
+from controller.demo.demo_session import DemoSession
+from controller.drill_matrix.matrix_cluster import MatrixCluster, NotCalmError
+from controller.drill_matrix.recorder import DrillRecorder
+from controller.drill_matrix.row import MatrixRow
 from controller.drills.drill_arguments import NO_NAMESPACES
 from controller.localcluster.local_cluster import LocalCluster
 from controller.localcluster.namespaces import NetworkError, find_program
@@ -19,13 +19,13 @@ Say = Callable[[str], None]
 
 
 @asynccontextmanager
-async def open_stage(options: DemoOptions, say: Say) -> AsyncIterator[Stage]:
+async def open_stage(options: DemoOptions, say: Say) -> AsyncIterator[MatrixCluster]:
     """Bring up a cluster with training tasks and a controller that heals by itself.
 
     Raises:
         DemoError: The nodes can't be started.
     """
-    clock, ear = SystemClock(), Ear()
+    clock, recorder = SystemClock(), DrillRecorder()
     async with LocalCluster.start(
         options.num_nodes,
         options.workers_per_node,
@@ -33,18 +33,18 @@ async def open_stage(options: DemoOptions, say: Say) -> AsyncIterator[Stage]:
         network=options.network,
         progress=say,
     ) as cluster:
-        session = Session(options, cluster, clock, ear)
+        session = DemoSession(options, cluster, clock, recorder)
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             running = group.create_task(_serve(session, ended))
             try:
-                yield Stage(session, cluster, ear, clock)
+                yield MatrixCluster(session, cluster, recorder, clock)
             finally:
                 ended.set()
             await running
 
 
-async def _serve(session: Session, ended: asyncio.Event) -> None:
+async def _serve(session: DemoSession, ended: asyncio.Event) -> None:
     async def script() -> None:
         await ended.wait()
 
@@ -65,7 +65,7 @@ class MatrixRun:
         self._limit_s = limit_s
         self._say = say
         self._clock = SystemClock()
-        self.rows: list[Row] = []
+        self.rows: list[MatrixRow] = []
         self.impossible: dict[str, str] = {}
         """Why drills can't be run here, by kind."""
 
@@ -107,14 +107,14 @@ class MatrixRun:
         self.impossible |= {drill.kind: f"not here: {NO_NAMESPACES}" for drill in impossible}
         return [drill for drill in drills if drill not in impossible]
 
-    async def _mend(self, stage: Stage) -> None:
+    async def _mend(self, stage: MatrixCluster) -> None:
         try:
             await stage.become_calm()
         except NotCalmError as error:
             self._say(f"the cluster can't be made whole ({error}): a new one")
             raise
 
-    def _add(self, row: Row, num_drills: int) -> None:
+    def _add(self, row: MatrixRow, num_drills: int) -> None:
         self.rows.append(row)
         seen, verdict = row.seen, "agrees" if row.agrees else "DISAGREES"
         times = ", ".join(

@@ -19,7 +19,7 @@ from controller.core.events import DrillRequested, PlanRequested, UncordonReques
 from controller.core.rules.evidence import NETWORK
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import IncidentState, TaskPhase
-from controller.demo.demo_session import Session
+from controller.demo.demo_session import DemoSession
 from controller.drill_matrix.readiness import (
     generations,
     have_advanced,
@@ -29,8 +29,8 @@ from controller.drill_matrix.readiness import (
     why_not_calm,
     why_stalled,
 )
-from controller.drill_matrix.recorder import Ear
-from controller.drill_matrix.row import Row, Struck, seen_of_incidents, seen_without_incident
+from controller.drill_matrix.recorder import DrillRecorder
+from controller.drill_matrix.row import MatrixRow, Struck, seen_of_incidents, seen_without_incident
 from controller.drills.drill_execution import FREEZE_S, PARTITION_S
 from controller.localcluster.local_cluster import DemoError, LocalCluster
 from nodeagent.protocol.ids import NodeId
@@ -65,7 +65,7 @@ class NotCalmError(Exception):
     """The cluster could not be made whole again; the text says what is wrong with it."""
 
 
-class Stage:
+class MatrixCluster:
     """Runs drills on one cluster.
 
     Args:
@@ -75,10 +75,12 @@ class Stage:
         clock: The controller's.
     """
 
-    def __init__(self, session: Session, cluster: LocalCluster, ear: Ear, clock: Clock) -> None:
+    def __init__(
+        self, session: DemoSession, cluster: LocalCluster, recorder: DrillRecorder, clock: Clock
+    ) -> None:
         self._session = session
         self._cluster = cluster
-        self._ear = ear
+        self._recorder = recorder
         self._clock = clock
         self._numbers = itertools.count()
         self._last_struck: dict[str, float] = {}
@@ -140,7 +142,7 @@ class Stage:
     def _request_id(self) -> str:
         return f"{ACTOR}-{next(self._numbers)}"
 
-    async def run(self, drill: Drill) -> Row:
+    async def run(self, drill: Drill) -> MatrixRow:
         """Run one drill on the calm cluster and return what was seen of it."""
         struck = self._target(drill)
         if drill.family in _LOGGED:
@@ -153,15 +155,17 @@ class Stage:
         hit = self._session.state.tasks[struck.task] if struck.task else None
         average_s = hit.watch.pace.average_s if hit else None
         known = {incident.name for incident in self._session.state.incidents}
-        mark, before = self._ear.mark(), generations(self._session.state)
+        mark, before = self._recorder.mark(), generations(self._session.state)
         node = struck.node if struck.task is None else None
         self._session.post(
             DrillRequested(
                 self._request_id(), ACTOR, drill.kind, struck.task, struck.global_rank, node
             )
         )
-        await self._wait_until(lambda: self._ear.struck_at(mark) is not None, _CARRY_OUT_LIMIT_S)
-        struck_at = self._ear.struck_at(mark)
+        await self._wait_until(
+            lambda: self._recorder.struck_at(mark) is not None, _CARRY_OUT_LIMIT_S
+        )
+        struck_at = self._recorder.struck_at(mark)
         since = iterations(self._session.state)
         if struck_at is not None:
             await self._watch(drill, struck, known, mark)
@@ -172,9 +176,9 @@ class Stage:
         else:
             now = self._session.state  # another one than before, where the controller was killed
             stalled = why_stalled(now, since, before) if struck_at is not None else "refused"
-            notices = self._ear.notices(mark, began_at)
+            notices = self._recorder.notices(mark, began_at)
             seen = seen_without_incident(drill, struck, notices, stalled=stalled)
-        return Row(drill, struck, seen, self._ear.notes(mark), average_s)
+        return MatrixRow(drill, struck, seen, self._recorder.notes(mark), average_s)
 
     def _target(self, drill: Drill) -> Struck:
         """Choose what to hit: a rank of the first task, or a node with ranks, struck longest ago."""
@@ -212,10 +216,10 @@ class Stage:
         self, drill: Drill, struck: Struck, known: set[str], mark: int
     ) -> None:
         since = iterations(self._session.state)
-        struck_at = self._ear.struck_at(mark) or self._clock.now()
+        struck_at = self._recorder.struck_at(mark) or self._clock.now()
 
         def is_told() -> bool:
-            notices = self._ear.notices(mark, struck_at)
+            notices = self._recorder.notices(mark, struck_at)
             seen = seen_without_incident(drill, struck, notices, stalled="")
             return seen.is_culprit_right or bool(self._new_incidents(known))
 

@@ -9,7 +9,7 @@ from statistics import median
 
 from pydantic import JsonValue
 
-from controller.drill_matrix.row import Row
+from controller.drill_matrix.row import MatrixRow
 from profiles.drills.drill import Drill
 
 BEGIN = "<!-- drills: made by unicron drill matrix --write-docs, do not edit -->"
@@ -78,7 +78,7 @@ def _culprit(drill: Drill) -> str:
 
 
 def report(
-    rows: Sequence[Row], not_run: Mapping[str, str], duration_s: float
+    rows: Sequence[MatrixRow], not_run: Mapping[str, str], duration_s: float
 ) -> dict[str, JsonValue]:
     """Return what ``unicron drill matrix --json`` prints; ``not_run`` says why, by kind."""
     return {
@@ -96,7 +96,7 @@ def report(
     }
 
 
-def summary(rows: Sequence[Row], not_run: Mapping[str, str], duration_s: float) -> str:
+def summary(rows: Sequence[MatrixRow], not_run: Mapping[str, str], duration_s: float) -> str:
     """Return what ``unicron drill matrix`` prints for people: the table, and what differs."""
     lines = [
         (
@@ -123,7 +123,7 @@ def _seconds(value: float | None) -> str:
 
 
 def section(
-    rows: Sequence[Row],
+    rows: Sequence[MatrixRow],
     drills: Sequence[Drill],
     not_run: Mapping[str, str],
     duration_s: float,

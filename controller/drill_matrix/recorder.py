@@ -18,7 +18,7 @@ class Said:
     announcement: Announce
 
 
-class Ear:
+class DrillRecorder:
     """Keeps everything but the traces of iterations and ranks."""
 
     def __init__(self) -> None:

@@ -81,7 +81,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MatrixRow:
     """A drill that was run.
 
     Attributes:

@@ -42,7 +42,7 @@ def offered(*, has_namespaces: bool) -> tuple[DrillView, ...]:
     )
 
 
-class DrillError(Exception):
+class DrillArgumentError(Exception):
     """A drill on the command line can't be understood; the text says what is allowed."""
 
 
@@ -89,24 +89,28 @@ def parse_drill(
     members = [drill for drill in DRILLS if drill.family == family]
     if not members:
         families = ", ".join(dict.fromkeys(drill.family for drill in DRILLS))
-        raise DrillError(f"--drill {text}: unknown drill {family!r}; known: {families}")
+        raise DrillArgumentError(f"--drill {text}: unknown drill {family!r}; known: {families}")
     if not at or not _is_number(iteration) or int(iteration) < 1:
-        raise DrillError(f"--drill {text}: write {family}@ITERATION with an iteration of 1 or more")
+        raise DrillArgumentError(
+            f"--drill {text}: write {family}@ITERATION with an iteration of 1 or more"
+        )
     if num_iterations is not None and int(iteration) >= num_iterations:
-        raise DrillError(f"--drill {text}: must come before the last iteration, {num_iterations}")
+        raise DrillArgumentError(
+            f"--drill {text}: must come before the last iteration, {num_iterations}"
+        )
     drill, options = _choose(text, members, tail)
     if drill.needs_namespaces and not has_namespaces:
-        raise DrillError(f"--drill {text}: can't be run here: {NO_NAMESPACES}")
+        raise DrillArgumentError(f"--drill {text}: can't be run here: {NO_NAMESPACES}")
     task = TaskId(options.get("task", next(iter(tasks))))
     if task not in tasks:
-        raise DrillError(f"--drill {text}: no task {task!r}; there are {', '.join(tasks)}")
+        raise DrillArgumentError(f"--drill {text}: no task {task!r}; there are {', '.join(tasks)}")
     rank, node = options.get("rank"), options.get("node")
     if rank is not None and (not _is_number(rank) or int(rank) >= tasks[task]):
-        raise DrillError(f"--drill {text}: rank must be 0 to {tasks[task] - 1} for {task}")
+        raise DrillArgumentError(f"--drill {text}: rank must be 0 to {tasks[task] - 1} for {task}")
     if node is not None and node not in nodes:
-        raise DrillError(f"--drill {text}: no node {node!r}; there are {', '.join(nodes)}")
+        raise DrillArgumentError(f"--drill {text}: no node {node!r}; there are {', '.join(nodes)}")
     if drill.target == "rank" and drill.needs == "loop" and task in commands:
-        raise DrillError(f"--drill {text}: {no_loop(drill, task)}")
+        raise DrillArgumentError(f"--drill {text}: {no_loop(drill, task)}")
     return ScheduledDrill(
         kind=drill.kind,
         iteration=int(iteration),
@@ -133,7 +137,7 @@ def _choose(text: str, members: Sequence[Drill], tail: str) -> tuple[Drill, dict
             return drill, options
     values = ", ".join(drill.option[1] for drill in members if drill.option)
     given = f"no {chosen[0]} {chosen[1]!r}" if chosen else f"needs {own_keys[0]}=..."
-    raise DrillError(f"--drill {text}: {given}; there are {values}")
+    raise DrillArgumentError(f"--drill {text}: {given}; there are {values}")
 
 
 def _keys_of(drill: Drill) -> tuple[str, ...]:
@@ -146,7 +150,7 @@ def _parse_options(text: str, tail: str, allowed: Sequence[str]) -> dict[str, st
         key, equals, value = part.partition("=")
         _check_key(text, part, key if equals and value else "", allowed)
         if key in options:
-            raise DrillError(f"--drill {text}: {key} is given twice")
+            raise DrillArgumentError(f"--drill {text}: {key} is given twice")
         options[key] = value
     return options
 
@@ -154,4 +158,4 @@ def _parse_options(text: str, tail: str, allowed: Sequence[str]) -> dict[str, st
 def _check_key(text: str, part: str, key: str, allowed: Sequence[str]) -> None:
     if key not in allowed:
         known = ", ".join(f"{name}=..." for name in allowed)
-        raise DrillError(f"--drill {text}: {part!r} is not one of {known}")
+        raise DrillArgumentError(f"--drill {text}: {part!r} is not one of {known}")

@@ -41,15 +41,15 @@ from nodeagent.protocol.messages import (
     Attach,
     CommandDone,
     FromAgent,
-    HaltRanks,
+    HaltRanksCommand,
     Heartbeat,
     InjectFault,
-    InspectRanks,
-    ProbePeer,
+    InspectRanksCommand,
+    ProbePeerCommand,
     Refuse,
     Report,
-    StartRanks,
-    StopRanks,
+    StartRanksCommand,
+    StopRanksCommand,
     Welcome,
 )
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
@@ -63,7 +63,9 @@ _LAST_BACKOFF_S: Final = 2.0
 
 _FROM_AGENT: Final[Codec[FromAgent]] = Codec(TypeAdapter(FromAgent))
 
-RankCommand = StartRanks | HaltRanks | StopRanks | InspectRanks | InjectFault
+RankCommand = (
+    StartRanksCommand | HaltRanksCommand | StopRanksCommand | InspectRanksCommand | InjectFault
+)
 """Commands about one task's ranks."""
 
 
@@ -111,7 +113,7 @@ class NodeLink:
         self._writer: asyncssh.SSHWriter[bytes] | None = None
         self._commands = OpenCommands(address.node, listener.post)
         self._last_seq = last_seq
-        self._heard_at = 0.0
+        self._last_message_at = 0.0
         self._has_refused = False
         """Whether an agent of another protocol version answered; it has to be replaced."""
 
@@ -123,7 +125,7 @@ class NodeLink:
                 await self._connect_and_serve()
             except LinkError as error:
                 is_silent = isinstance(error.__cause__, TimeoutError)
-                contact_until = self._heard_at if is_silent else self._clock.now()
+                contact_until = self._last_message_at if is_silent else self._clock.now()
                 was_attached = self._end_session(str(error), contact_until)
                 backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
                 if was_attached:
@@ -197,7 +199,7 @@ class NodeLink:
             data = await self._read(reader)
             if not data:
                 raise TemporaryLinkError(f"the agent on {self.address.node} closed the session")
-            self._heard_at = self._clock.now()
+            self._last_message_at = self._clock.now()
             for line in splitter.feed(data):
                 message = _FROM_AGENT.decode(line)
                 if isinstance(message, Welcome):
@@ -272,7 +274,7 @@ class NodeLink:
     def _post(self, body: EventBody) -> None:
         self._listener.post(body)
 
-    def send_command(self, command: RankCommand | ProbePeer, subject: Subject) -> None:
+    def send_command(self, command: RankCommand | ProbePeerCommand, subject: Subject) -> None:
         """Send a command; its outcome comes as an event, also when the node is out of contact."""
         if self._write(command):
             self._commands.add(command.command_id, subject)

@@ -118,14 +118,14 @@ class SshFleet:
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
         """Start these ranks, all of one task and generation, on ``node``, or let parked ones go on."""
         first = launches[0]
-        command = messages.StartRanks.of(next(self._command_ids), launches)
+        command = messages.StartRanksCommand.of(next(self._command_ids), launches)
         self._links[node].send_command(command, RankSubject("start", first.task, first.generation))
 
     def halt_ranks(self, instruction: HaltRanks) -> None:
         """Park a task's ranks on the nodes that the instruction names."""
         subject = RankSubject("halt", instruction.task, instruction.generation)
         for node in instruction.nodes:
-            command = messages.HaltRanks(
+            command = messages.HaltRanksCommand(
                 command_id=next(self._command_ids),
                 task=instruction.task,
                 generation=instruction.generation,
@@ -139,7 +139,7 @@ class SshFleet:
         """End a task's ranks on the nodes that the instruction names."""
         subject = RankSubject("stop", instruction.task, instruction.generation)
         for node in instruction.nodes:
-            command = messages.StopRanks(
+            command = messages.StopRanksCommand(
                 command_id=next(self._command_ids),
                 task=instruction.task,
                 generation=instruction.generation,
@@ -152,7 +152,7 @@ class SshFleet:
         """Look where a task's ranks stand, on the nodes that the instruction names."""
         subject = RankSubject("inspect", instruction.task, instruction.generation)
         for node in instruction.nodes:
-            command = messages.InspectRanks(
+            command = messages.InspectRanksCommand(
                 command_id=next(self._command_ids),
                 task=instruction.task,
                 generation=instruction.generation,
@@ -176,7 +176,7 @@ class SshFleet:
         """Have peers look at a node's SSH port."""
         target = self._links[instruction.node].address
         for peer in instruction.by:
-            command = messages.ProbePeer(
+            command = messages.ProbePeerCommand(
                 command_id=next(self._command_ids),
                 host=target.host,
                 port=target.port,

@@ -32,8 +32,8 @@ from controller.localcluster.warden_orders import (
     Answer,
     CutMethod,
     LineSocket,
-    Order,
     ServerCommand,
+    WardenOrder,
     decode_order,
     encode,
 )
@@ -44,7 +44,7 @@ _RESET_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these; programs expect the default."""
 
 
-class Host:
+class NodeHost:
     """The processes of one node."""
 
     def __init__(self, node: str, root: RootDirectory) -> None:
@@ -55,7 +55,7 @@ class Host:
         self._server: Process | None = None
         self._cut_method = CutMethod.KILL_SESSIONS
 
-    def carry_out(self, order: Order) -> Answer:
+    def carry_out(self, order: WardenOrder) -> Answer:
         """Do what ``order`` asks and say what became of it."""
         try:
             self._do(order)
@@ -64,7 +64,7 @@ class Host:
         server_pid = self._server.pid if self._server else 0
         return Answer(order.number, os.getpid(), server_pid)
 
-    def _do(self, order: Order) -> None:
+    def _do(self, order: WardenOrder) -> None:
         if order.action is Action.CUT:
             self._cut()
             return
@@ -141,7 +141,7 @@ def serve(node: str, root: RootDirectory, orders: LineSocket) -> None:
     with suppress(OSError):
         Path("/proc/self/comm").write_text(f"unicron-{node}")
     signals = SignalSocket()
-    host = Host(node, root)
+    host = NodeHost(node, root)
     try:
         _obey(host, orders, signals)
     finally:
@@ -150,7 +150,7 @@ def serve(node: str, root: RootDirectory, orders: LineSocket) -> None:
         host.forget()
 
 
-def _obey(host: Host, orders: LineSocket, signals: SignalSocket) -> None:
+def _obey(host: NodeHost, orders: LineSocket, signals: SignalSocket) -> None:
     waiting = [orders.fileno(), signals.fileno()]
     while True:
         ready = select.select(waiting, [], [])[0]

@@ -30,7 +30,7 @@ from controller.localcluster.warden_orders import (
     Answer,
     Hello,
     LineSocket,
-    Order,
+    WardenOrder,
     decode_answer,
     decode_claim,
     decode_order,
@@ -94,7 +94,7 @@ class Warden:
             self._switch.remove()
         self._root.release()
 
-    def _carry_out(self, order: Order) -> Answer:
+    def _carry_out(self, order: WardenOrder) -> Answer:
         try:
             if order.action in (Action.UNPLUG, Action.PLUG_IN):
                 self._change_link(order)
@@ -103,7 +103,7 @@ class Warden:
         except (NetworkError, OSError) as error:
             return Answer(order.number, error=f"{order.node}: {error}")
 
-    def _change_link(self, order: Order) -> None:
+    def _change_link(self, order: WardenOrder) -> None:
         if self._switch is None:
             raise NetworkError("it has no network of its own")
         if order.action is Action.UNPLUG:
@@ -111,7 +111,7 @@ class Warden:
         else:
             self._switch.plug_in(order.node)
 
-    def _forward(self, order: Order) -> Answer:
+    def _forward(self, order: WardenOrder) -> Answer:
         if order.node not in self._hosts:
             if order.action is not Action.START:
                 return Answer(order.number)  # no host: the node is as dead as can be
@@ -127,7 +127,7 @@ class Warden:
             return Answer(order.number, error=f"{order.node}: its host process ended")
         return decode_answer(line)
 
-    def _connect(self, switch: Switch, order: Order) -> None:
+    def _connect(self, switch: Switch, order: WardenOrder) -> None:
         try:
             switch.connect(order.node, self._host_pids[order.node], order.address)
         except NetworkError:

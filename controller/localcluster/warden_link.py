@@ -21,8 +21,8 @@ from controller.localcluster.warden_orders import (
     Action,
     Answer,
     Claim,
-    Order,
     ServerCommand,
+    WardenOrder,
     decode_answer,
     decode_hello,
     encode,
@@ -91,7 +91,7 @@ class WardenLink:
         """
         async with self._lock:
             self._number += 1
-            order = Order(self._number, action, node, server, address)
+            order = WardenOrder(self._number, action, node, server, address)
             answer = Answer(0)
             await self._send(encode(order))
             while answer.number != order.number:  # an earlier one may have been cancelled

@@ -46,7 +46,7 @@ class ServerCommand(NamedTuple):
     cut_method: CutMethod
 
 
-class Order(NamedTuple):
+class WardenOrder(NamedTuple):
     """One order. The answer carries the same ``number``.
 
     Attributes:
@@ -98,21 +98,21 @@ class Claim(NamedTuple):
     has_namespaces: bool = False
 
 
-def encode(message: Order | Answer | Hello | Claim) -> bytes:
+def encode(message: WardenOrder | Answer | Hello | Claim) -> bytes:
     """Return ``message`` as one line."""
     fields = message._asdict()
-    if isinstance(message, Order) and message.server is not None:
+    if isinstance(message, WardenOrder) and message.server is not None:
         fields["server"] = message.server._asdict()
     return json.dumps(fields).encode() + b"\n"
 
 
-def decode_order(line: bytes) -> Order:
+def decode_order(line: bytes) -> WardenOrder:
     """Return the order in ``line``, which the other half of this package wrote."""
     fields = json.loads(line)
     server = fields.pop("server")
     if server is not None:
         server = ServerCommand(**{**server, "cut_method": CutMethod(server["cut_method"])})
-    return Order(**{**fields, "action": Action(fields["action"])}, server=server)
+    return WardenOrder(**{**fields, "action": Action(fields["action"])}, server=server)
 
 
 def decode_answer(line: bytes) -> Answer:

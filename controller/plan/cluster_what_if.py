@@ -18,7 +18,7 @@ from controller.api.client import NoControllerError, ask
 from controller.api.wire import AskWhatIf
 from controller.core.rehearsal import ImpossibleError
 from controller.plan.plan_text import explanation_of, print_answer
-from controller.plan.problem_file import Problem
+from controller.plan.problem_file import ProblemFile
 from controller.plan.questions import supposition_of
 from controller.plan.rehearsed import answered
 from controller.printing import plain_console, refuse
@@ -43,7 +43,7 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
     except (ImpossibleError, NoControllerError, RunError, RecordError) as error:
         return refuse("unicron plan", str(error))
     if arguments.explain:
-        asked = Problem.model_validate(problem).asked
+        asked = ProblemFile.model_validate(problem).asked
         answer |= explanation_of(asked, answer["assignments"])
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
@@ -68,9 +68,11 @@ def _question(arguments: argparse.Namespace) -> AskWhatIf:
 
 
 def _of_saved(directory: Path, question: AskWhatIf) -> dict[str, Any]:
-    machine, legacy = read_run(directory)
+    machine, replayed = read_run(directory)
     supposition, has_problem = supposition_of(question), question.has_problem
-    return answered(machine.state, machine.policy, legacy.at, supposition, has_problem=has_problem)
+    return answered(
+        machine.state, machine.policy, replayed.at, supposition, has_problem=has_problem
+    )
 
 
 def _of_live(path: Path, question: AskWhatIf) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from controller.arguments import count_of, file_path, num_workers, number_of
 from controller.core.rules.planner.cost import Problem as Asked
 from controller.core.rules.planner.explanation import terms
-from controller.core.rules.planner.solver import Decision, solve
+from controller.core.rules.planner.solver import Division, solve
 from controller.plan.cluster_what_if import run_on_cluster
 from controller.plan.plan_text import explanation_of, print_answer
 from controller.plan.problem_change import Change, changed
@@ -244,7 +244,7 @@ def _change(arguments: argparse.Namespace) -> Change:
     )
 
 
-def as_json(asked: Asked, decision: Decision, solve_s: float) -> dict[str, Any]:
+def as_json(asked: Asked, decision: Division, solve_s: float) -> dict[str, Any]:
     """Return the answer for programs; FLOP/s, FLOP and seconds."""
     return {
         "objective": decision.objective,

@@ -7,7 +7,7 @@ assumed of where the workers were.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.plan.problem_file import MAX_WORKERS, Problem, Task
+from controller.plan.problem_file import MAX_WORKERS, ProblemFile, ProblemTask
 from profiles.records import RecordError
 
 
@@ -30,7 +30,7 @@ class Change:
     weights: Sequence[tuple[str, float]] = ()
 
 
-def changed(problem: Problem, change: Change) -> Problem:
+def changed(problem: ProblemFile, change: Change) -> ProblemFile:
     """Return the problem after the change.
 
     Raises:
@@ -55,5 +55,5 @@ def changed(problem: Problem, change: Change) -> Problem:
     return problem.model_copy(update={"workers": workers, "tasks": tasks})
 
 
-def _changed_task(task: Task, weight: float, *, is_hit: bool) -> Task:
+def _changed_task(task: ProblemTask, weight: float, *, is_hit: bool) -> ProblemTask:
     return task.model_copy(update={"weight": weight, "faulted": task.faulted or is_hit})

@@ -40,7 +40,7 @@ _Count = Annotated[int, Field(ge=0, le=MAX_WORKERS)]
 _Size = Annotated[str, AfterValidator(_digits)]
 
 
-class Task(Record):
+class ProblemTask(Record):
     """One task of a problem; its keys are told in ``docs/planner.md``."""
 
     name: str = Field(min_length=1)
@@ -53,7 +53,7 @@ class Task(Record):
     remaining_s: _Number | None = None
 
 
-class Problem(Record):
+class ProblemFile(Record):
     """A problem, as it was given.
 
     Attributes:
@@ -64,7 +64,7 @@ class Problem(Record):
     """
 
     workers: _Count
-    tasks: list[Task]
+    tasks: list[ProblemTask]
     worker_mtbf_hours: Annotated[float, Field(gt=0, le=MAX_NUMBER)] | None = None
     running_s: _Number | None = None
 
@@ -99,14 +99,14 @@ class Problem(Record):
         ]
 
 
-def load_problem(path: Path) -> Problem:
+def load_problem(path: Path) -> ProblemFile:
     """Return the problem in a file.
 
     Raises:
         RecordError: The file can't be read, or something in it is wrong.
     """
     text = read_text(path)
-    problem = parse_record(Problem, text, str(path))
+    problem = parse_record(ProblemFile, text, str(path))
     if problem.worker_mtbf_hours is None and problem.running_s is None:
         raise RecordError(f"{path}: give worker_mtbf_hours, or running_s")
     seen: set[str] = set()

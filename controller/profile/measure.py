@@ -20,7 +20,7 @@ from controller.printing import refuse
 from controller.profile.profile_options import check_output, count, sizes
 from controller.profile.table_commands import print_table
 from profiles.records import RecordError
-from profiles.table_file import VERSION, LayoutRecord, Table, TablePoint, save_table
+from profiles.table_file import VERSION, LayoutRecord, TableFile, TablePoint, save_table
 
 _MAX_ITERATIONS = 10_000
 
@@ -238,7 +238,7 @@ def _is_complete(found: MeasurementView) -> bool:
     return found.ended == "all sizes are done" and "measured" in phases and "failed" not in phases
 
 
-def _table(found: MeasurementView) -> Table:
+def _table(found: MeasurementView) -> TableFile:
     points = [
         TablePoint(
             workers=size.workers,
@@ -251,7 +251,7 @@ def _table(found: MeasurementView) -> Table:
         for size in found.sizes
         if size.flops_per_s
     ]
-    return Table(version=VERSION, title=f"{found.task}, measured", points=points)
+    return TableFile(version=VERSION, title=f"{found.task}, measured", points=points)
 
 
 def _print(found: MeasurementView, *, is_json: bool) -> None:

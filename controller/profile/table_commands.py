@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from controller.arguments import file_path
 from controller.printing import plain_console, print_table as print_rows, refuse
 from profiles.records import RecordError, on_one_line
-from profiles.table_file import Table, TablePoint, calibrated, load_table, merged, save_table
+from profiles.table_file import TableFile, TablePoint, calibrated, load_table, merged, save_table
 
 _BAR: Final = 30
 _UNITS: Final = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6), ("FLOP/s", 1.0))
@@ -96,7 +96,7 @@ def _show(arguments: argparse.Namespace) -> None:
         print_table(table)
 
 
-def print_table(table: Table) -> None:
+def print_table(table: TableFile) -> None:
     """Print a table with a bar per size."""
     most = max(point.flops_per_s / point.workers for point in table.points)
     unit, scale = next((unit for unit in _UNITS if most >= unit[1]), _UNITS[-1])
@@ -123,7 +123,7 @@ def _row(point: TablePoint, scale: float, most: float) -> tuple[RenderableType, 
     )
 
 
-def _draw(table: Table, png: Path) -> None:
+def _draw(table: TableFile, png: Path) -> None:
     """Draw the aggregate rate by size, measured and estimated apart, beside a straight line."""
     # Takes half a second to import, and is needed here alone.
     from matplotlib.figure import Figure  # noqa: PLC0415

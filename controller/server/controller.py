@@ -21,19 +21,19 @@ from controller.fleet.address import NodeAddress
 from controller.fleet.node_link import Identity
 from controller.fleet.node_links import SshFleet
 from controller.ports import Audience, DrillGround
-from controller.server.precomputed_plans import Foresight
+from controller.server.precomputed_plans import PrecomputedPlans
 from controller.server.rank_launches import TaskProgram
-from controller.server.runtime import Runtime, Surroundings
+from controller.server.runtime import Runtime, RuntimeDependencies
 from controller.store.journal import Journal, read_journal
 from controller.store.measured_tables import MeasuredTables
 from controller.store.rendezvous_files import RendezvousFiles
-from controller.store.replay import Legacy, fingerprint, replay
+from controller.store.replay import ReplayedRun, fingerprint, replay
 from controller.store.run_file import save_spec
 from nodeagent.protocol.ids import NodeId, TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class Charter:
+class ControllerConfig:
     """What a controller is made for; its successors are given the same.
 
     Attributes:
@@ -72,7 +72,7 @@ class Controller:
 
     def __init__(
         self,
-        charter: Charter,
+        config: ControllerConfig,
         journal: Path,
         clock: SystemClock,
         note: Callable[[str, str], None],
@@ -83,37 +83,37 @@ class Controller:
                     a.node,
                     f"{a.host}:{a.port}",
                     a.num_workers,
-                    charter.failure_domains.get(a.node, ""),
+                    config.failure_domains.get(a.node, ""),
                 )
-                for a in charter.addresses
+                for a in config.addresses
             ],
-            charter.tasks,
-            charter.policy,
+            config.tasks,
+            config.policy,
         )
-        legacy = replay(machine, read_journal(journal)) if journal.exists() else Legacy()
-        started = _beginning(machine, clock, legacy)
-        clock.go_on(started.started_wall_s, legacy.at)
+        replayed = replay(machine, read_journal(journal)) if journal.exists() else ReplayedRun()
+        started = _beginning(machine, clock, replayed)
+        clock.go_on(started.started_wall_s, replayed.at)
         save_spec(spec_of(machine), journal.parent)
         self._journal = Journal(journal)
-        self._runtime = Runtime(machine, self._journal, clock, charter.programs, legacy=legacy)
-        self.foresight = Foresight(
+        self._runtime = Runtime(machine, self._journal, clock, config.programs, replayed=replayed)
+        self.precomputed_plans = PrecomputedPlans(
             machine, self._runtime.has_news, lambda text: note("planner", text)
         )
         self._runtime.post(started)
-        self._meetings = RendezvousFiles(journal.parent / "rendezvous", note)
+        self._rendezvous_files = RendezvousFiles(journal.parent / "rendezvous", note)
         if started.term == 1:
-            self._meetings.clear()
+            self._rendezvous_files.clear()
         self.fleet = SshFleet(
-            charter.addresses,
+            config.addresses,
             Identity(started.run_id, started.term),
             _Listener(self._runtime.post, note),
             clock,
-            self._meetings,
-            legacy.last_seqs,
+            self._rendezvous_files,
+            replayed.last_seqs,
         )
-        directory = charter.tables or journal.parent / "profiles"
-        self._tables = MeasuredTables(directory, charter.tasks, note)
-        for task, generation in legacy.ended.items():
+        directory = config.tables or journal.parent / "profiles"
+        self._tables = MeasuredTables(directory, config.tasks, note)
+        for task, generation in replayed.ended.items():
             self.fleet.drop_rendezvous(task, generation)
 
     @property
@@ -129,18 +129,18 @@ class Controller:
         """Serve until cancelled. Cancelled at any instant it leaves a journal to go on from."""
         try:
             async with asyncio.TaskGroup() as group:
-                surroundings = Surroundings(self.fleet, audience, drills, self._tables)
-                group.create_task(self._runtime.run(surroundings))
+                dependencies = RuntimeDependencies(self.fleet, audience, drills, self._tables)
+                group.create_task(self._runtime.run(dependencies))
                 group.create_task(self._tables.run())
                 group.create_task(self.fleet.run())
-                group.create_task(self.foresight.run(audience.state_changed))
+                group.create_task(self.precomputed_plans.run(audience.state_changed))
         finally:
-            self._meetings.close()
+            self._rendezvous_files.close()
             self._journal.close()
 
 
-def _beginning(machine: Machine, clock: SystemClock, legacy: Legacy) -> ControllerStarted:
-    before = legacy.started
+def _beginning(machine: Machine, clock: SystemClock, replayed: ReplayedRun) -> ControllerStarted:
+    before = replayed.started
     return ControllerStarted(
         run_id=before.run_id if before else secrets.token_hex(8),
         term=before.term + 1 if before else 1,

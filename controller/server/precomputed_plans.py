@@ -21,7 +21,7 @@ _MAX_EXPLAINED: Final = 4
 """Plans whose explanations are kept: what consoles show."""
 
 
-class Foresight:
+class PrecomputedPlans:
     """Works beside one machine. ``run`` serves until cancelled.
 
     Args:

@@ -8,19 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from controller.core.instructions import PrepareRanks, StartRanks
+from controller.core.instructions import PrepareSpares, StartRanks
 from controller.core.rules.placement import Placement
 from controller.core.rules.regroup.copy_holders import copy_holders
 from nodeagent.protocol.ids import Generation, NodeId
 from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import Resume
-from profiles.command_task import Command
+from profiles.command_task import CommandTask
 
 Backend = Literal["gloo", "nccl"]
 
 
 @dataclass(frozen=True, slots=True)
-class CommandTask:
+class CommandLaunch:
     """A task that is a command.
 
     Attributes:
@@ -28,11 +28,11 @@ class CommandTask:
         task_dir: Directory of the task, shared by all nodes.
     """
 
-    command: Command
+    command: CommandTask
     task_dir: str
 
 
-TaskProgram = TrainingSpec | CommandTask
+TaskProgram = TrainingSpec | CommandLaunch
 """How a task trains."""
 
 
@@ -41,7 +41,7 @@ def measured_program(program: TaskProgram, generation: Generation) -> TaskProgra
 
     A command keeps its files where it likes: it gets an empty directory, which is left there.
     """
-    if isinstance(program, CommandTask):
+    if isinstance(program, CommandLaunch):
         return replace(program, task_dir=f"{program.task_dir}@measure-{generation}")
     return program.model_copy(
         update={"checkpoint_dir": "", "iteration_floor_s": 0.0, "num_iterations": None}
@@ -62,7 +62,7 @@ def starts(
         backend: Of the process groups.
         address_by_node: ``host:port`` by which each node is reached.
     """
-    if isinstance(program, CommandTask):
+    if isinstance(program, CommandLaunch):
         return _by_node(
             _command(instruction, program, backend, number, address_by_node)
             for number in instruction.global_ranks
@@ -93,13 +93,13 @@ def _loops(
         own = {"global_rank": number, "worker": worker.slot, "continues": continues}
         yield worker.node, rank.model_copy(update=own)
     reserve = rank.model_copy(update={"resume": Resume(), "copy_holders": ()})
-    for number, each in instruction.reserves.items():
+    for number, each in instruction.parked_spares.items():
         own = {"global_rank": number, "worker": each.worker.slot, "continues": each.continues}
         yield each.worker.node, reserve.model_copy(update={**own, "prepares_for": each.stands_for})
 
 
 def preparations(
-    instruction: PrepareRanks, program: TaskProgram, backend: Backend
+    instruction: PrepareSpares, program: TaskProgram, backend: Backend
 ) -> dict[NodeId, list[RankLaunch]]:
     """Return what each node is told to prepare; the core prepares nothing for a command."""
     assert isinstance(program, TrainingSpec), "a command's processes can't be prepared"
@@ -123,7 +123,7 @@ def preparations(
 
 def _command(
     instruction: StartRanks,
-    program: CommandTask,
+    program: CommandLaunch,
     backend: Backend,
     global_rank: int,
     address_by_node: Mapping[NodeId, str],

@@ -20,7 +20,7 @@ from controller.core.instructions import (
     HaltRanks,
     InspectRanks,
     Instruction,
-    PrepareRanks,
+    PrepareSpares,
     ProbeNode,
     RecordIterations,
     SetTimer,
@@ -38,13 +38,13 @@ from controller.server.rank_launches import (
     starts,
 )
 from controller.store.journal import Journal
-from controller.store.replay import Legacy
+from controller.store.replay import ReplayedRun
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RuntimeDependencies:
     """What the runtime acts on."""
 
     fleet: Fleet
@@ -63,9 +63,9 @@ class Runtime:
         clock: Clock,
         programs: Mapping[TaskId, TaskProgram],
         backend: Backend = "gloo",
-        legacy: Legacy | None = None,
+        replayed: ReplayedRun | None = None,
     ) -> None:
-        """Go on from ``legacy``, which ``machine`` has relived, or begin with an empty journal."""
+        """Go on from ``replayed``, which ``machine`` has relived, or begin with an empty journal."""
         self.machine = machine
         self.has_news = asyncio.Event()
         """Set once an event has been handled; whoever waits for that clears it."""
@@ -75,44 +75,44 @@ class Runtime:
         self._backend: Backend = backend
         self._queue: asyncio.Queue[EventBody] = asyncio.Queue()
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
-        self._legacy = legacy or Legacy()
-        self._num_events = self._legacy.num_events
+        self._replayed = replayed or ReplayedRun()
+        self._num_events = self._replayed.num_events
 
     def post(self, body: EventBody) -> None:
         """Take an event; it is handled after those that came before it."""
         self._queue.put_nowait(body)
 
-    async def run(self, surroundings: Surroundings) -> None:
+    async def run(self, dependencies: RuntimeDependencies) -> None:
         """Handle events until cancelled."""
-        for timer, after_s in self._legacy.timers.items():
+        for timer, after_s in self._replayed.timers.items():
             self._set_timer(timer, after_s)
         try:
             while True:
-                self._handle(await self._queue.get(), surroundings)
+                self._handle(await self._queue.get(), dependencies)
         finally:
             for handle in self._timers.values():
                 handle.cancel()
 
-    def _handle(self, body: EventBody, surroundings: Surroundings) -> None:
+    def _handle(self, body: EventBody, dependencies: RuntimeDependencies) -> None:
         self._num_events += 1
         event = Event(number=self._num_events, at=self._clock.now(), body=body)
         self._journal.append(event)
         if isinstance(body, Observed):
-            surroundings.fleet.acknowledge(body.node, body.seq)
+            dependencies.fleet.acknowledge(body.node, body.seq)
         for instruction in self.machine.handle(event):
-            self._carry_out(instruction, event, surroundings)
-        surroundings.audience.state_changed()
+            self._carry_out(instruction, event, dependencies)
+        dependencies.audience.state_changed()
         self.has_news.set()
 
     def _carry_out(
-        self, instruction: Instruction, event: Event, surroundings: Surroundings
+        self, instruction: Instruction, event: Event, dependencies: RuntimeDependencies
     ) -> None:
-        fleet, audience = surroundings.fleet, surroundings.audience
+        fleet, audience = dependencies.fleet, dependencies.audience
         match instruction:
             case StartRanks():
                 for node, launches in self._launches(instruction).items():
                     fleet.start_ranks(node, launches)
-            case PrepareRanks():
+            case PrepareSpares():
                 program = self._programs[instruction.task]
                 prepared = preparations(instruction, program, self._backend)
                 for node, launches in prepared.items():
@@ -130,13 +130,13 @@ class Runtime:
             case SetTimer():
                 self._set_timer(instruction.timer, instruction.after_s)
             case RecordIterations():
-                surroundings.tables.record(instruction)
+                dependencies.tables.record(instruction)
             case Announce():
                 audience.hear(event.at, instruction)
             case AnswerRequest():
                 audience.answer(instruction)
             case CarryOutDrill():
-                surroundings.drills.carry_out(instruction)
+                dependencies.drills.carry_out(instruction)
             case _:
                 assert_never(instruction)
 

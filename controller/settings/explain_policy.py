@@ -146,7 +146,7 @@ def actions() -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PolicySetting:
     """One setting of a policy: its name, its value, whether it is the default, and what it means."""
 
     name: str
@@ -155,11 +155,11 @@ class Setting:
     meaning: str
 
 
-def settings_of(policy: Policy) -> list[Setting]:
+def settings_of(policy: Policy) -> list[PolicySetting]:
     """Return every setting, in the order of their definition."""
     usual, meanings = Policy(), _meanings()
     return [
-        Setting(
+        PolicySetting(
             name := field.name,
             str(getattr(policy, name)),
             getattr(policy, name) == getattr(usual, name),

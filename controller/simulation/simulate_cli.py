@@ -28,7 +28,7 @@ from controller.simulation.policies.present_runs import (
 from controller.simulation.report.comparison_text import as_json, print_campaign
 from controller.simulation.report.html_report import write_report
 from controller.simulation.scenarios.scenario_file import load_scenario, shipped
-from controller.simulation.world.initial_setup import Setup
+from controller.simulation.world.initial_setup import InitialSetup
 from profiles.records import RecordError
 
 _EPILOG = f"""\
@@ -131,7 +131,9 @@ def run(arguments: argparse.Namespace, read_cluster: ReadCluster) -> int:
     return 0 if arguments.report is None else _report(campaign, arguments.report)
 
 
-def _setup(arguments: argparse.Namespace, read_cluster: ReadCluster) -> tuple[Setup, list[str]]:
+def _setup(
+    arguments: argparse.Namespace, read_cluster: ReadCluster
+) -> tuple[InitialSetup, list[str]]:
     """Return what all runs begin with, and the policies.
 
     Raises:

@@ -20,7 +20,7 @@ from controller.core.state.task import TaskSpec
 from nodeagent.protocol.ids import TaskId
 from profiles.measured_throughput import refined, with_work
 from profiles.records import RecordError
-from profiles.table_file import VERSION, Table, TablePoint, load_table, save_table
+from profiles.table_file import VERSION, TableFile, TablePoint, load_table, save_table
 
 _INTERVAL_S: Final = 5.0
 
@@ -81,19 +81,19 @@ class MeasuredTables:
             return
         self._points[task] = {point.workers: point for point in table.points} if table else {}
 
-    def _take_changed(self) -> dict[TaskId, Table]:
+    def _take_changed(self) -> dict[TaskId, TableFile]:
         """Return the tables to be written."""
         changed, self._changed = self._changed, set()
         return {task: self._table(task) for task in sorted(changed)}
 
-    def _table(self, task: TaskId) -> Table:
+    def _table(self, task: TaskId) -> TableFile:
         points, spec = self._points[task], self._specs[task]
         times_s = {size: point.iteration_s for size, point in points.items() if point.iteration_s}
         work = work_per_iteration(spec, times_s)
         title = f"{task}, measured"
-        return Table(version=VERSION, title=title, points=with_work(points.values(), work))
+        return TableFile(version=VERSION, title=title, points=with_work(points.values(), work))
 
-    def _write(self, tables: dict[TaskId, Table]) -> dict[TaskId, str]:
+    def _write(self, tables: dict[TaskId, TableFile]) -> dict[TaskId, str]:
         """Write tables; return what went wrong."""
         failures: dict[TaskId, str] = {}
         for task, table in tables.items():

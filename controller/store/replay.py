@@ -19,7 +19,7 @@ from nodeagent.protocol.ids import Generation, NodeId, TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class Legacy:
+class ReplayedRun:
     """What the controllers of a run have left to the next one.
 
     Attributes:
@@ -50,7 +50,7 @@ def fingerprint(machine: Machine) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def replay(machine: Machine, events: Iterable[Event]) -> Legacy:
+def replay(machine: Machine, events: Iterable[Event]) -> ReplayedRun:
     """Have a new ``machine`` relive ``events`` and return what there is to take over beside it.
 
     Raises:
@@ -84,7 +84,7 @@ def replay(machine: Machine, events: Iterable[Event]) -> Legacy:
             elif isinstance(instruction, DropRendezvous):
                 newest = ended.get(instruction.task, Generation(-1))
                 ended[instruction.task] = max(newest, instruction.generation)
-    return Legacy(started, num_events, at, timers, last_seqs, ended)
+    return ReplayedRun(started, num_events, at, timers, last_seqs, ended)
 
 
 def _check(machine: Machine, started: ControllerStarted) -> None:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from controller.core.cluster_spec import ClusterSpec
 from controller.core.machine import Machine
 from controller.store.journal import JournalError, read_journal
-from controller.store.replay import Legacy, replay
+from controller.store.replay import ReplayedRun, replay
 
 JOURNAL_NAME: Final = "journal.jsonl"
 RUN_NAME: Final = "run.json"
@@ -57,7 +57,7 @@ def decode_spec(text: bytes, place: str) -> ClusterSpec:
         raise RunError(f"{place}: not a run of this version: {where}: {first['msg']}") from error
 
 
-def read_run(directory: Path) -> tuple[Machine, Legacy]:
+def read_run(directory: Path) -> tuple[Machine, ReplayedRun]:
     """Return the machine of a saved run as of its newest event, and what else it has left.
 
     Nothing is written, so a controller may be at work there meanwhile.
@@ -71,7 +71,7 @@ def read_run(directory: Path) -> tuple[Machine, Legacy]:
         text = (directory / RUN_NAME).read_bytes()
         events = read_journal(directory / JOURNAL_NAME)
         machine = decode_spec(text, str(directory / RUN_NAME)).machine()
-        legacy = replay(machine, events)
+        replayed = replay(machine, events)
     except FileNotFoundError as error:
         missing = Path(str(error.filename)).name
         raise RunError(f"{directory}: no run is saved there: it has no {missing}") from error
@@ -83,6 +83,6 @@ def read_run(directory: Path) -> tuple[Machine, Legacy]:
         raise RunError(f"{place}{error}") from error
     except (ValueError, KeyError) as error:
         raise RunError(f"{directory / RUN_NAME}: {error}") from error
-    if legacy.started is None:
+    if replayed.started is None:
         raise RunError(f"{directory / JOURNAL_NAME}: is empty: nothing has happened in this run")
-    return machine, legacy
+    return machine, replayed

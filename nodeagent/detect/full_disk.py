@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodeagent.detect.lasting_conditions import Standing
+from nodeagent.detect.lasting_conditions import LastingConditions
 from nodeagent.protocol.findings import NodeFinding
 
 MIN_FREE_SHARE: Final = 0.05
@@ -56,7 +56,7 @@ class DiskDetector:
     """Takes one look after another."""
 
     def __init__(self) -> None:
-        self._standing = Standing()
+        self._standing = LastingConditions()
 
     def take(self, look: DiskLook) -> list[NodeFinding]:
         """Return the disks that are full or can't be looked at since this look, and those that are over it."""

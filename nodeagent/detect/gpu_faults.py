@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
-from nodeagent.detect.lasting_conditions import Standing
+from nodeagent.detect.lasting_conditions import LastingConditions
 from nodeagent.protocol.findings import FindingSign, NodeFinding
 
 NUM_HOT_LOOKS: Final = 3
@@ -60,8 +60,8 @@ class GpuDetector:
         self._last: dict[str, GpuReading] = {}
         self._subjects: set[str] = set()
         self._links: dict[str, set[int]] = {}
-        self._states = Standing()
-        self._heat = Standing(num_to_begin=NUM_HOT_LOOKS, num_to_end=NUM_HOT_LOOKS)
+        self._states = LastingConditions()
+        self._heat = LastingConditions(num_to_begin=NUM_HOT_LOOKS, num_to_end=NUM_HOT_LOOKS)
 
     def take(self, readings: Sequence[GpuReading]) -> list[NodeFinding]:
         """Return what has changed since the last call."""

@@ -7,7 +7,7 @@ from nodeagent.protocol.findings import FindingSign, NodeFinding
 Key = tuple[FindingSign, str]
 
 
-class Standing:
+class LastingConditions:
     """Takes what every look finds and returns what changed.
 
     Args:

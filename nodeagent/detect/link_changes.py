@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.detect.lasting_conditions import Standing
+from nodeagent.detect.lasting_conditions import LastingConditions
 from nodeagent.protocol.findings import NodeFinding
 
 MIN_TRAFFIC_BYTES_PER_S: Final = 1e6
@@ -52,7 +52,7 @@ class NetworkDetector:
     def __init__(self) -> None:
         self._links: dict[str, LinkReading] = {}
         self._traffic: dict[str, _Traffic] = {}
-        self._silence = Standing(num_to_begin=NUM_SILENT)
+        self._silence = LastingConditions(num_to_begin=NUM_SILENT)
         self._taken_at_s = 0.0
 
     def take(

@@ -9,7 +9,7 @@ from typing import Final
 MAX_LINE_BYTES: Final = 8192
 
 
-class LogLines:
+class LineCutter:
     """Takes chunks of any size and returns the lines that are complete."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.detect.lasting_conditions import Standing
+from nodeagent.detect.lasting_conditions import LastingConditions
 from nodeagent.protocol.findings import NodeFinding
 
 MIN_AVAILABLE_SHARE: Final = 0.03
@@ -54,7 +54,7 @@ class MemoryDetector:
     """Takes one reading after another."""
 
     def __init__(self) -> None:
-        self._standing = Standing(num_to_begin=2, num_to_end=3)
+        self._standing = LastingConditions(num_to_begin=2, num_to_end=3)
 
     def take(self, reading: MemoryReading) -> list[NodeFinding]:
         """Return the pressure that has begun, and that which is over."""

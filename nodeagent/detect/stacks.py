@@ -38,7 +38,7 @@ _DUMPED_FRAME: Final = re.compile(
 )
 
 
-class Frame(NamedTuple):
+class StackFrame(NamedTuple):
     """One call of a stack."""
 
     file: str
@@ -54,7 +54,7 @@ class Thread(NamedTuple):
     """A thread's stack, the innermost frame first."""
 
     name: str
-    frames: Sequence[Frame]
+    frames: Sequence[StackFrame]
 
     @property
     def is_main(self) -> bool:
@@ -89,7 +89,7 @@ def standing_of(
     )
 
 
-def waits_in(frames: Sequence[Frame], line: str = "") -> str | None:
+def waits_in(frames: Sequence[StackFrame], line: str = "") -> str | None:
     """Return the collective that a thread with these frames waits in; None if it does not.
 
     The innermost frame comes first; ``line`` is the source that it executes. The text names the
@@ -122,12 +122,12 @@ def render(threads: Iterable[Thread]) -> str:
 
 def parse_dump(text: str) -> list[Thread]:
     """Return the threads of a dump of ``faulthandler``; lines that are none are passed over."""
-    stacks: list[list[Frame]] = []
+    stacks: list[list[StackFrame]] = []
     for line in text.splitlines():
         if _DUMPED_THREAD.match(line):
             stacks.append([])
         elif stacks and (found := _DUMPED_FRAME.match(line)):
-            stacks[-1].append(Frame(found["file"], int(found["line"]), found["function"]))
+            stacks[-1].append(StackFrame(found["file"], int(found["line"]), found["function"]))
     return [Thread("another thread", frames) for frames in stacks]
 
 
@@ -145,5 +145,5 @@ def parse_py_spy(text: str) -> list[Thread]:
         return []
 
 
-def _frame(frame: Mapping[str, str | int]) -> Frame:
-    return Frame(str(frame["filename"]), int(frame["line"]), str(frame["name"]))
+def _frame(frame: Mapping[str, str | int]) -> StackFrame:
+    return StackFrame(str(frame["filename"]), int(frame["line"]), str(frame["name"]))

@@ -16,7 +16,7 @@ from nodeagent.detect.memory_kills import MemoryKills
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.process_tools.beat import next_beat
 from nodeagent.process_tools.blocking import Blocking
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 from nodeagent.protocol.findings import NodeFinding
 from profiles.faults.catalogue import Catalogue, CatalogueError, default_catalogue
 
@@ -36,7 +36,7 @@ class KernelWatch:
     def __init__(
         self,
         log: KernelLog,
-        clock: Clock,
+        clock: NodeClock,
         report: Callable[[NodeFinding], None],
         load: Load | None = None,
         load_limit_s: float = _LOAD_LIMIT_S,

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from nodeagent.detect.full_disk import DiskDetector, DiskLook
 from nodeagent.detect.gpu_faults import GpuDetector
-from nodeagent.detect.lasting_conditions import Standing
+from nodeagent.detect.lasting_conditions import LastingConditions
 from nodeagent.detect.link_changes import LinkReading, NetworkDetector
 from nodeagent.detect.memory_shortage import MemoryDetector, MemoryReading
 from nodeagent.health.kernel_watch import KernelWatch
@@ -27,7 +27,7 @@ from nodeagent.probes.memory import read_memory
 from nodeagent.probes.network import read_links
 from nodeagent.process_tools.beat import next_beat
 from nodeagent.process_tools.blocking import Blocking
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 from nodeagent.protocol.findings import NodeFinding, Probe
 from nodeagent.ranks.rank_process import RankProcess
 
@@ -46,7 +46,7 @@ Report = Callable[[NodeFinding], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Generic[ReadingT]):
+class ScheduledProbe(Generic[ReadingT]):
     """One probe with its detector.
 
     Attributes:
@@ -68,7 +68,7 @@ class Look(Generic[ReadingT]):
     async def run(self, report: Report) -> None:
         """Look again and again."""
         thread: Blocking[ReadingT] = Blocking(f"{self.probe} probe")
-        answers = Standing()
+        answers = LastingConditions()
         is_known = False
         while True:
             found: Sequence[NodeFinding] = ()
@@ -103,7 +103,7 @@ class NodeHealth:
         self,
         kernel: KernelWatch,
         store: FindingStore,
-        clock: Clock,
+        clock: NodeClock,
         state_dir: Path,
         ranks: Callable[[], Sequence[RankProcess]],
         gpus: Gpus,
@@ -126,11 +126,15 @@ class NodeHealth:
         self._file_systems = Disks(clock)
         self._network = NetworkDetector()
         self._links = "not looked for yet"
-        self._looks: tuple[Look[Any], ...] = (
-            Look("gpu", GPU_S, lambda: gpus.read, GpuDetector().take, lambda: gpus.state),
-            Look("disk", DISK_S, self._disks, DiskDetector().take, self._disk_state),
-            Look("memory", MEMORY_S, self._memory, MemoryDetector().take, lambda: _MEMORY_STATE),
-            Look("network", NETWORK_S, lambda: read_links, self._judge, lambda: self._links),
+        self._looks: tuple[ScheduledProbe[Any], ...] = (
+            ScheduledProbe("gpu", GPU_S, lambda: gpus.read, GpuDetector().take, lambda: gpus.state),
+            ScheduledProbe("disk", DISK_S, self._disks, DiskDetector().take, self._disk_state),
+            ScheduledProbe(
+                "memory", MEMORY_S, self._memory, MemoryDetector().take, lambda: _MEMORY_STATE
+            ),
+            ScheduledProbe(
+                "network", NETWORK_S, lambda: read_links, self._judge, lambda: self._links
+            ),
         )
 
     def begin(self, spawn: Callable[[Coroutine[Any, Any, None], str], None]) -> None:

@@ -29,10 +29,10 @@ from nodeagent.outbox.outbox_records import (
     Acknowledged,
     Attached,
     Halted,
-    Head,
     Mark,
     Marked,
     MarkScope,
+    OutboxHead,
     OutboxRecord,
     Stored,
 )
@@ -161,7 +161,7 @@ class Outbox:
     def apply(self, record: OutboxRecord) -> None:
         """Take in one record, new or read back."""
         match record:
-            case Head():
+            case OutboxHead():
                 self.run_id, self.term, self.next_seq = record.run_id, record.term, record.next_seq
                 self._clear()
                 self._marks = {(mark.scope, mark.name): mark.value for mark in record.marks}
@@ -202,7 +202,9 @@ class Outbox:
         for key in process_marks[: max(0, len(process_marks) - MAX_PROCESS_MARKS)]:
             del self._marks[key]
         marks = [Mark(scope=s, name=name, value=value) for (s, name), value in self._marks.items()]
-        yield encode(Head(run_id=self.run_id, term=self.term, next_seq=self.next_seq, marks=marks))
+        yield encode(
+            OutboxHead(run_id=self.run_id, term=self.term, next_seq=self.next_seq, marks=marks)
+        )
         for task, halt in self._halts.items():
             yield encode(Halted(task=task, halt=halt))
         for held in self._reports.values():

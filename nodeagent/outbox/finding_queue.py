@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 from nodeagent.protocol.findings import FindingSign, NodeFinding
 
 _LOG = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ MAX_WAITING: Final = 200
 class FindingStore:
     """Stores what the probes find."""
 
-    def __init__(self, outbox: OutboxFile, clock: Clock) -> None:
+    def __init__(self, outbox: OutboxFile, clock: NodeClock) -> None:
         self._outbox = outbox
         self._clock = clock
         self._waiting: deque[tuple[NodeFinding, float]] = deque(maxlen=MAX_WAITING)

@@ -56,7 +56,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Head(_Record):
+class OutboxHead(_Record):
     """First record of a compacted file: everything but the halts and the reports."""
 
     kind: Literal["head"] = "head"
@@ -110,5 +110,5 @@ class Attached(_Record):
 
 
 OutboxRecord = Annotated[
-    Head | Stored | Marked | Halted | Acknowledged | Attached, Field(discriminator="kind")
+    OutboxHead | Stored | Marked | Halted | Acknowledged | Attached, Field(discriminator="kind")
 ]

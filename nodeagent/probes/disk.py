@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from nodeagent.detect.full_disk import DiskLook, DiskReading
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 
 ANSWER_LIMIT_S: Final = 10.0
 """How long all paths together are waited for, seconds."""
@@ -31,7 +31,7 @@ class Disks:
     """The watched file systems. May block for ``limit_s``: for a thread of its own."""
 
     def __init__(
-        self, clock: Clock, limit_s: float = ANSWER_LIMIT_S, ask: Ask | None = None
+        self, clock: NodeClock, limit_s: float = ANSWER_LIMIT_S, ask: Ask | None = None
     ) -> None:
         self._clock = clock
         self._limit_s = limit_s

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from nodeagent.detect.lost_lines import Lost
 from nodeagent.probes.kmsg import KernelMessages
 from nodeagent.probes.log_file import LogFile
-from nodeagent.probes.systemd_journal import Journal
+from nodeagent.probes.systemd_journal import SystemdJournal
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class KernelLog:
         """
         # Followed from the very beginning on, so that a file which appears later is read whole.
         self._file = None if path is None else LogFile(path)
-        self._openings = openings or (KernelMessages, Journal, _open_syslog)
+        self._openings = openings or (KernelMessages, SystemdJournal, _open_syslog)
         self._source: LogSource | None = self._file
         self._retry_at_s = 0.0
         self._next = 0

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from nodeagent.detect.log_lines import LogLines
+from nodeagent.detect.log_lines import LineCutter
 from nodeagent.detect.lost_lines import Lost
 
 _LOG = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class LogFile:
         """Begin to follow ``path``, whether or not it exists or can be read by now."""
         self._path = path
         self._file = -1
-        self._lines = LogLines()
+        self._lines = LineCutter()
         self._trace = b""
         self._offset = 0
         self._num_skipped = 0

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from typing import Final
 
-from nodeagent.detect.log_lines import LogLines
+from nodeagent.detect.log_lines import LineCutter
 from nodeagent.detect.lost_lines import Lost
 
 _MISSED_MESSAGES: Final = "e9bf28e6e834481bb6f48f548ad13606"
@@ -23,7 +23,7 @@ _READ_BYTES: Final = 128 * 1024
 _MAX_REASON_CHARS: Final = 200
 
 
-class Journal:
+class SystemdJournal:
     """Kernel messages of the journal since this object was made."""
 
     name = "the journal (journalctl)"
@@ -37,7 +37,7 @@ class Journal:
         program = shutil.which("journalctl")
         if program is None:
             raise FileNotFoundError("there is no journalctl")
-        self._lines = LogLines()
+        self._lines = LineCutter()
         self._process = subprocess.Popen(  # noqa: S603 - an argument list of our own
             [program, *_COMMAND],
             stdin=subprocess.DEVNULL,

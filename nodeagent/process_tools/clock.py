@@ -7,7 +7,7 @@ import time
 from typing import Protocol
 
 
-class Clock(Protocol):
+class NodeClock(Protocol):
     """Where the agent learns the time."""
 
     def wall_s(self) -> float:
@@ -17,7 +17,7 @@ class Clock(Protocol):
         """Return seconds from an arbitrary origin; never goes back."""
 
 
-class SystemClock:
+class SystemNodeClock:
     """The machine's own clock."""
 
     def wall_s(self) -> float:

@@ -73,7 +73,7 @@ class Acknowledge(_Message):
     seq: int
 
 
-class StartRanks(_Message):
+class StartRanksCommand(_Message):
     """Start these ranks, or have parked processes become them (``RankLaunch.continues``).
 
     Kills what the node still holds of an older generation of the task and what no launch
@@ -111,7 +111,7 @@ class StartRanks(_Message):
         ]
 
 
-class StopRanks(_Message):
+class StopRanksCommand(_Message):
     """End the task's ranks of ``generation`` and older: by SIGKILL, or at an iteration boundary.
 
     With ``only``, these ranks of ``generation`` are killed and no others.
@@ -125,7 +125,7 @@ class StopRanks(_Message):
     only: list[int] = []
 
 
-class HaltRanks(_Message):
+class HaltRanksCommand(_Message):
     """Park the task's ranks of ``generation``; see ``local.Halt``."""
 
     kind: Literal["halt_ranks"] = "halt_ranks"
@@ -137,7 +137,7 @@ class HaltRanks(_Message):
     completes_copies: bool = False
 
 
-class InspectRanks(_Message):
+class InspectRanksCommand(_Message):
     """Look where the task's ranks of ``generation`` stand; each is reported as ``RankInspected``.
 
     A rank is asked first, for ``answer_limit_s``; who does not answer is looked at from outside. What
@@ -152,7 +152,7 @@ class InspectRanks(_Message):
     limit_s: float
 
 
-class ProbePeer(_Message):
+class ProbePeerCommand(_Message):
     """Ask whether an SSH server answers at ``host:port`` as seen from this node."""
 
     kind: Literal["probe_peer"] = "probe_peer"
@@ -222,7 +222,7 @@ class Heartbeat(_Message):
 class CommandDone(_Message):
     """Outcome of a command; ``error`` is None on success.
 
-    For a ``ProbePeer``, success means that the probe ran; ``detail`` is ``answered``,
+    For a ``ProbePeerCommand``, success means that the probe ran; ``detail`` is ``answered``,
     ``refused`` or ``silent``.
     """
 
@@ -235,11 +235,11 @@ class CommandDone(_Message):
 ToAgent = Annotated[
     Attach
     | Acknowledge
-    | StartRanks
-    | HaltRanks
-    | StopRanks
-    | InspectRanks
-    | ProbePeer
+    | StartRanksCommand
+    | HaltRanksCommand
+    | StopRanksCommand
+    | InspectRanksCommand
+    | ProbePeerCommand
     | InjectFault
     | StoreReply,
     Field(discriminator="kind"),

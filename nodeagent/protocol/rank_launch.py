@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.regroup import RankRef, Resume
-from profiles.command_task import Command
+from profiles.command_task import CommandTask
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from profiles.training_program import Program
@@ -70,7 +70,7 @@ class CommandPlace(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    command: Command
+    command: CommandTask
     local_rank: int = Field(ge=0)
     local_workers: tuple[int, ...]
     master_address: str

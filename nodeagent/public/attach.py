@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, SupportsFloat
 
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import IterationCommitted
@@ -42,7 +42,7 @@ SOCKET_VARIABLE: Final = "UNICRON_RANKS_SOCKET"
 STORED_LIMIT_S: Final = 2.0
 """How long a process that ends waits until its last reports are stored, seconds."""
 
-_CLOCK: Final = SystemClock()
+_CLOCK: Final = SystemNodeClock()
 
 
 class DrillError(Exception):

@@ -20,7 +20,7 @@ from typing import Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 from nodeagent.protocol.observations import IterationCommitted, RankDone, RankHalted
 from nodeagent.protocol.regroup import Position
 from nodeagent.ranks.rank_files import ExitRecord, RankFiles
@@ -51,7 +51,7 @@ class _Reading:
 class CommandRanks:
     """The commands among the ranks of the node."""
 
-    def __init__(self, files: RankFiles, outbox: OutboxFile, clock: Clock) -> None:
+    def __init__(self, files: RankFiles, outbox: OutboxFile, clock: NodeClock) -> None:
         self._files = files
         self._outbox = outbox
         self._clock = clock

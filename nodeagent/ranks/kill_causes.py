@@ -18,7 +18,7 @@ from nodeagent.probes.control_groups import (
     num_kills,
     num_kills_of_node,
 )
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 
 LIMIT_S: Final = 1.0
 _POLL_S: Final = 0.05
@@ -42,7 +42,7 @@ class MemoryKillCauses:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: NodeClock,
         read_log: Callable[[], None],
         proc: Path = PROC,
         cgroup: Path = CGROUP,

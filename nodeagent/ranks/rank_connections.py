@@ -121,7 +121,7 @@ class _Peer:
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class RankHub:
+class RankConnections:
     """All connections of ranks to this agent."""
 
     def __init__(self, outbox: OutboxFile, relay: StoreRelay) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.pidfd import wait_ended
 from nodeagent.protocol.observations import AnyObservation, LaunchFailed, RankExited
 from nodeagent.ranks.command_ranks import CommandRanks
@@ -57,7 +57,7 @@ class RankExits:
     """
 
     def __init__(
-        self, files: RankFiles, outbox: OutboxFile, clock: Clock, witnesses: Witnesses
+        self, files: RankFiles, outbox: OutboxFile, clock: NodeClock, witnesses: Witnesses
     ) -> None:
         self._files = files
         self._outbox = outbox

@@ -19,11 +19,11 @@ from typing import Final
 from nodeagent.detect.stacks import parse_dump, parse_py_spy, standing_of
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.probes.process_stats import catches, read_stat
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.pidfd import send
 from nodeagent.protocol.observations import RankInspected
 from nodeagent.protocol.standing import Standing, Where
-from nodeagent.ranks.rank_connections import RankHub
+from nodeagent.ranks.rank_connections import RankConnections
 from nodeagent.ranks.rank_files import RankFiles
 from nodeagent.ranks.rank_process import RankProcess
 
@@ -42,7 +42,9 @@ _BLOCKED: Final = "D"
 class RankInspector:
     """Looks at ranks of the node. Each look is stored in the outbox as ``RankInspected``."""
 
-    def __init__(self, hub: RankHub, files: RankFiles, outbox: OutboxFile, clock: Clock) -> None:
+    def __init__(
+        self, hub: RankConnections, files: RankFiles, outbox: OutboxFile, clock: NodeClock
+    ) -> None:
         self._hub = hub
         self._files = files
         self._outbox = outbox

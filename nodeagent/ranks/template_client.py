@@ -19,7 +19,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from nodeagent.probes.process_stats import is_running, read_stat
-from nodeagent.process_tools.clock import Clock
+from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.json_streams import LineChannel, MessageChannel, connect
 from nodeagent.process_tools.pidfd import kill, open_pidfd, wait_ended
 from nodeagent.protocol.codec import ProtocolError
@@ -66,7 +66,7 @@ class _TemplateRecord(BaseModel):
 class TemplateClient:
     """Keeps one template per node and forks ranks from it."""
 
-    def __init__(self, launcher: Launcher, clock: Clock, on_ready: Callable[[], None]) -> None:
+    def __init__(self, launcher: Launcher, clock: NodeClock, on_ready: Callable[[], None]) -> None:
         """Take what is needed.
 
         Args:

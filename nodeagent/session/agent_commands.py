@@ -27,16 +27,16 @@ from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import (
     CommandDone,
-    HaltRanks,
+    HaltRanksCommand,
     InjectFault,
-    InspectRanks,
-    ProbePeer,
-    StartRanks,
-    StopRanks,
+    InspectRanksCommand,
+    ProbePeerCommand,
+    StartRanksCommand,
+    StopRanksCommand,
 )
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
-from nodeagent.ranks.rank_connections import RankHub
+from nodeagent.ranks.rank_connections import RankConnections
 from nodeagent.ranks.rank_process import RankProcess
 from nodeagent.ranks.rank_processes import RankProcesses, Spawn
 from nodeagent.ranks.rank_starter import RankStarter, StartError
@@ -58,23 +58,30 @@ NUM_REMEMBERED: Final = 512
 OLD_RANKS_LIMIT_S: Final = 30.0
 END_LIMIT_S: Final = 5.0
 
-Command = StartRanks | HaltRanks | StopRanks | InspectRanks | ProbePeer | InjectFault
+Command = (
+    StartRanksCommand
+    | HaltRanksCommand
+    | StopRanksCommand
+    | InspectRanksCommand
+    | ProbePeerCommand
+    | InjectFault
+)
 Probe = Callable[[str, int, float], Awaitable[PeerAnswer]]
 Inspect = Callable[[Sequence[RankProcess], float, float], Awaitable[None]]
-"""Looks where ranks stand, with the limits of ``InspectRanks``."""
+"""Looks where ranks stand, with the limits of ``InspectRanksCommand``."""
 
 
 class CommandError(Exception):
     """A command can't be carried out; the text tells the controller why."""
 
 
-class Commands:
+class AgentCommands:
     """Takes commands, carries each out once, and tells how it went."""
 
     def __init__(
         self,
         processes: RankProcesses,
-        hub: RankHub,
+        hub: RankConnections,
         template: TemplateClient,
         starter: RankStarter,
         outbox: OutboxFile,
@@ -137,15 +144,15 @@ class Commands:
     async def _execute(self, command: Command) -> str:
         """Carry out ``command``; return the detail of its result."""
         match command:
-            case StartRanks():
+            case StartRanksCommand():
                 await self._start(command)
-            case HaltRanks():
+            case HaltRanksCommand():
                 self._halt(command)
-            case StopRanks():
+            case StopRanksCommand():
                 self._stop(command)
-            case InspectRanks():
+            case InspectRanksCommand():
                 await self._inspect(command)
-            case ProbePeer():
+            case ProbePeerCommand():
                 return await probe_ssh(command.host, command.port, command.timeout_s)
             case InjectFault():
                 self._inject(command)
@@ -153,7 +160,7 @@ class Commands:
                 assert_never(command)
         return ""
 
-    async def _start(self, command: StartRanks) -> None:
+    async def _start(self, command: StartRanksCommand) -> None:
         marks = self._outbox.outbox
         run_id = marks.run_id
         launches = command.whole_launches()
@@ -223,7 +230,7 @@ class Commands:
                 group.create_task(start(launch))
         return errors
 
-    def _halt(self, command: HaltRanks) -> None:
+    def _halt(self, command: HaltRanksCommand) -> None:
         task, generation = command.task, command.generation
         if (reason := halt_refusal(task, generation, self._outbox.outbox)) is not None:
             raise CommandError(reason)
@@ -241,7 +248,7 @@ class Commands:
             if rank.key in to_halt and rank.is_command:
                 self._processes.commands.halt(rank)
 
-    def _stop(self, command: StopRanks) -> None:
+    def _stop(self, command: StopRanksCommand) -> None:
         if command.only:
             for global_rank in command.only:
                 rank = self._processes.find(RankKey(command.task, command.generation, global_rank))
@@ -261,7 +268,7 @@ class Commands:
                 else:
                     rank.kill()
 
-    async def _inspect(self, command: InspectRanks) -> None:
+    async def _inspect(self, command: InspectRanksCommand) -> None:
         wanted = plan_halt(command.task, command.generation, self._processes.living())
         ranks = [rank for rank in self._processes.living() if rank.key in wanted]
         await self.on_inspect(ranks, command.answer_limit_s, command.limit_s)

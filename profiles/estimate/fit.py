@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from profiles.estimate.constants import Constants, published_points
 from profiles.estimate.points import parse_points
-from profiles.estimate.prediction import Case, case_of, error_of
-from profiles.estimate.training_setup import Setup
+from profiles.estimate.prediction import PredictionCase, case_of, error_of
+from profiles.estimate.training_setup import TrainingSetup
 
 _Array = NDArray[np.float64]
 
@@ -69,11 +69,11 @@ class Fit:
         setups: [cases] The way that each is taken to have been trained.
     """
 
-    cases: Sequence[Case]
-    setups: Sequence[Setup]
+    cases: Sequence[PredictionCase]
+    setups: Sequence[TrainingSetup]
 
     @classmethod
-    def of(cls, cases: Sequence[Case], constants: Constants) -> "Fit":
+    def of(cls, cases: Sequence[PredictionCase], constants: Constants) -> "Fit":
         """Choose what the points leave open by the given constants."""
         return cls(cases, [case.setup(constants)[0] for case in cases])
 
@@ -133,30 +133,30 @@ def _constants(names: Sequence[str], logarithms: _Array) -> Constants:
     return replace(EXPECTED, **dict(zip(names, values, strict=True)))
 
 
-def published_cases() -> list[Case]:
+def published_cases() -> list[PredictionCase]:
     """Return the published points that can be predicted and have a measurement."""
     source = "published.jsonl"
     cases = [case_of(point) for point in parse_points(published_points(), source)]
     return [case for case in cases if case is not None and case.point.model_tflops_per_gpu]
 
 
-def fit_constants(cases: Sequence[Case]) -> Constants:
+def fit_constants(cases: Sequence[PredictionCase]) -> Constants:
     """Return the constants of all cases together; what is open is chosen by the expected ones."""
     return Fit.of(cases, EXPECTED).solve()
 
 
-def series_of(case: Case) -> str:
+def series_of(case: PredictionCase) -> str:
     """Return the series of a case."""
     return case.series
 
 
-def source_of(case: Case) -> str:
+def source_of(case: PredictionCase) -> str:
     """Return who published a case: the first word of its series (``nemo``, ``bloom``, ``dgxc``)."""
     return re.split(r"[^a-z]", case.series, maxsplit=1)[0]
 
 
 def left_out_errors(
-    cases: Sequence[Case], group_of: Callable[[Case], str] = series_of
+    cases: Sequence[PredictionCase], group_of: Callable[[PredictionCase], str] = series_of
 ) -> list[float]:
     """Return [cases] signed relative errors, each by constants that have not seen its group.
 
@@ -176,7 +176,7 @@ def left_out_errors(
 
 
 def baseline_errors(
-    cases: Sequence[Case], group_of: Callable[[Case], str] = series_of
+    cases: Sequence[PredictionCase], group_of: Callable[[PredictionCase], str] = series_of
 ) -> list[float]:
     """Return [cases] what one constant per GPU type and recompute mode would have said.
 
@@ -193,7 +193,7 @@ def baseline_errors(
     return errors
 
 
-def within_series_errors(cases: Sequence[Case], errors: Sequence[float]) -> list[float]:
+def within_series_errors(cases: Sequence[PredictionCase], errors: Sequence[float]) -> list[float]:
     """Return the errors of points over their series' mean, for series of two points and more."""
     found: list[float] = []
     for series in dict.fromkeys(case.series for case in cases):
@@ -207,5 +207,5 @@ def within_series_errors(cases: Sequence[Case], errors: Sequence[float]) -> list
     return found
 
 
-def _share_of_peak(case: Case) -> float:
+def _share_of_peak(case: PredictionCase) -> float:
     return (case.point.model_tflops_per_gpu or math.nan) * 1e12 / case.gpu.peak_flops_per_s

@@ -10,7 +10,7 @@ from typing import Final
 
 from profiles.estimate.hardware import GIB, Gpu
 from profiles.estimate.shape import DecoderShape
-from profiles.estimate.training_setup import Recompute, Setup, Stack
+from profiles.estimate.training_setup import Recompute, Stack, TrainingSetup
 
 _RESERVED: Final = 4.0 * GIB
 """Context, communication buffers and fragments, which no formula counts."""
@@ -27,7 +27,7 @@ def stage_layers(layers: int, stages: int, virtual: int) -> int:
     return virtual * -(-layers // (stages * virtual))
 
 
-def stage_parameters(shape: DecoderShape, setup: Setup) -> float:
+def stage_parameters(shape: DecoderShape, setup: TrainingSetup) -> float:
     """Return the parameters of one GPU of the fullest stage."""
     layout = setup.layout
     layers = stage_layers(shape.layers, layout.pp, setup.virtual)
@@ -35,13 +35,13 @@ def stage_parameters(shape: DecoderShape, setup: Setup) -> float:
     return (layers * shape.layer_weights + ends * shape.embedding_weights) / layout.tp
 
 
-def input_bytes(shape: DecoderShape, setup: Setup, stack: Stack) -> float:
+def input_bytes(shape: DecoderShape, setup: TrainingSetup, stack: Stack) -> float:
     """Return what a layer keeps of one micro-batch where it is computed again in full, bytes."""
     whole = setup.layout.tp if stack.sequence_parallel else 1
     return 2.0 * setup.tokens(shape) * shape.hidden / whole
 
 
-def layer_activation_bytes(shape: DecoderShape, setup: Setup, stack: Stack) -> float:
+def layer_activation_bytes(shape: DecoderShape, setup: TrainingSetup, stack: Stack) -> float:
     """Return what a layer keeps of one micro-batch where it is not computed again in full, bytes."""
     elements = setup.tokens(shape) * shape.hidden
     tp = setup.layout.tp
@@ -57,7 +57,9 @@ def layer_activation_bytes(shape: DecoderShape, setup: Setup, stack: Stack) -> f
     return elements * (shared / whole + (divided + square) / tp)
 
 
-def needed_bytes(shape: DecoderShape, setup: Setup, stack: Stack, num_micro_batches: int) -> float:
+def needed_bytes(
+    shape: DecoderShape, setup: TrainingSetup, stack: Stack, num_micro_batches: int
+) -> float:
     """Return the memory that the fullest GPU needs, bytes."""
     layout = setup.layout
     shards = layout.dp if setup.sharded else 1

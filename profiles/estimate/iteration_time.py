@@ -11,7 +11,7 @@ from typing import Final
 from profiles.estimate.gpu_memory import stage_layers, stage_parameters
 from profiles.estimate.layer import Machine
 from profiles.estimate.shape import DecoderShape
-from profiles.estimate.training_setup import Recompute, Setup, Stack
+from profiles.estimate.training_setup import Recompute, Stack, TrainingSetup
 
 _HOP_S: Final = 1e-3
 """What a micro-batch loses at each virtual stage: latency, and stages that are not in step."""
@@ -22,7 +22,7 @@ _WEIGHT_BYTES: Final = 2.0
 
 
 def iteration_s(
-    shape: DecoderShape, setup: Setup, stack: Stack, machine: Machine, global_batch: int
+    shape: DecoderShape, setup: TrainingSetup, stack: Stack, machine: Machine, global_batch: int
 ) -> float:
     """Return the seconds of one iteration."""
     constants = machine.constants
@@ -48,7 +48,11 @@ def flops_per_s(shape: DecoderShape, global_batch: int, seconds: float) -> float
 
 
 def _pipeline_s(
-    shape: DecoderShape, setup: Setup, stack: Stack, machine: Machine, num_micro_batches: int
+    shape: DecoderShape,
+    setup: TrainingSetup,
+    stack: Stack,
+    machine: Machine,
+    num_micro_batches: int,
 ) -> float:
     pp = setup.layout.pp
     time = machine.layer(shape, setup, stack)
@@ -71,7 +75,7 @@ def _pipeline_s(
     return num_micro_batches * slowest + (pp - 1) * ordinary / setup.virtual
 
 
-def _hop_s(shape: DecoderShape, setup: Setup, stack: Stack, machine: Machine) -> float:
+def _hop_s(shape: DecoderShape, setup: TrainingSetup, stack: Stack, machine: Machine) -> float:
     """Return the seconds that a stage loses to its neighbours, per micro-batch."""
     if setup.layout.pp == 1:
         return 0.0
@@ -81,7 +85,7 @@ def _hop_s(shape: DecoderShape, setup: Setup, stack: Stack, machine: Machine) ->
     return setup.virtual * (sending + _HOP_S)
 
 
-def _exchange_s(shape: DecoderShape, setup: Setup, stack: Stack, machine: Machine) -> float:
+def _exchange_s(shape: DecoderShape, setup: TrainingSetup, stack: Stack, machine: Machine) -> float:
     """Return the seconds of reducing gradients and gathering weights, nothing hidden."""
     layout, gpu = setup.layout, machine.gpu
     if layout.dp == 1:

@@ -11,7 +11,7 @@ from typing import Final
 from profiles.estimate.constants import Constants
 from profiles.estimate.hardware import Gpu
 from profiles.estimate.shape import DecoderShape
-from profiles.estimate.training_setup import Setup, Stack
+from profiles.estimate.training_setup import Stack, TrainingSetup
 
 _FLASH_SHARE: Final = 0.45
 """Share of the peak that flash attention reaches, forward and backward (Dao, arXiv 2307.08691,
@@ -74,7 +74,7 @@ class Machine:
         """Return the part of tensor or pipeline traffic that computation does not hide."""
         return seconds * (1 - self.constants.hidden_tensor) if stack.overlaps else seconds
 
-    def layer(self, shape: DecoderShape, setup: Setup, stack: Stack) -> LayerTime:
+    def layer(self, shape: DecoderShape, setup: TrainingSetup, stack: Stack) -> LayerTime:
         """Return the time of one layer."""
         tp, tokens, hidden = setup.layout.tp, setup.tokens(shape), shape.hidden
         products = self._products_s(shape, tp, tokens)
@@ -94,7 +94,7 @@ class Machine:
             collective_s=self.exposed(collective, stack),
         )
 
-    def output_s(self, shape: DecoderShape, setup: Setup) -> float:
+    def output_s(self, shape: DecoderShape, setup: TrainingSetup) -> float:
         """Return the seconds of logits and loss, forward and backward."""
         tokens, vocab = setup.tokens(shape), shape.vocab / setup.layout.tp
         # Logits are written, and read in fp32 for the maximum, the sum and the gradient.
@@ -110,7 +110,9 @@ class Machine:
         )
         return sum(self.matmul_s(tokens, n, k, speed=speed) for n, k in widths)
 
-    def _attention_s(self, shape: DecoderShape, setup: Setup, stack: Stack) -> tuple[float, float]:
+    def _attention_s(
+        self, shape: DecoderShape, setup: TrainingSetup, stack: Stack
+    ) -> tuple[float, float]:
         heads = shape.heads * setup.micro_batch / setup.layout.tp
         square = heads * shape.seq**2
         if stack.flash:

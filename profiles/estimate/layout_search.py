@@ -13,7 +13,7 @@ from profiles.estimate.gpu_memory import available_bytes, needed_bytes, stage_la
 from profiles.estimate.iteration_time import iteration_s
 from profiles.estimate.layer import Machine
 from profiles.estimate.shape import DecoderShape
-from profiles.estimate.training_setup import Recompute, Setup, Stack
+from profiles.estimate.training_setup import Recompute, Stack, TrainingSetup
 from profiles.layout import Layout
 
 _MICRO_BATCHES: Final = (1, 2, 4, 8, 16)
@@ -46,7 +46,7 @@ class Estimate:
         fits: Whether the GPU has that much.
     """
 
-    setup: Setup
+    setup: TrainingSetup
     iteration_s: float
     needed_bytes: float
     fits: bool
@@ -60,7 +60,7 @@ def best(shape: DecoderShape, wish: Wish, stack: Stack, machine: Machine) -> Est
     """
     limit = available_bytes(machine.gpu)
     fastest: Estimate | None = None
-    smallest: tuple[float, Setup] | None = None
+    smallest: tuple[float, TrainingSetup] | None = None
     for tried in setups(shape, wish, stack):
         count = tried.num_micro_batches(wish.global_batch)
         needed = needed_bytes(shape, tried, stack, count)
@@ -81,7 +81,7 @@ def best(shape: DecoderShape, wish: Wish, stack: Stack, machine: Machine) -> Est
     return Estimate(smallest[1], seconds, smallest[0], fits=False)
 
 
-def setups(shape: DecoderShape, wish: Wish, stack: Stack) -> Iterator[Setup]:
+def setups(shape: DecoderShape, wish: Wish, stack: Stack) -> Iterator[TrainingSetup]:
     """Yield every way to train that the wish and the stack allow."""
     modes = [wish.recompute] if wish.recompute else list(Recompute)
     if stack.flash and not wish.recompute:
@@ -95,7 +95,7 @@ def setups(shape: DecoderShape, wish: Wish, stack: Stack) -> Iterator[Setup]:
             for virtual in [wish.virtual] if wish.virtual else counts:
                 for recompute in modes:
                     for sharded in shards if wish.sharded is None else [wish.sharded]:
-                        yield Setup(layout, virtual, micro_batch, recompute, sharded)
+                        yield TrainingSetup(layout, virtual, micro_batch, recompute, sharded)
 
 
 def layouts(shape: DecoderShape, wish: Wish) -> Iterator[Layout]:
@@ -114,8 +114,8 @@ def layouts(shape: DecoderShape, wish: Wish) -> Iterator[Layout]:
 
 
 def _with_fewest_recomputed(
-    shape: DecoderShape, setup: Setup, stack: Stack, num_micro_batches: int, limit: float
-) -> Setup:
+    shape: DecoderShape, setup: TrainingSetup, stack: Stack, num_micro_batches: int, limit: float
+) -> TrainingSetup:
     """Return the setup with as few layers computed again as fit; all of them do."""
     layers = stage_layers(shape.layers, setup.layout.pp, setup.virtual)
     one, every = (

@@ -17,7 +17,15 @@ from profiles.estimate.layer import Machine
 from profiles.estimate.layout_search import Wish, best
 from profiles.estimate.points import Point
 from profiles.estimate.shape import DecoderShape
-from profiles.estimate.training_setup import CLASSIC, CORE, DEEPSPEED, PTD, Recompute, Setup, Stack
+from profiles.estimate.training_setup import (
+    CLASSIC,
+    CORE,
+    DEEPSPEED,
+    PTD,
+    Recompute,
+    Stack,
+    TrainingSetup,
+)
 from profiles.layout import Layout
 from profiles.records import RecordError
 
@@ -41,7 +49,7 @@ Llama 3: arXiv 2407.21783; Llama 2: arXiv 2307.09288; Nemotron-4: arXiv 2402.168
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PredictionCase:
     """A point made ready: everything that a prediction needs.
 
     Attributes:
@@ -73,14 +81,14 @@ class Case:
         """Return the hardware with these constants."""
         return Machine(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
 
-    def setup(self, constants: Constants) -> tuple[Setup, bool]:
+    def setup(self, constants: Constants) -> tuple[TrainingSetup, bool]:
         """Return the fastest way to train that the point leaves open, and whether it fits."""
         found = best(self.shape, self.wish, self.stack, self.machine(constants))
         if found is None:  # more workers than samples: most of them idle
-            return Setup(Layout(dp=self.wish.workers)), False
+            return TrainingSetup(Layout(dp=self.wish.workers)), False
         return found.setup, found.fits
 
-    def flops_per_s(self, setup: Setup, constants: Constants) -> float:
+    def flops_per_s(self, setup: TrainingSetup, constants: Constants) -> float:
         """Return T of all GPUs together."""
         batch = self.wish.global_batch
         seconds = iteration_s(self.shape, setup, self.stack, self.machine(constants), batch)
@@ -99,7 +107,7 @@ def stack_of(gpu: Gpu, framework: str, precision: str, recompute: Recompute | No
     return CLASSIC
 
 
-def case_of(point: Point) -> Case | None:
+def case_of(point: Point) -> PredictionCase | None:
     """Return the case of a point, or None where the point lacks what it needs.
 
     Raises:
@@ -130,7 +138,7 @@ def case_of(point: Point) -> Case | None:
         gated=gated if point.gated is None else point.gated,
     )  # fmt: skip
     wish = _wish(point, stack, point.gpus, point.global_batch)
-    return Case(point, shape, gpu, stack, wish)
+    return PredictionCase(point, shape, gpu, stack, wish)
 
 
 def _unstated(point: Point, layers: int, hidden: int, heads: int) -> tuple[int, int, bool]:

@@ -68,7 +68,7 @@ STACK_BY_NAME: Final = {stack.name: stack for stack in (PTD, DEEPSPEED, CLASSIC,
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class TrainingSetup:
     """One way to train.
 
     Attributes:

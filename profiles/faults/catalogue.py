@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from profiles.faults.entry import Combination, Entry
 from profiles.faults.matching.rules import Rule, rule_of
-from profiles.faults.matching.screen import Screen
+from profiles.faults.matching.screen import LiteralScreen
 from profiles.faults.series import ODD_WORDS, SERIES_WORDS
 from profiles.faults.status import Severity, Status, StatusInfo
 from profiles.faults.xid import XID_WORD, XidCode, XidTable
@@ -48,7 +48,7 @@ class Catalogue:
     families: Mapping[str, str]
     combinations: tuple[Combination, ...]
     xids: XidTable
-    screen: Screen
+    screen: LiteralScreen
     vetoes: tuple[Rule, ...]
 
     def severity(self, status: Status) -> Severity:
@@ -98,7 +98,7 @@ def load_catalogue(folder: Traversable) -> Catalogue:
         families=families,
         combinations=combinations,
         xids=xids,
-        screen=Screen(
+        screen=LiteralScreen(
             [rule for rule in rules if not rule.entry.is_veto],
             watchwords=(*SERIES_WORDS, *ODD_WORDS, XID_WORD),
         ),

@@ -13,7 +13,7 @@ from typing import Final
 from profiles.faults.catalogue import Catalogue
 from profiles.faults.entry import Entry, Precedence
 from profiles.faults.lines import body_of, without_colours
-from profiles.faults.matching.readings import NOWHERE, Found, Reading, Readings
+from profiles.faults.matching.readings import NOWHERE, Found, LineReading, Readings
 from profiles.faults.matching.rules import Rule
 from profiles.faults.matching.screen import texts_and_words
 from profiles.faults.matching.shapes import IDLE, NUMBERS, Shape, ShapeBook
@@ -132,7 +132,7 @@ class Matcher:
             or self._series.is_suspicious
         )
 
-    def _reading_of(self, shape: Shape, line: bytes, text: str) -> Reading:
+    def _reading_of(self, shape: Shape, line: bytes, text: str) -> LineReading:
         """Return what a line says: remembered, or read."""
         known = self._readings.get(line, digits_matter=shape.digits_matter)
         if known is None:
@@ -140,7 +140,7 @@ class Matcher:
             self._readings.keep(line, known, digits_matter=shape.digits_matter)
         return known
 
-    def _read_anew(self, shape: Shape, line: bytes, text: str) -> Reading:
+    def _read_anew(self, shape: Shape, line: bytes, text: str) -> LineReading:
         body = body_of(text) if shape.needs_body else ""
         has_digits = _DIGIT.search(text) is not None
         found = [
@@ -151,7 +151,7 @@ class Matcher:
         if shape.has_xid and (entry := self._catalogue.xids.read(text)):
             found.append(Found(entry))
         if not any(each.entry.names_fault for each in found):
-            return Reading(tuple(found), names_fault=False, is_suspicious=False)
+            return LineReading(tuple(found), names_fault=False, is_suspicious=False)
         if shape.vetoes is None:
             shape.vetoes = _possible(self._catalogue.vetoes, texts_and_words(line))
             patterns = (p for veto in shape.vetoes for p in (*veto.patterns, *veto.unless))
@@ -159,7 +159,7 @@ class Matcher:
         body = body or body_of(text)
         settled = _settle(found, [veto.entry for veto in shape.vetoes if veto.search(text, body)])
         names_fault = any(each.entry.names_fault for each in settled)
-        return Reading(settled, names_fault, is_suspicious=True)
+        return LineReading(settled, names_fault, is_suspicious=True)
 
 
 def _pieces_of(line: bytes) -> Iterable[bytes]:

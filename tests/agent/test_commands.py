@@ -16,7 +16,12 @@ import pytest
 from controller.fleet.rendezvous_tables import RendezvousTables
 from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.messages import HaltRanks, InjectFault, InspectRanks, StopRanks
+from nodeagent.protocol.messages import (
+    HaltRanksCommand,
+    InjectFault,
+    InspectRanksCommand,
+    StopRanksCommand,
+)
 from nodeagent.protocol.observations import (
     IterationCommitted,
     LaunchFailed,
@@ -30,7 +35,7 @@ from nodeagent.protocol.observations import (
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
 from nodeagent.protocol.standing import Standing
-from profiles.command_task import Command
+from profiles.command_task import CommandTask
 from profiles.layout import Layout
 from tests.fakes.node import LIMIT_S, AgentNode, FakeController, record_pids, until
 
@@ -45,13 +50,13 @@ def launch(
     code: str = "",
     global_rank: int = 0,
     generation: int = 1,
-    command: Command | None = None,
+    command: CommandTask | None = None,
     task_dir: Path | None = None,
 ) -> RankLaunch:
     """Return the launch of one of two local ranks that runs Python code."""
     script = textwrap.dedent(code)
     place = CommandPlace(
-        command=command or Command(argv=(sys.executable, "-c", script), env={"MINE": "yes"}),
+        command=command or CommandTask(argv=(sys.executable, "-c", script), env={"MINE": "yes"}),
         local_rank=global_rank,
         local_workers=(0, 1),
         master_address="127.0.0.1",
@@ -198,7 +203,7 @@ def inject(fault: RankFault, global_rank: int = 0) -> InjectFault:
 async def test_what_a_killed_script_has_started_ends_with_it(
     node: AgentNode, controller: FakeController
 ) -> None:
-    command = Command(argv=("/bin/sh", "-c", "sleep 1000 & echo $! > child; wait"))
+    command = CommandTask(argv=("/bin/sh", "-c", "sleep 1000 & echo $! > child; wait"))
     place = node.state_dir
     command = command.model_copy(update={"cwd": str(place)})
     await controller.start_ranks(launch(command=command))
@@ -230,7 +235,7 @@ async def test_a_graceful_stop_is_a_sigterm(
 ) -> None:
     await controller.start_ranks(launch(SAVES_ON_SIGTERM))
     await until(lambda: "ready" in log(node, "mine.1.0"), "the program has begun")
-    stop = StopRanks(
+    stop = StopRanksCommand(
         command_id="stop", task=TASK, generation=Generation(1), is_graceful=is_graceful
     )
     assert (await controller.do(stop)).error is None
@@ -246,7 +251,7 @@ async def test_a_halt_is_answered_and_the_next_generation_ends_the_process(
 ) -> None:
     await controller.start_ranks(launch(LIVE))
     await until(lambda: len(iterations(controller)) > 2, "some iterations")
-    halt = HaltRanks(command_id="halt", task=TASK, generation=Generation(1), broken=[1])
+    halt = HaltRanksCommand(command_id="halt", task=TASK, generation=Generation(1), broken=[1])
     assert (await controller.do(halt)).error is None
     halted = await controller.first(RankHalted)
     assert not halted.position.has_state
@@ -259,12 +264,12 @@ async def test_a_halt_is_answered_and_the_next_generation_ends_the_process(
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (Command(argv=("no-such-program",)), "'no-such-program' is no program that can be run"),
-        (Command(argv=("python",), cwd="/no/such"), "there is no directory /no/such"),
+        (CommandTask(argv=("no-such-program",)), "'no-such-program' is no program that can be run"),
+        (CommandTask(argv=("python",), cwd="/no/such"), "there is no directory /no/such"),
     ],
 )
 async def test_what_can_not_be_started_is_a_failed_launch_in_words(
-    controller: FakeController, command: Command, reason: str
+    controller: FakeController, command: CommandTask, reason: str
 ) -> None:
     done = await controller.start_ranks(launch(command=command))
     assert reason in (done.error or "")
@@ -278,7 +283,7 @@ async def test_a_file_that_is_no_program_is_an_exit_in_words(
     path = node.state_dir / "broken"
     path.write_bytes(b"\x7fELF and nothing more")
     path.chmod(0o700)
-    await controller.start_ranks(launch(command=Command(argv=(str(path),))))
+    await controller.start_ranks(launch(command=CommandTask(argv=(str(path),))))
     exited = await controller.first(RankExited)
     assert exited.exit_code == 126
     assert "can't be run" in exited.stderr_tail
@@ -330,7 +335,7 @@ async def test_a_program_that_a_script_starts_may_attach(
     program = node.state_dir / "program.py"
     program.write_text(textwrap.dedent(ATTACHED) + "import time; time.sleep(1000)\n")
     script = f"{sys.executable} {program}; true"
-    await controller.start_ranks(launch(command=Command(argv=("/bin/sh", "-c", script))))
+    await controller.start_ranks(launch(command=CommandTask(argv=("/bin/sh", "-c", script))))
     beat = await controller.heartbeat(lambda beat: any(rank.iteration == 3 for rank in beat.ranks))
     assert beat.ranks[0].pid == record_pids(node)["mine.1.0"]
     await until(lambda: iterations(controller) == [1, 2, 3], "all three are told")
@@ -366,8 +371,8 @@ HOLDS_THE_LOCK = ATTACHED + (
 )
 
 
-def inspect() -> InspectRanks:
-    return InspectRanks(
+def inspect() -> InspectRanksCommand:
+    return InspectRanksCommand(
         command_id="inspect",
         task=TASK,
         generation=Generation(1),

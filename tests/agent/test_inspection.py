@@ -6,7 +6,7 @@ import signal
 
 from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.messages import InspectRanks
+from nodeagent.protocol.messages import InspectRanksCommand
 from nodeagent.protocol.observations import IterationCommitted, RankInspected
 from nodeagent.protocol.standing import Standing
 from tests.fakes.fake_rank import Script, launch
@@ -21,7 +21,7 @@ async def look(
     Who can answer does so in milliseconds; a machine with other work takes its time.
     """
     num_before = len(controller.observed(RankInspected))
-    command = InspectRanks(
+    command = InspectRanksCommand(
         command_id=f"look-{num_before}-{generation}", task=TaskId("gpt-a"),
         generation=Generation(generation), answer_limit_s=answer_limit_s,
         limit_s=answer_limit_s + 2.0,

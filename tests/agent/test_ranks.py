@@ -6,7 +6,12 @@ import signal
 from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.messages import InjectFault, ProbePeer, StartRanks, StopRanks
+from nodeagent.protocol.messages import (
+    InjectFault,
+    ProbePeerCommand,
+    StartRanksCommand,
+    StopRanksCommand,
+)
 from nodeagent.protocol.observations import (
     IterationCommitted,
     LaunchFailed,
@@ -21,8 +26,8 @@ from tests.fakes.node import AgentNode, record_pids, until
 TASK = TaskId("gpt-a")
 
 
-def stop(command_id: str, generation: int, *, is_graceful: bool) -> StopRanks:
-    return StopRanks(
+def stop(command_id: str, generation: int, *, is_graceful: bool) -> StopRanksCommand:
+    return StopRanksCommand(
         command_id=command_id,
         task=TASK,
         generation=Generation(generation),
@@ -214,14 +219,14 @@ async def test_dead_template_is_replaced(node: AgentNode) -> None:
 
 async def test_unknown_host_of_a_probe_is_an_error(node: AgentNode) -> None:
     async with node.controller() as controller:
-        probe = ProbePeer(command_id="p", host="no such host", port=1, timeout_s=1.0)
+        probe = ProbePeerCommand(command_id="p", host="no such host", port=1, timeout_s=1.0)
         assert (await controller.do(probe)).error
 
 
 async def test_stop_of_a_start_that_waits_for_old_ranks_wins(node: AgentNode) -> None:
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script(), generation=1))
-        second = StartRanks.of("two", [launch(Script(), generation=2)])
+        second = StartRanksCommand.of("two", [launch(Script(), generation=2)])
         # In one piece: the stop is there before the old rank has ended.
         controller.send_raw(encode(second) + encode(stop("stop", 2, is_graceful=False)))
         assert (await controller.do(stop("stop", 2, is_graceful=False))).error is None

@@ -5,7 +5,7 @@ import random
 import signal
 
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.messages import Report, StopRanks
+from nodeagent.protocol.messages import Report, StopRanksCommand
 from nodeagent.protocol.observations import IterationCommitted, RankExited, RankStarted
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import AgentNode, record_pids, until
@@ -42,7 +42,7 @@ async def test_killed_agent_keeps_the_ranks_and_every_report(node: AgentNode) ->
         await node.start()
         assert record_pids(node) == pids
     async with node.controller(last_seq=told[-1].seq) as controller:
-        stop = StopRanks(
+        stop = StopRanksCommand(
             command_id="stop", task=TaskId("gpt-a"), generation=Generation(1), is_graceful=True
         )
         await controller.do(stop)
@@ -99,7 +99,7 @@ async def test_files_left_between_the_report_and_their_removal_tell_nothing(
         record = node.state_dir / "ranks" / "gpt-a.1.0.json"
         content = record.read_text()
         await controller.do(
-            StopRanks(
+            StopRanksCommand(
                 command_id="s", task=TaskId("gpt-a"), generation=Generation(1), is_graceful=False
             )
         )

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.messages import HaltRanks, InjectFault, Report, StartRanks, StopRanks
+from nodeagent.protocol.messages import (
+    HaltRanksCommand,
+    InjectFault,
+    Report,
+    StartRanksCommand,
+    StopRanksCommand,
+)
 from nodeagent.protocol.observations import (
     IterationCommitted,
     LaunchFailed,
@@ -32,8 +38,8 @@ def halt(
     *,
     at_boundary: bool = False,
     command_id: str = "halt",
-) -> HaltRanks:
-    return HaltRanks(
+) -> HaltRanksCommand:
+    return HaltRanksCommand(
         command_id=command_id,
         task=TASK,
         generation=Generation(generation),
@@ -203,7 +209,7 @@ async def regroup_under_a_killed_agent(
 ) -> None:
     """Kill the agent as soon as the process has its new name, whether or not it has heard of it."""
     rank = going_on(generation, 0, was=(generation - 1, 0), script=Script(period_s=0.002))
-    start = StartRanks.of(f"start {generation}", [rank])
+    start = StartRanksCommand.of(f"start {generation}", [rank])
     record = node.state_dir / "ranks" / "gpt-a.1.0.json"
     async with node.controller(last_seq=told[-1].seq) as controller:
         await controller.do(halt(generation - 1))
@@ -236,7 +242,9 @@ async def test_reports_keep_one_sequence_over_regroups_and_killed_agents(node: A
     for generation in (2, 3, 4):
         await regroup_under_a_killed_agent(node, generation, told)
     async with node.controller(last_seq=told[-1].seq) as controller:
-        stop = StopRanks(command_id="s", task=TASK, generation=Generation(4), is_graceful=True)
+        stop = StopRanksCommand(
+            command_id="s", task=TASK, generation=Generation(4), is_graceful=True
+        )
         await controller.do(stop)
         exited = await controller.first(RankExited)
         assert (name(exited), exited.exit_code) == ((4, 0), 0)
@@ -335,7 +343,9 @@ async def test_graceful_stop_reaches_a_joined_rank(node: AgentNode) -> None:
         await start_and_halt(controller)
         await controller.start_ranks(going_on(2, 0, was=(1, 0)), command_id="two")
         await controller.first(RankJoined)
-        stop = StopRanks(command_id="s", task=TASK, generation=Generation(2), is_graceful=True)
+        stop = StopRanksCommand(
+            command_id="s", task=TASK, generation=Generation(2), is_graceful=True
+        )
         await controller.do(stop)
         exited = await controller.first(RankExited)
         assert (name(exited), exited.exit_code, exited.is_expected) == ((2, 0), 0, True)
@@ -369,13 +379,13 @@ async def test_join_waits_for_no_fork(node: AgentNode) -> None:
         os.kill(template, signal.SIGSTOP)
         new = launch(Script(), generation=2, global_rank=1, worker=1)
         ranks = [going_on(2, 0, was=(1, 0)), new]
-        controller.send(StartRanks.of("two", ranks))
+        controller.send(StartRanksCommand.of("two", ranks))
         assert name(await controller.first(RankJoined)) == (2, 0)
         assert len(controller.observed(RankStarted)) == 1
         # Nor does the next generation's, while that fork is still waited for.
         await controller.do(halt(2, command_id="halt two"))
         await until(lambda: len(controller.observed(RankHalted)) == 2, "it is parked again")
-        third = StartRanks.of("three", [going_on(3, 0, was=(2, 0))])
+        third = StartRanksCommand.of("three", [going_on(3, 0, was=(2, 0))])
         controller.send(third)
         await until(lambda: len(controller.observed(RankJoined)) == 2, "it joined again")
         os.kill(template, signal.SIGCONT)

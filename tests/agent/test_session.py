@@ -10,8 +10,8 @@ from nodeagent.protocol.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
     Heartbeat,
-    ProbePeer,
-    StopRanks,
+    ProbePeerCommand,
+    StopRanksCommand,
 )
 from nodeagent.protocol.observations import CheckpointSaved, IterationCommitted, RankStarted
 from nodeagent.protocol.rendezvous import StoreReply
@@ -128,7 +128,7 @@ async def test_reports_are_kept_until_acknowledged(node: AgentNode) -> None:
         await controller.start_ranks(launch(Script(num_iterations=5)))
         await until(lambda: len(controller.reports) == 7, "start, 5 iterations, exit")
         controller.send(Acknowledge(seq=3))
-        controller.send(StopRanks(command_id="s", task="x", generation=1, is_graceful=False))  # type: ignore[arg-type]
+        controller.send(StopRanksCommand(command_id="s", task="x", generation=1, is_graceful=False))  # type: ignore[arg-type]
         await until(lambda: num_unacknowledged(node) == 4, "3 reports are dropped")
         told = controller.reports
     async with node.controller(last_seq=5) as controller:
@@ -202,7 +202,9 @@ async def test_probe_tells_answered_refused_and_silent(node: AgentNode) -> None:
     async with node.controller() as controller:
         for expected, port in ports.items():
             limit_s = 0.3 if expected == "silent" else LIMIT_S
-            probe = ProbePeer(command_id=expected, host="127.0.0.1", port=port, timeout_s=limit_s)
+            probe = ProbePeerCommand(
+                command_id=expected, host="127.0.0.1", port=port, timeout_s=limit_s
+            )
             done = await controller.do(probe)
             assert (done.error, done.detail) == (None, expected)
     server.close()

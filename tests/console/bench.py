@@ -8,12 +8,12 @@ from textual.pilot import Pilot
 
 from console.app import ConsoleApp
 from console.client.source import Inbox, NoReplyError
-from console.operator_actions import Session
-from console.screens.waiting import Waiting
+from console.operator_actions import OperatorSession
+from console.screens.waiting import WaitingScreen
 from console.viewmodel.console_state import Link, LinkPhase
 from console.viewmodel.drawing.glyphs import UNICODE, Glyphs
 from console.viewmodel.reducer import LinkChanged, Received
-from console.widgets.look import Look
+from console.widgets.look import Appearance
 from controller.api.views import ClusterView, LogLine
 from controller.api.wire import Command, LogLines, Reply, Snapshot
 
@@ -87,7 +87,7 @@ class Bench:
         raise AssertionError(f"still not so:\n{self.screen}")
 
     def _is_laid_out(self) -> bool:
-        is_waiting = any(isinstance(screen, Waiting) for screen in self.app.screen_stack)
+        is_waiting = any(isinstance(screen, WaitingScreen) for screen in self.app.screen_stack)
         if self.app.state.view is None or is_waiting or self.app.overview.size != self.app.size:
             return self.app.state.view is None
         boxes = self.app.overview._boxes
@@ -124,10 +124,10 @@ async def console(
     holder: list[Bench] = []
     app = ConsoleApp(
         source,
-        Session("alex", owns_demo=owns_demo, starts_armed=is_armed),
+        OperatorSession("alex", owns_demo=owns_demo, starts_armed=is_armed),
         lambda: holder[0].now if holder else 1_000.0,
         lambda: f"r{next(numbers)}",
-        look=Look(glyphs=glyphs),
+        look=Appearance(glyphs=glyphs),
     )
     async with app.run_test(size=size) as pilot:
         holder.append(Bench(app, pilot, source))

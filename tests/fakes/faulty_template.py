@@ -50,7 +50,7 @@ class _Rank:
         self._global_rank = 0
         self._contributions = Path()
         self.iterations: Any = None
-        self.surroundings: Any = None
+        self.dependencies: Any = None
 
     def enter(self, state_dir: Path, launch: RankLaunch) -> None:
         """Be the rank of ``launch``."""
@@ -114,7 +114,7 @@ def _break(fault: Fault) -> None:
 
 
 def _linger() -> None:
-    around = _RANK.surroundings
+    around = _RANK.dependencies
     while not (around.halted.is_set() or around.control.is_pause_requested):
         time.sleep(_LOOK_S)
 
@@ -265,7 +265,7 @@ def _plant_around_it() -> None:
     _wrap(
         train.Training,
         "__init__",
-        after=lambda _, __, surroundings: setattr(_RANK, "surroundings", surroundings),
+        after=lambda _, __, dependencies: setattr(_RANK, "surroundings", dependencies),
     )
 
 

@@ -17,7 +17,7 @@ from controller.core.rules.policy import Policy
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskSpec
 from controller.fleet.address import NodeAddress
-from controller.server.controller import Charter, Controller
+from controller.server.controller import Controller, ControllerConfig
 from controller.server.rank_launches import TaskProgram
 from controller.store.event_log import EventLog
 from nodeagent.protocol.ids import TaskId
@@ -60,13 +60,13 @@ async def _run(remit: Remit) -> None:
     programs: dict[TaskId, TaskProgram] = {remit.task.task: remit.training}
     # Nobody hangs here: what a busy machine puts aside for a while is no incident.
     policy = Policy(is_auto_heal=True, hang_floor_s=10.0)
-    charter = Charter(remit.addresses, [remit.task], programs, policy)
+    config = ControllerConfig(remit.addresses, [remit.task], programs, policy)
     audience = _Audience(EventLog(remit.event_log))
 
     def note(source: str, text: str) -> None:
         sys.stderr.write(f"{source}: {text}\n")
 
-    controller = Controller(charter, remit.journal, SystemClock(), note)
+    controller = Controller(config, remit.journal, SystemClock(), note)
     async with asyncio.TaskGroup() as group:
         service = group.create_task(controller.run(audience, audience))
         while controller.state.tasks[remit.task.task].phase is not TaskPhase.FINISHED:

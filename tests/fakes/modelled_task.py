@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.core.rules.regroup.next_generation import Decision, Source, decide
+from controller.core.rules.regroup.next_generation import ResumeDecision, Source, decide
 from controller.core.rules.regroup.parked import Parked
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.regroup import HeldCopy, Position, Resume
@@ -20,7 +20,7 @@ from tests.fakes.modelled_ranks import ModelledProcess
 from tests.fakes.modelled_shards import ShardedProcess
 from tests.fakes.modelled_state import Cell, Job, State, Storage, whole_update
 
-Decide = Callable[..., Decision]
+Decide = Callable[..., ResumeDecision]
 
 STEPS_PER_ITERATION: Final = 40
 """About the most that a rank takes."""
@@ -264,7 +264,7 @@ class ModelledTask:
         self,
         continues: Mapping[int, int],
         positions: Mapping[int, Position],
-        decision: Decision,
+        decision: ResumeDecision,
         excluded: Sequence[Source],
     ) -> None:
         """While every shard has somebody with the newest state, or who can get there, it is kept."""

@@ -20,7 +20,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from controller.fleet.rendezvous_tables import RendezvousTables
 from nodeagent.control import ask_agent, stop_agent
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.process_tools.json_streams import LineChannel, connect
 from nodeagent.protocol.codec import Codec
 from nodeagent.protocol.ids import NodeId
@@ -33,7 +33,7 @@ from nodeagent.protocol.messages import (
     Heartbeat,
     Refuse,
     Report,
-    StartRanks,
+    StartRanksCommand,
     Welcome,
 )
 from nodeagent.protocol.observations import Observation
@@ -130,7 +130,7 @@ class FakeController:
         return results()[-1]
 
     async def start_ranks(self, *launches: RankLaunch, command_id: str = "start") -> CommandDone:
-        return await self.do(StartRanks.of(command_id, launches))
+        return await self.do(StartRanksCommand.of(command_id, launches))
 
     async def heartbeat(self, condition: Callable[[Heartbeat], bool]) -> Heartbeat:
         def matching() -> list[Heartbeat]:
@@ -239,7 +239,7 @@ class AgentNode:
 
     def remove(self) -> None:
         """End everything and remove the directory."""
-        stop_agent(self.state_dir, kill_ranks=True, clock=SystemClock())
+        stop_agent(self.state_dir, kill_ranks=True, clock=SystemNodeClock())
         if self.process is not None:
             self.process.wait(timeout=LIMIT_S)
         shutil.rmtree(self.state_dir)

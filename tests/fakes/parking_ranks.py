@@ -23,11 +23,11 @@ from typing import Any
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.observations import CheckpointMissed
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.groups.wake import HaltedError
-from nodeagent.rank.training.kept_state import Keeping, _Generation
+from nodeagent.rank.training.kept_state import KeptState, _Generation
 from tests.fakes.copying_ranks import (
     LAYOUT,
     FlatState,
@@ -85,7 +85,7 @@ def _run(rank: int, directory: Path, what: str) -> None:
         "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2
     )
     halted = _HaltedWhileWaiting() if what == "halted" else threading.Event()
-    clock = SystemClock()
+    clock = SystemNodeClock()
     reported: list[CheckpointMissed] = []
     keeping = _keeping(rank, halted, Narrow(_STATE), reported)
     memory: Any = keeping.memory
@@ -134,14 +134,14 @@ def _run(rank: int, directory: Path, what: str) -> None:
 
 def _keeping(
     rank: int, halted: threading.Event, memory: Narrow, reported: list[CheckpointMissed]
-) -> Keeping:
+) -> KeptState:
     anything: Any = None
     control = SimpleNamespace(report=reported.append)
     around: Any = SimpleNamespace(halted=halted, control=control)
     launch: Any = launch_of(1)
     launch.task, launch.global_rank = "gpt", rank
     place = Place(rank, LAYOUT, torch.device("cpu"))
-    keeping = Keeping(anything, _STATE, around)
+    keeping = KeptState(anything, _STATE, around)
     keeping.memory = memory
     keeping._generation = _Generation(launch, place, anything, anything, anything)
     keeping.memory.enter(launch, place)

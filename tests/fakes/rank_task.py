@@ -15,7 +15,7 @@ from typing import Any
 
 from controller.core.rules.placement import Worker
 from controller.core.rules.regroup.copy_holders import copy_holders
-from controller.core.rules.regroup.next_generation import Decision, decide, known_votes
+from controller.core.rules.regroup.next_generation import ResumeDecision, decide, known_votes
 from controller.core.rules.regroup.parked import Parked
 from controller.core.rules.regroup.replicas import part_of
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
@@ -74,7 +74,7 @@ class RankTask:
     members: dict[int, Member] = field(default_factory=dict)
     waiting: dict[int, Member] = field(default_factory=dict)
     """Processes that wait beside the generation, by numbers beyond its ranks."""
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[ResumeDecision] = field(default_factory=list)
     positions: dict[int, Position] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
     num_stuck: int = 0
@@ -144,7 +144,7 @@ class RankTask:
         spares_left_out: Collection[int] = (),
         leaves_waiting: Collection[int] = (),
         start: Callable[[RankLaunch], int] | None = None,
-    ) -> Decision:
+    ) -> ResumeDecision:
         """Go on in the next generation, with new processes where none is parked.
 
         Args:

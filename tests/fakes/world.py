@@ -36,7 +36,7 @@ from controller.core.instructions import (
     HaltRanks,
     InspectRanks,
     Instruction,
-    PrepareRanks,
+    PrepareSpares,
     ProbeNode,
     RecordIterations,
     SetTimer,
@@ -214,7 +214,7 @@ class World:
         match instruction:
             case StartRanks():
                 self._order_start(instruction)
-            case PrepareRanks():
+            case PrepareSpares():
                 for number, (worker, _) in instruction.spares.items():
                     begin = partial(self._prepare, instruction, number, worker)
                     self.after(START_S, begin)
@@ -348,7 +348,7 @@ class World:
         by_node: dict[NodeId, list[int]] = {}
         for number in instruction.global_ranks:
             by_node.setdefault(instruction.placement[number].node, []).append(number)
-        for number, reserve in instruction.reserves.items():
+        for number, reserve in instruction.parked_spares.items():
             by_node.setdefault(reserve.worker.node, []).append(number)
         for name, numbers in by_node.items():
             self.after(0.01, partial(self._take_start, instruction, self.nodes[name], numbers))
@@ -391,16 +391,21 @@ class World:
         if not (node.is_up and node.is_visible) or generation < node.fence.get(task, 0):
             return
         node.fence[task] = generation
-        reserves = instruction.reserves
-        going_on = {*instruction.continues.values(), *(one.continues for one in reserves.values())}
+        parked_spares = instruction.parked_spares
+        going_on = {
+            *instruction.continues.values(),
+            *(one.continues for one in parked_spares.values()),
+        }
         for rank in list(node.ranks.values()):
             ref = RankRef(generation=rank.generation, global_rank=rank.global_rank)
             if rank.task == task and rank.generation < generation and ref not in going_on:
                 self.end_rank(node, rank, number=9, is_expected=True)
         for number in numbers:
             ref_or_none = instruction.continues.get(number)
-            if number in reserves:
-                self._take_over(instruction, node, number, reserves[number].continues, self._park)
+            if number in parked_spares:
+                self._take_over(
+                    instruction, node, number, parked_spares[number].continues, self._park
+                )
             elif ref_or_none is not None:
                 self._take_over(instruction, node, number, ref_or_none, self._arrive)
             else:
@@ -422,7 +427,7 @@ class World:
         node.started.add((task, generation, number))
         for rank in node.ranks.values():
             if (rank.task, rank.generation, rank.global_rank) == (task, *_pair(ref)):
-                assert rank.is_parked or number in instruction.reserves, "it was not parked"
+                assert rank.is_parked or number in instruction.parked_spares, "it was not parked"
                 rank.generation, rank.global_rank = generation, number
                 rank.is_parked = rank.has_told = False
                 self.after(TAKE_OVER_S, partial(go_on, node, rank))
@@ -447,7 +452,7 @@ class World:
         self.observe(node, RankStarted(**_who(rank), pid=rank.pid, warm=True, start_s=0.05))
         self._arrive(node, rank)
 
-    def _prepare(self, instruction: PrepareRanks, number: int, worker: Worker) -> None:
+    def _prepare(self, instruction: PrepareSpares, number: int, worker: Worker) -> None:
         """Start a process that builds its model and waits."""
         node, task, generation = self.nodes[worker.node], instruction.task, instruction.generation
         is_over = generation <= node.stopped.get(task, 0) or generation < node.fence.get(task, 0)
@@ -819,18 +824,18 @@ class World:
             rank.is_alive = False
         for rank in victims:
             self.fail_peers(rank)
-        last_heard_at, agent = self.now, node.agent
+        last_message_at, agent = self.now, node.agent
 
         def notice() -> None:
             if node.agent == agent:
-                self._end_session(node, last_heard_at, "connection lost")
+                self._end_session(node, last_message_at, "connection lost")
 
         self.after(3.0 if is_silent else 0.01, notice)
 
-    def _end_session(self, node: FakeNode, last_heard_at: float, reason: str) -> None:
+    def _end_session(self, node: FakeNode, last_message_at: float, reason: str) -> None:
         if node.has_session:
             node.has_session = False
-            self.post(ContactLost(node.name, last_heard_at, reason))
+            self.post(ContactLost(node.name, last_message_at, reason))
 
     def cut(self, name: str, for_s: float) -> None:
         """Break the connection to a node for a while; the node goes on."""
@@ -881,9 +886,9 @@ class World:
         nodes = [node.spec for node in state.nodes.values()]
         tasks = [task.spec for task in state.tasks.values()]
         self.machine = Machine(nodes, tasks, self.machine.policy)
-        legacy = replay(self.machine, self.events)
+        replayed = replay(self.machine, self.events)
         assert self.machine.state == state
-        for timer, after_s in legacy.timers.items():
+        for timer, after_s in replayed.timers.items():
             self._set_timer(timer, after_s)
         self.has_controller = True
         self._begin_term()

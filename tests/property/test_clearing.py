@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from hypothesis import given, settings, strategies as st
 
 from controller.core.rules.packing.clearing import clear
-from controller.core.rules.packing.exhaustive import Kind, Outcome, Site, search
+from controller.core.rules.packing.exhaustive import DomainSite, Kind, Outcome, search
 from controller.core.rules.packing.fewest_moves import NoPacking, pack
 
 
-def made(seed: int, sizes: Sequence[int]) -> tuple[list[Kind], Site]:
+def made(seed: int, sizes: Sequence[int]) -> tuple[list[Kind], DomainSite]:
     """Nodes, and kinds that hold parts of them, some with a few ranks of a group only."""
     dice = random.Random(seed)
     most = dice.choice([4, 4, 6])
@@ -31,7 +31,7 @@ def made(seed: int, sizes: Sequence[int]) -> tuple[list[Kind], Site]:
         num_held = sum(map(len, stays.values()))
         count = max(1, num_held + dice.choice([0, 0, 1, 1, 1, 2, -1, -2]))
         kinds.append(Kind(size, count, stays=stays))
-    return kinds, Site(rooms, range(len(rooms)))
+    return kinds, DomainSite(rooms, range(len(rooms)))
 
 
 def num_staying(kinds: Sequence[Kind], outcome: Outcome) -> int | None:

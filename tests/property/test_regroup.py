@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from controller.core.rules.regroup.next_generation import Decision, decide
+from controller.core.rules.regroup.next_generation import ResumeDecision, decide
 from controller.core.rules.regroup.parked import Parked
 from nodeagent.protocol.regroup import HeldCopy, Position, VoteResult, even_shares
 from profiles.layout import Layout
@@ -94,7 +94,7 @@ def sane_situations(draw: st.DrawFn) -> tuple[Parked, Layout, dict[int, int]]:
     return Parked(old, num_micro_batches, positions), old, {rank: rank for rank in positions}
 
 
-def decided(situation: tuple[Parked, Layout, dict[int, int]]) -> Decision:
+def decided(situation: tuple[Parked, Layout, dict[int, int]]) -> ResumeDecision:
     parked, layout, continues = situation
     return decide(parked, layout, continues)
 

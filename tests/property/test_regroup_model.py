@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 )
 from hypothesis.strategies import booleans, integers, lists, none, permutations, sampled_from
 
-from controller.core.rules.regroup.next_generation import Decision, Source, decide
+from controller.core.rules.regroup.next_generation import ResumeDecision, Source, decide
 from controller.core.rules.regroup.parked import Parked
 from controller.core.rules.regroup.replicas import whole_replicas
 from nodeagent.protocol.regroup import Position, Resume, VoteResult
@@ -268,7 +268,7 @@ def seeing(change: Callable[[Position], Position]) -> Decide:
         *,
         excluded: Collection[Source],
         allows_reuse: bool,
-    ) -> Decision:
+    ) -> ResumeDecision:
         positions = {rank: change(position) for rank, position in parked.positions.items()}
         seen = replace(parked, positions=positions, resume=None)
         return decide(seen, layout, continues, excluded=excluded, allows_reuse=allows_reuse)
@@ -315,7 +315,7 @@ def told(change: Callable[[Resume, Layout], Resume]) -> Decide:
         *,
         excluded: Collection[Source],
         allows_reuse: bool,
-    ) -> Decision:
+    ) -> ResumeDecision:
         decision = decide(parked, layout, continues, excluded=excluded, allows_reuse=allows_reuse)
         return replace(decision, resume=change(decision.resume, layout))
 

@@ -12,7 +12,7 @@ import pytest
 
 from controller.core.rules.placement import Worker
 from controller.core.rules.regroup.copy_holders import copy_holders
-from controller.core.rules.regroup.next_generation import Decision, decide
+from controller.core.rules.regroup.next_generation import ResumeDecision, decide
 from controller.core.rules.regroup.parked import Parked
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
@@ -90,7 +90,7 @@ def go_on(
     ranks: list[RankLaunch],
     continues: dict[int, int],
     layout: Layout,
-    decision: Decision,
+    decision: ResumeDecision,
 ) -> dict[int, float]:
     """Train in the next generation to the end; return its losses."""
     old_of = {new: old for old, new in continues.items()}

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from controller.core.rules.regroup.next_generation import Decision, decide, known_votes
+from controller.core.rules.regroup.next_generation import ResumeDecision, decide, known_votes
 from controller.core.rules.regroup.parked import Parked
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import Position, RankRef
@@ -37,7 +37,7 @@ def kill_and_park(
 
 
 def regroup(
-    host: RankHost, ranks: list[RankLaunch], lost: int, decision: Decision
+    host: RankHost, ranks: list[RankLaunch], lost: int, decision: ResumeDecision
 ) -> list[RankLaunch]:
     """Start the next generation with a replacement of rank ``lost``."""
     following = []

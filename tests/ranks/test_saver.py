@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
@@ -25,7 +25,7 @@ pytestmark = [
 
 MODEL = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
 WAIT_S = 20.0
-CLOCK = SystemClock()
+CLOCK = SystemNodeClock()
 
 
 def part_of(name: str) -> Lazy:

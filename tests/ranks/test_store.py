@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore, StoreClosedError, StoreError
 from tests.fakes.rank_host import RankHost
@@ -32,7 +32,7 @@ def store_at(host: RankHost, caller: str = "0", generation: int = 1) -> AgentSto
         TaskId("gpt"),
         Generation(generation),
         caller=caller,
-        monotonic_s=SystemClock().monotonic_s,
+        monotonic_s=SystemNodeClock().monotonic_s,
     )
 
 

@@ -30,7 +30,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row: ``key`` identifies what it shows, whatever its position."""
 
     key: str
@@ -38,11 +38,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TextTable:
     """A heading and rows of which only those that are looked at are drawn."""
 
     heading: Line
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
     columns: Sequence[Column]
     widths: Mapping[str, int]
     glyphs: Glyphs
@@ -62,7 +62,9 @@ class Table:
         return _line(self.rows[index].cells, self.columns, self.widths, self.glyphs)
 
 
-def draw(columns: Sequence[Column], rows: Sequence[Row], width: int, glyphs: Glyphs) -> Table:
+def draw(
+    columns: Sequence[Column], rows: Sequence[TableRow], width: int, glyphs: Glyphs
+) -> TextTable:
     """Return the table in ``width`` cells. The first column's title is the panel's name."""
     widths = _fit(columns, rows, width)
     shown = [column for column in columns if column.id in widths]
@@ -72,14 +74,14 @@ def draw(columns: Sequence[Column], rows: Sequence[Row], width: int, glyphs: Gly
         widths,
         glyphs,
     )
-    return Table(heading.on(Ground.HEADING), rows, shown, widths, glyphs)
+    return TextTable(heading.on(Ground.HEADING), rows, shown, widths, glyphs)
 
 
 def _title_tone(column: Column, columns: Sequence[Column]) -> Tone:
     return Tone.TITLE if column is columns[0] else Tone.DIM
 
 
-def _fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> dict[str, int]:
+def _fit(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> dict[str, int]:
     natural = {column.id: _natural(column, rows) for column in columns}
     left = width - MARGIN
     widths: dict[str, int] = {}
@@ -99,7 +101,7 @@ def _fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> dict[str
     return widths
 
 
-def _natural(column: Column, rows: Sequence[Row]) -> int:
+def _natural(column: Column, rows: Sequence[TableRow]) -> int:
     widest = max((cells_wide(row.cells.get(column.id, ())) for row in rows), default=0)
     return min(column.most, max(column.least, len(column.title), widest))
 

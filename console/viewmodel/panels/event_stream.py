@@ -6,7 +6,7 @@ arrive or are forgotten never move what is on screen. Without an anchor it follo
 
 from bisect import bisect_right
 
-from console.viewmodel.console_state import EventLog, State
+from console.viewmodel.console_state import EventWindow, State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import clock
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone, fit, span, wrap
@@ -34,12 +34,12 @@ def event_lines(
     return [heading, *rows[-(height - 1) :]] if height > 1 else [heading]
 
 
-def num_newer(log: EventLog, anchor: int | None) -> int:
+def num_newer(log: EventWindow, anchor: int | None) -> int:
     """Return how many lines lie below the window."""
     return len(log.lines) - _end(log, anchor)
 
 
-def moved_anchor(log: EventLog, anchor: int | None, delta: int, page: int) -> int | None:
+def moved_anchor(log: EventWindow, anchor: int | None, delta: int, page: int) -> int | None:
     """Return the anchor ``delta`` records further down, or None at the end: follow again.
 
     The oldest ``page`` records are the highest window there is.
@@ -67,13 +67,13 @@ def record_lines(record: LogLine, start_s: float, width: int, glyphs: Glyphs) ->
     return [first, *(Line((Span(" " * indent), span(text, tone))) for text in texts[1:])]
 
 
-def _end(log: EventLog, anchor: int | None) -> int:
+def _end(log: EventWindow, anchor: int | None) -> int:
     if anchor is None:
         return len(log.lines)
     return bisect_right(log.lines, anchor, key=lambda line: line.seq)
 
 
-def _heading(log: EventLog, anchor: int | None, width: int, glyphs: Glyphs) -> Line:
+def _heading(log: EventWindow, anchor: int | None, width: int, glyphs: Glyphs) -> Line:
     spans = [Span("  "), span(f"EVENTS {len(log.lines)}", Tone.TITLE)]
     if log.num_missed:
         spans.append(span(f"  {glyphs.warn} {log.num_missed} missed", Tone.WARN))

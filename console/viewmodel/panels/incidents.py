@@ -3,13 +3,13 @@
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import latency, seconds
-from console.viewmodel.drawing.table_layout import Column, Row, Table, draw
+from console.viewmodel.drawing.table_layout import Column, TableRow, TextTable, draw
 from console.viewmodel.drawing.text import Cell, Tone, cell, span
 from console.viewmodel.words import INCIDENT_WORDS, SEVERITY_TONES, marked
 from controller.api.views import IncidentView
 
 
-def incident_table(state: State, width: int, glyphs: Glyphs) -> Table:
+def incident_table(state: State, width: int, glyphs: Glyphs) -> TextTable:
     """Return one row per incident, newest first.
 
     ``found`` is the time from the fault to its detection, ``cured`` from the fault to its end; an
@@ -31,7 +31,7 @@ def incident_table(state: State, width: int, glyphs: Glyphs) -> Table:
     return draw(columns, rows, width, glyphs)
 
 
-def _row(state: State, incident: IncidentView, glyphs: Glyphs) -> Row:
+def _row(state: State, incident: IncidentView, glyphs: Glyphs) -> TableRow:
     tone = SEVERITY_TONES.get(incident.severity, Tone.PLAIN)
     cells = {
         "id": cell(incident.id, Tone.STRONG),
@@ -45,7 +45,7 @@ def _row(state: State, incident: IncidentView, glyphs: Glyphs) -> Row:
     }
     if incident.reason:
         cells["reason"] = cell(incident.reason, Tone.DIM)
-    return Row(incident.id, cells)
+    return TableRow(incident.id, cells)
 
 
 def _cured(state: State, incident: IncidentView) -> Cell:

@@ -33,7 +33,7 @@ class KeyHint:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyBar:
+class KeyBarContent:
     """The drawn bar and where on it each command lies, for the mouse."""
 
     line: Line
@@ -46,7 +46,7 @@ def key_name(key: str) -> str:
     return _KEY_NAMES.get(key) or key.replace("ctrl+", "^")
 
 
-def draw_key_bar(hints: Sequence[KeyHint], width: int, glyphs: Glyphs) -> KeyBar:
+def draw_key_bar(hints: Sequence[KeyHint], width: int, glyphs: Glyphs) -> KeyBarContent:
     """Return the bar. Where it is too narrow, disabled hints go first; the last two always stay.
 
     An enabled key stands in angle brackets; a disabled one is dimmed and in none.
@@ -61,7 +61,7 @@ def draw_key_bar(hints: Sequence[KeyHint], width: int, glyphs: Glyphs) -> KeyBar
         first = cells_wide(spans)
         spans += _item(hint)
         places.append((first, cells_wide(spans), hint.id))
-    return KeyBar(Line(fit(spans, width, glyphs.ellipsis)), tuple(places))
+    return KeyBarContent(Line(fit(spans, width, glyphs.ellipsis)), tuple(places))
 
 
 def _item(hint: KeyHint) -> Cell:

@@ -9,7 +9,7 @@ from collections import Counter
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import mebibytes, seconds
-from console.viewmodel.drawing.table_layout import Column, Row, Table, draw
+from console.viewmodel.drawing.table_layout import Column, TableRow, TextTable, draw
 from console.viewmodel.drawing.text import Cell, Span, Tone, cell, span
 from console.viewmodel.words import ISOLATED_WORD, NODE_WORDS, marked, task_letter, task_tone
 from controller.api.views import ClusterView, NodeCondition, NodeView, WorkerView
@@ -18,7 +18,7 @@ LATE_AFTER_S = 3.0
 """A heartbeat older than this is shown as a warning."""
 
 
-def node_table(state: State, width: int, glyphs: Glyphs) -> Table:
+def node_table(state: State, width: int, glyphs: Glyphs) -> TextTable:
     """Return one row per node, in the controller's order."""
     view = state.view
     nodes = view.nodes if view else []
@@ -53,7 +53,7 @@ def _label_size(nodes: list[NodeView]) -> int:
     return 2 + len(str(max(ranks, default=0)))
 
 
-def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> Row:
+def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> TableRow:
     is_out = node.isolated and node.condition is NodeCondition.HEALTHY
     word = ISOLATED_WORD if is_out else NODE_WORDS[node.condition]
     gpus = [f"GPU {each.worker} {each.isolated}" for each in node.workers if each.isolated]
@@ -74,7 +74,7 @@ def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> Row:
         cells["memory"] = cell(mebibytes(node.agent_rss_bytes), Tone.DIM)
     if node.address:
         cells["address"] = cell(node.address, Tone.DIM)
-    return Row(node.node, cells)
+    return TableRow(node.node, cells)
 
 
 def _heard(state: State, node: NodeView, glyphs: Glyphs) -> Cell:

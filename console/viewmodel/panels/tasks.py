@@ -3,7 +3,7 @@
 from console.viewmodel.console_state import State, is_recovering
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import short, sparkline, weight
-from console.viewmodel.drawing.table_layout import Column, Row, Table, draw
+from console.viewmodel.drawing.table_layout import Column, TableRow, TextTable, draw
 from console.viewmodel.drawing.text import Cell, Tone, cell, span
 from console.viewmodel.panels.transition import transition_words
 from console.viewmodel.words import TASK_WORDS, marked, task_letter, task_tone
@@ -13,7 +13,7 @@ TREND_WIDTH = 20
 NARROW_TREND_WIDTH = 10
 
 
-def task_table(state: State, width: int, glyphs: Glyphs) -> Table:
+def task_table(state: State, width: int, glyphs: Glyphs) -> TextTable:
     """Return one row per task, in the controller's order."""
     tasks = state.view.tasks if state.view else []
     trend = TREND_WIDTH if width >= 120 else NARROW_TREND_WIDTH
@@ -36,7 +36,7 @@ def task_table(state: State, width: int, glyphs: Glyphs) -> Table:
     return draw(columns, rows, width, glyphs)
 
 
-def _row(state: State, task: TaskView, position: int, trend: int, glyphs: Glyphs) -> Row:
+def _row(state: State, task: TaskView, position: int, trend: int, glyphs: Glyphs) -> TableRow:
     tone = task_tone(position)
     none = cell(glyphs.dash, Tone.DIM)
     is_running = task.phase is TaskPhase.RUNNING
@@ -64,7 +64,7 @@ def _row(state: State, task: TaskView, position: int, trend: int, glyphs: Glyphs
         note = transition_words(task.transition)
     if note:
         cells["note"] = cell(note, Tone.DIM if is_running else Tone.WARN)
-    return Row(task.name, cells)
+    return TableRow(task.name, cells)
 
 
 def _phase(state: State, task: TaskView, glyphs: Glyphs) -> Cell:

@@ -1,7 +1,7 @@
 """The fault of an incident: named, told to operators, and entered into the record of its node."""
 
 from controller.core.incidents.evidence_intake import open_incident
-from controller.core.rules.actions import Case, Cure, Handling, Occurrence, choose
+from controller.core.rules.actions import Cure, FaultCase, Handling, Occurrence, choose
 from controller.core.rules.diagnosis import Diagnosis, diagnose
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
@@ -67,7 +67,7 @@ def handle(
     node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
     worker = rank.worker if rank else None
     was_staged = is_staged(turn, incident, root.node)
-    case = Case(
+    case = FaultCase(
         diagnosis=diagnosis,
         at=turn.at,
         worker=worker,

@@ -9,7 +9,7 @@ called so after ``Policy.verify_iterations``.
 from typing import Final
 
 from controller.core.rules.policy import Policy
-from controller.core.rules.regroup.next_generation import Decision
+from controller.core.rules.regroup.next_generation import ResumeDecision
 from controller.core.state.cluster import Incident
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
@@ -18,7 +18,7 @@ from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.regroup import StateSource
 
 
-def note_resume(turn: Turn, task: TaskState, decision: Decision) -> None:
+def note_resume(turn: Turn, task: TaskState, decision: ResumeDecision) -> None:
     """The parked generation is followed by another one: write into its incidents how."""
     for incident in turn.state.incidents:
         if incident.is_open and incident.covers.get(task.spec.task) == task.generation:

@@ -18,7 +18,7 @@ from controller.core.rules.policy import Policy
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.task import Parking, RankState, TaskState
 from controller.core.state.turn import Turn
-from controller.core.timers import HaltOverdue, MatesOverdue
+from controller.core.timers import HaltOverdue, ReplicaPeersOverdue
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.regroup import Position
 
@@ -69,10 +69,10 @@ def _set_limits(turn: Turn, task: TaskState) -> None:
 
 def _set_mates_limit(turn: Turn, task: TaskState) -> None:
     limit_s = _MATES_LIMIT * halt_limit_s(turn.policy, task)
-    turn.set_timer(MatesOverdue(task.spec.task, task.generation), limit_s)
+    turn.set_timer(ReplicaPeersOverdue(task.spec.task, task.generation), limit_s)
 
 
-def wake_mates(turn: Turn, task: TaskState) -> None:
+def wake_replica_peers(turn: Turn, task: TaskState) -> None:
     """Wake ranks that have not parked from waiting for ranks of their replica that have."""
     if task.parking is None or task.layout is None:
         return

@@ -13,13 +13,13 @@ costs nothing: its rank gets a new process when the generation begins.
 
 from collections.abc import Collection
 
-from controller.core.instructions import PrepareRanks, StopRanks
+from controller.core.instructions import PrepareSpares, StopRanks
 from controller.core.rules.placement import Worker
-from controller.core.rules.regroup.replicas import Part, part_of
+from controller.core.rules.regroup.replicas import ModelPart, part_of
 from controller.core.state.phases import NodeCondition
-from controller.core.state.task import Preparation, RankState, Target, TaskState
+from controller.core.state.task import RankState, Spares, Target, TaskState
 from controller.core.state.turn import Turn
-from controller.core.timers import PrepareOverdue
+from controller.core.timers import SparesOverdue
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.observations import (
     LaunchFailed,
@@ -48,56 +48,56 @@ def is_prepared(turn: Turn, task: TaskState, target: Target, staying: Collection
     ]
     if any(target.placement[place] in task.leaving.values() for place in missing):
         return False  # its memory may not have room for both
-    preparation = task.preparation
-    if missing and (preparation is None or preparation.target != target):
+    spares = task.spares
+    if missing and (spares is None or spares.target != target):
         _begin(turn, task, target, missing)
         return False
-    return preparation is None or preparation.is_over or not _awaited(preparation)
+    return spares is None or spares.is_over or not _awaited(spares)
 
 
 def _begin(turn: Turn, task: TaskState, target: Target, places: list[int]) -> None:
-    spares = {
+    added = {
         task.next_spare + offset: (target.placement[place], place)
         for offset, place in enumerate(places)
     }
-    task.next_spare += len(spares)
-    preparation = task.preparation = task.preparation or Preparation({}, {})
-    preparation.target, preparation.is_over = target, False
-    for number, (worker, place) in spares.items():
-        preparation.ranks[number] = RankState(worker)
-        preparation.parts[number] = part_of(target.layout, place)
-    turn.emit(PrepareRanks(turn.cause, task.spec.task, task.generation, target.layout, spares))
-    turn.set_timer(PrepareOverdue(task.spec.task, task.generation), turn.policy.prepare_limit_s)
-    nodes = ", ".join(sorted({worker.node for worker, _ in spares.values()}))
+    task.next_spare += len(added)
+    spares = task.spares = task.spares or Spares({}, {})
+    spares.target, spares.is_over = target, False
+    for number, (worker, place) in added.items():
+        spares.ranks[number] = RankState(worker)
+        spares.parts[number] = part_of(target.layout, place)
+    turn.emit(PrepareSpares(turn.cause, task.spec.task, task.generation, target.layout, added))
+    turn.set_timer(SparesOverdue(task.spec.task, task.generation), turn.policy.prepare_limit_s)
+    nodes = ", ".join(sorted({worker.node for worker, _ in added.values()}))
     turn.tell(
         "info", "prepare", task.spec.task,
-        f"{len(spares)} new process(es) on {nodes} prepare for {target.layout} while it trains on",
-        generation=task.generation, num_new=len(spares),
+        f"{len(added)} new process(es) on {nodes} prepare for {target.layout} while it trains on",
+        generation=task.generation, num_new=len(added),
     )  # fmt: skip
 
 
-def _awaited(preparation: Preparation) -> list[int]:
+def _awaited(spares: Spares) -> list[int]:
     return [
         number
-        for number, rank in preparation.ranks.items()
+        for number, rank in spares.ranks.items()
         if rank.is_alive and not rank.is_broken and rank.position is None
     ]
 
 
 def ready_spares(turn: Turn, task: TaskState, target: Target) -> dict[int, int]:
     """Return, by number, the rank of ``target`` that each process that waits can be."""
-    preparation = task.preparation
-    if preparation is None:
+    spares = task.spares
+    if spares is None:
         return {}
     return {
         number: place
-        for number, rank in preparation.ranks.items()
+        for number, rank in spares.ranks.items()
         if turn.state.is_fit(rank)
-        and (place := place_in(target, rank.worker, preparation.parts[number])) is not None
+        and (place := place_in(target, rank.worker, spares.parts[number])) is not None
     }
 
 
-def can_serve(turn: Turn, task: TaskState, worker: Worker, part: Part) -> bool:
+def can_serve(turn: Turn, task: TaskState, worker: Worker, part: ModelPart) -> bool:
     """Whether a process at ``worker`` with this part of the model can be a rank where the task is to be.
 
     While that is open it can, on a worker that no other task is to get.
@@ -112,7 +112,7 @@ def can_serve(turn: Turn, task: TaskState, worker: Worker, part: Part) -> bool:
     return not any(worker in target.placement for target in moving)
 
 
-def place_in(target: Target, worker: Worker, part: Part) -> int | None:
+def place_in(target: Target, worker: Worker, part: ModelPart) -> int | None:
     """Return the rank of ``target`` that a process at ``worker`` with this part can be, if any."""
     if worker not in target.placement:
         return None
@@ -150,7 +150,7 @@ def lose_spare(turn: Turn, task: TaskState, number: int, reason: str) -> None:
     _tell_failure(turn, task, reason)
 
 
-def lose_unheard(turn: Turn, task: TaskState, node: NodeId, reason: str) -> None:
+def lose_unseen_spares(turn: Turn, task: TaskState, node: NodeId, reason: str) -> None:
     """A node refuses a start: what was to wait there, and has not said that it does, is not counted on."""
     for number, rank in task.waiting.items():
         if rank.worker.node == node and rank.continues and rank.is_alive and not rank.is_seen:
@@ -164,27 +164,27 @@ def _tell_failure(turn: Turn, task: TaskState, reason: str) -> None:
     )  # fmt: skip
 
 
-def end_preparation(task: TaskState) -> None:
+def end_spare_preparation(task: TaskState) -> None:
     """No wait any more: what is not prepared by now is started with the generation."""
-    if task.preparation is not None:
-        task.preparation.is_over = True
+    if task.spares is not None:
+        task.spares.is_over = True
 
 
 def drop_useless_spares(turn: Turn) -> None:
     """End what can't have a part any more where its task is to be."""
     for task in turn.state.tasks.values():
-        preparation = task.preparation
-        if preparation is None:
+        spares = task.spares
+        if spares is None:
             continue
         useless = {
             number: rank
-            for number, rank in preparation.ranks.items()
-            if not _is_of_use(turn, task, rank, preparation.parts[number])
+            for number, rank in spares.ranks.items()
+            if not _is_of_use(turn, task, rank, spares.parts[number])
         }
         for number in useless:
-            del preparation.ranks[number], preparation.parts[number]
-        if not preparation.ranks and preparation.target != task.target:
-            task.preparation = None
+            del spares.ranks[number], spares.parts[number]
+        if not spares.ranks and spares.target != task.target:
+            task.spares = None
         living = {number: rank for number, rank in useless.items() if rank.is_alive}
         task.leaving |= {(task.generation, n): rank.worker for n, rank in living.items()}
         for node in sorted({rank.worker.node for rank in living.values()}):
@@ -202,6 +202,6 @@ def drop_useless_spares(turn: Turn) -> None:
                 )
 
 
-def _is_of_use(turn: Turn, task: TaskState, rank: RankState, part: Part) -> bool:
+def _is_of_use(turn: Turn, task: TaskState, rank: RankState, part: ModelPart) -> bool:
     is_fit = rank.is_alive and not rank.is_broken
     return is_fit and task.can_regroup and can_serve(turn, task, rank.worker, part)

@@ -11,15 +11,15 @@ it. Generations that follow one another in the same processes are begun in
 import math
 from collections.abc import Collection, Iterable, Mapping
 
-from controller.core.instructions import DropRendezvous, Reserve, StartRanks, StopRanks
+from controller.core.instructions import DropRendezvous, ParkedSpare, StartRanks, StopRanks
 from controller.core.lifecycle.command_tasks import watch_command
 from controller.core.lifecycle.parking import boundary_limit_s, checkpoint_limit_s, note_loss
 from controller.core.rules.regroup.replicas import part_of
 from controller.core.rules.transitions import Transition, kind_of
 from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import Intent, Preparation, RankState, Target, TaskState
+from controller.core.state.task import Intent, RankState, Spares, Target, TaskState
 from controller.core.state.turn import Turn
-from controller.core.timers import LookDue, PrepareOverdue, StartOverdue, StopOverdue
+from controller.core.timers import InspectionDue, SparesOverdue, StartOverdue, StopOverdue
 from nodeagent.protocol.ids import Generation, NodeId
 from nodeagent.protocol.regroup import Resume
 from profiles.layout import Layout
@@ -74,9 +74,9 @@ def begin_generation(
     target: Target,
     ranks: Mapping[int, RankState],
     resume: Resume,
-    reserves: Preparation | None = None,
+    parked_spares: Spares | None = None,
 ) -> None:
-    """Start the task's next generation at ``target``, with these ranks; ``reserves`` wait beside it."""
+    """Start the task's next generation at ``target``, with these ranks; ``parked_spares`` wait beside it."""
     task.transition = _begin_transition(turn, task, target, ranks)
     task.watch.begin(turn.at, _scale(task, target))
     _scale_speed(task, target)
@@ -85,8 +85,8 @@ def begin_generation(
     if target is task.target:
         task.granted, task.interim = target.layout, None
     task.ranks = dict(ranks)
-    task.preparation = reserves
-    waiting = tuple(reserves.ranks) if reserves else ()
+    task.spares = parked_spares
+    waiting = tuple(parked_spares.ranks) if parked_spares else ()
     task.next_spare = len(task.ranks) + len(waiting)
     task.resume = resume
     task.parking = None
@@ -102,9 +102,9 @@ def begin_generation(
     if not task.spec.is_command or task.iteration:
         limit_s = task.spec.start_limit_s or turn.policy.start_limit_s
         turn.set_timer(StartOverdue(task.spec.task, task.generation), limit_s)
-    turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
+    turn.set_timer(InspectionDue(task.spec.task, task.generation), turn.policy.look_interval_s)
     if waiting:
-        turn.set_timer(PrepareOverdue(task.spec.task, task.generation), turn.policy.prepare_limit_s)
+        turn.set_timer(SparesOverdue(task.spec.task, task.generation), turn.policy.prepare_limit_s)
     nodes = ", ".join(sorted({worker.node for worker in task.placement}))
     num_new = sum(rank.continues is None for rank in task.ranks.values())
     wait = f", {len(waiting)} wait(s) with their models" if waiting else ""
@@ -187,13 +187,13 @@ def send_start(turn: Turn, task: TaskState, numbers: Collection[int]) -> None:
 
 def _reserves_among(
     task: TaskState, layout: Layout, numbers: Collection[int]
-) -> dict[int, Reserve]:
+) -> dict[int, ParkedSpare]:
     """Return those of ``numbers`` that were ranks of the generation before and wait now."""
-    if task.preparation is None:
+    if task.spares is None:
         return {}
     stands_for = {part_of(layout, number): number for number in range(layout.num_workers)}
     return {
-        number: Reserve(rank.worker, rank.continues, stands_for[task.preparation.parts[number]])
+        number: ParkedSpare(rank.worker, rank.continues, stands_for[task.spares.parts[number]])
         for number, rank in task.waiting.items()
         if number in numbers and rank.continues is not None
     }
@@ -222,7 +222,7 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
     if is_graceful:
         limit_s = task.spec.stop_limit_s or _graceful_limit_s(turn, task)
         turn.set_timer(StopOverdue(task.spec.task, task.generation), limit_s)
-        turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
+        turn.set_timer(InspectionDue(task.spec.task, task.generation), turn.policy.look_interval_s)
     finish_stop(turn, task)
 
 

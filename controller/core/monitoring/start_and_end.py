@@ -40,7 +40,7 @@ from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.state.watch import Inspection, Stage
-from controller.core.timers import LookDue
+from controller.core.timers import InspectionDue
 from nodeagent.protocol.observations import RankDone
 
 _FORMING: tuple[Step, ...] = ("start", "form", "state")
@@ -48,7 +48,7 @@ _FORMING: tuple[Step, ...] = ("start", "form", "state")
 
 def expect_end(turn: Turn, task: TaskState) -> None:
     """The last iteration is committed: the ranks save what there is and leave."""
-    turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
+    turn.set_timer(InspectionDue(task.spec.task, task.generation), turn.policy.look_interval_s)
 
 
 def note_done(turn: Turn, task: TaskState, done: RankDone) -> None:
@@ -58,12 +58,12 @@ def note_done(turn: Turn, task: TaskState, done: RankDone) -> None:
         task.watch.done_at = turn.at
 
 
-def take_look_due(turn: Turn, task: TaskState) -> None:
+def take_inspection_due(turn: Turn, task: TaskState) -> None:
     """Have the ranks looked at if they still form, or end; and again until they do not."""
     stage = _stage(task)
     if stage is None:
         return
-    turn.set_timer(LookDue(task.spec.task, task.generation), turn.policy.look_interval_s)
+    turn.set_timer(InspectionDue(task.spec.task, task.generation), turn.policy.look_interval_s)
     if task.watch.inspection is None and is_in_sight(turn, task):
         begin_inspection(turn, task, Inspection(turn.at, stage))
 

@@ -29,7 +29,7 @@ from controller.core.rules.evidence import Evidence
 from controller.core.rules.node_loss import judge
 from controller.core.state.cluster import Incident, NodeState
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.state.task import Progress, TaskState
+from controller.core.state.task import SeenProgress, TaskState
 from controller.core.state.turn import PlanRequest, Turn
 from controller.core.timers import JudgeNode
 from nodeagent.protocol.ids import NodeId
@@ -46,7 +46,7 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         # What its predecessor told, nobody will take back.
         node.findings = {key: one for key, one in node.findings.items() if one.probe == "clock"}
     node.clock_ages_s = []  # what was under way when the old session ended says nothing about now
-    node.agent_id, node.agent_pid, node.heard_at = event.agent_id, event.agent_pid, turn.at
+    node.agent_id, node.agent_pid, node.last_message_at = event.agent_id, event.agent_pid, turn.at
     node.answers.clear()
     node.asked_at = None
     text = f"agent attached (pid {event.agent_pid})"
@@ -86,14 +86,15 @@ def _is_spare(turn: Turn, name: NodeId) -> bool:
 def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     """Take in what lives on a node, and how far it is."""
     node = turn.state.nodes[event.node]
-    node.heard_at, node.rss_bytes = turn.at, event.rss_bytes
+    node.last_message_at, node.rss_bytes = turn.at, event.rss_bytes
     note_clock(turn, node, event.sent_wall_s, event.received_wall_s)
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
     compare_run(turn, event.node, event.ranks, is_attach=False)
     for task in turn.state.tasks.values():
         note_heard(task, event.node)
     node.progress = {
-        task.spec.task: Progress(task.newest_iteration, turn.at) for task in tasks_on(turn, node)
+        task.spec.task: SeenProgress(task.newest_iteration, turn.at)
+        for task in tasks_on(turn, node)
     }
     _notice_vanished(turn, event)
     note_stragglers(turn, event.node)
@@ -135,14 +136,14 @@ def lose_contact(turn: Turn, event: ContactLost) -> None:
     if node.condition is not NodeCondition.HEALTHY:
         return
     node.become(NodeCondition.UNREACHABLE, f"presumed training: {event.reason}")
-    node.lost_contact_at = event.last_heard_at
+    node.lost_contact_at = event.last_message_at
     node.answers.clear()
     turn.tell(
         "warning",
         "unreachable",
         event.node,
         f"unreachable, presumed training ({event.reason})",
-        last_heard_at=event.last_heard_at,
+        last_message_at=event.last_message_at,
     )
     _ask_peers(turn, node)
 

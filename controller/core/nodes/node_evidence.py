@@ -11,7 +11,7 @@ from typing import Final
 from controller.core.rules.node_loss import NodeEvidence
 from controller.core.state.cluster import NodeState
 from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import Progress, TaskState
+from controller.core.state.task import SeenProgress, TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
 
@@ -87,9 +87,9 @@ def _patience_s(turn: Turn, task: TaskState) -> float:
 def _progress(turn: Turn, node: NodeState, task: TaskState) -> str | None:
     """Whether the task has advanced by two iterations since contact was lost, and lately."""
     newest, name = task.newest_iteration, task.spec.task
-    last = node.progress.setdefault(name, Progress(newest, node.lost_contact_at))
+    last = node.progress.setdefault(name, SeenProgress(newest, node.lost_contact_at))
     if newest >= last.iteration + 2:
-        last = node.progress[name] = Progress(newest, task.advanced_at)
+        last = node.progress[name] = SeenProgress(newest, task.advanced_at)
     is_recent = turn.at - last.seen_at <= _patience_s(turn, task)
     if last.seen_at > node.lost_contact_at and is_recent:
         return f"{name} has reached iteration {last.iteration} since"

@@ -21,7 +21,7 @@ from controller.core.rules.planner.cost import Problem, Quantum, horizon_s
 from controller.core.rules.planner.options import Options
 from controller.core.rules.planner.ranking import ranked_divisions
 from controller.core.rules.planner.search import best_division
-from controller.core.rules.planner.solver import Decision, decide
+from controller.core.rules.planner.solver import Division, decide
 from controller.core.state.task import Target, TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import TaskId
@@ -35,7 +35,7 @@ Targets = Mapping[TaskId, Target]
 
 def divide(
     turn: Turn, tasks: Sequence[TaskState], available: Available
-) -> tuple[Decision, Targets]:
+) -> tuple[Division, Targets]:
     """Return the best division that has a placement, and that placement."""
     num_workers = available.num_workers
     asked = tuple(plan_task(turn, task) for task in tasks)
@@ -53,11 +53,11 @@ class _Others:
 
     tasks: Sequence[TaskState]
     available: Available
-    best: Decision
+    best: Division
     options: Sequence[Options]
 
     @classmethod
-    def of(cls, tasks: Sequence[TaskState], available: Available, best: Decision) -> "_Others":
+    def of(cls, tasks: Sequence[TaskState], available: Available, best: Division) -> "_Others":
         problem, spec_of = best.problem, {task.spec.task: task.spec for task in tasks}
         quantum = Quantum.for_tasks(problem.tasks, problem.running_s)
         options: list[Options] = []
@@ -69,7 +69,7 @@ class _Others:
             options.append(each)
         return cls(tasks, available, best, options)
 
-    def find(self, reason: str) -> tuple[Decision, Targets]:
+    def find(self, reason: str) -> tuple[Division, Targets]:
         """Return the next best division that has a placement; ``reason`` is why the best has none."""
         num_workers, num_vain = self.best.problem.num_workers, 0
         limit = _MAX_SEARCHES // len(self.tasks)
@@ -82,7 +82,7 @@ class _Others:
         which = f"the best of {num_idle} workers less, as the next best was not found in time"
         return self._explained(found, reason, num_vain, which)
 
-    def _leave_idle(self) -> tuple[tuple[Decision, Targets], int]:
+    def _leave_idle(self) -> tuple[tuple[Division, Targets], int]:
         """Return the division that leaves few workers idle, and how many."""
         num_workers = self.best.problem.num_workers
         found, too_few, enough = None, 0, num_workers
@@ -96,14 +96,14 @@ class _Others:
                 too_few = middle
         return found, enough
 
-    def _place(self, sizes: Sequence[int]) -> tuple[Decision, Targets] | None:
+    def _place(self, sizes: Sequence[int]) -> tuple[Division, Targets] | None:
         decision = decide(self.best.problem, sizes)
         targets = place_targets(self.tasks, decision, self.available)
         return None if isinstance(targets, Unplaceable) else (decision, targets)
 
     def _explained(
-        self, found: tuple[Decision, Targets], reason: str, num_vain: int, which: str
-    ) -> tuple[Decision, Targets]:
+        self, found: tuple[Division, Targets], reason: str, num_vain: int, which: str
+    ) -> tuple[Division, Targets]:
         decision, targets = found
         sizes = ", ".join(
             f"{task} {size}"

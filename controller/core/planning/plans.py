@@ -20,7 +20,7 @@ from controller.core.planning.problem import (
     size_before,
 )
 from controller.core.recovery.generations import keeps_state
-from controller.core.rules.planner.solver import Decision
+from controller.core.rules.planner.solver import Division
 from controller.core.rules.policy import Policy
 from controller.core.state.cluster import Plan, TaskChange
 from controller.core.state.phases import IncidentState, NodeCondition, PlanState, TaskPhase
@@ -159,7 +159,7 @@ def advance_plan(turn: Turn) -> None:
     )  # fmt: skip
 
 
-def _change(policy: Policy, task: TaskState, decision: Decision, targets: Targets) -> TaskChange:
+def _change(policy: Policy, task: TaskState, decision: Division, targets: Targets) -> TaskChange:
     spec, before = task.spec, size_before(task)
     after, target = decision.assignments[spec.task], targets.get(spec.task)
     return TaskChange(
@@ -178,7 +178,7 @@ def _change(policy: Policy, task: TaskState, decision: Decision, targets: Target
 
 def _new_plan(
     turn: Turn,
-    decision: Decision,
+    decision: Division,
     changes: dict[TaskId, TaskChange],
     trigger: str,
     seen: str,

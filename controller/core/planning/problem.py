@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from controller.core.rules.placement import Unplaceable, Worker, place
 from controller.core.rules.planner.cost import PlanTask
-from controller.core.rules.planner.solver import Decision
+from controller.core.rules.planner.solver import Division
 from controller.core.rules.policy import Policy
 from controller.core.rules.regroup.replicas import with_waiting
 from controller.core.rules.transitions import TransitionKind
@@ -123,17 +123,17 @@ def _held(task: TaskState, layout: Layout | None) -> Target | None:
 
     Of no others: what waits has no state, and must not take the place of a rank that has.
     """
-    place, preparation = task.place, task.preparation
-    if place is None or preparation is None or layout is None:
+    place, spares = task.place, task.spares
+    if place is None or spares is None or layout is None:
         return place
-    waiting = [(rank.worker, preparation.parts[n]) for n, rank in preparation.ranks.items()]
+    waiting = [(rank.worker, spares.parts[n]) for n, rank in spares.ranks.items()]
     is_same_model = (layout.tp, layout.pp) == (place.layout.tp, place.layout.pp)
     num_more = max(0, layout.dp - place.layout.dp) if is_same_model else 0
     return Target(*with_waiting(place.layout, place.placement, waiting, num_more))
 
 
 def place_targets(
-    tasks: Sequence[TaskState], decision: Decision, available: Available
+    tasks: Sequence[TaskState], decision: Division, available: Available
 ) -> dict[TaskId, Target] | Unplaceable:
     """Return where each task that gets workers is to be, with as few moves as can be."""
     layouts = {

@@ -30,11 +30,16 @@ from controller.core.recovery.next_target import (
 )
 from controller.core.rules.placement import Placement
 from controller.core.rules.regroup.copy_holders import copy_holders
-from controller.core.rules.regroup.next_generation import Decision, Source, decide, known_votes
+from controller.core.rules.regroup.next_generation import (
+    ResumeDecision,
+    Source,
+    decide,
+    known_votes,
+)
 from controller.core.rules.regroup.parked import Parked
-from controller.core.rules.regroup.replicas import Part, part_of
+from controller.core.rules.regroup.replicas import ModelPart, part_of
 from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import Preparation, RankState, Target, TaskState
+from controller.core.state.task import RankState, Spares, Target, TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.regroup import RankRef
 from profiles.layout import Layout
@@ -214,12 +219,12 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
     if any(shard.is_copy for shard in decision.resume.shards):
         task.num_memory_uses += 1
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
-    reserves = {} if task.unsupported else _parts_left(turn, task, goal, continues)
-    _leave_out(turn, task, goal, {*continues, *reserves})
+    parked_spares = {} if task.unsupported else _parts_left(turn, task, goal, continues)
+    _leave_out(turn, task, goal, {*continues, *parked_spares})
     ranks = {number: RankState(worker) for number, worker in enumerate(goal.placement)}
     processes = _processes(task)
     ranks |= {new: _going_on(task, processes[old], old) for old, new in continues.items()}
-    begin_generation(turn, task, goal, ranks, decision.resume, _waiting(task, goal, reserves))
+    begin_generation(turn, task, goal, ranks, decision.resume, _waiting(task, goal, parked_spares))
 
 
 def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[int, int]:
@@ -249,7 +254,7 @@ def _parked(task: TaskState) -> Parked:
     return Parked(task.layout, spec.num_micro_batches, positions, task.resume, spec.is_sharded)
 
 
-def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> Decision:
+def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> ResumeDecision:
     if task.unsupported:
         decision = decide(_parked(task), goal.layout, {}, excluded=("peer", "memory"))
         if task.spec.is_command:
@@ -269,7 +274,7 @@ def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> Decisio
     )
 
 
-def _take_known_vote(turn: Turn, task: TaskState, decision: Decision) -> None:
+def _take_known_vote(turn: Turn, task: TaskState, decision: ResumeDecision) -> None:
     """What the next generation takes for committed is committed, also if its reporter is dead."""
     resume = decision.resume
     if resume.source != "peer":
@@ -281,7 +286,7 @@ def _take_known_vote(turn: Turn, task: TaskState, decision: Decision) -> None:
 
 def _parts_left(
     turn: Turn, task: TaskState, goal: Target, continues: Collection[int]
-) -> dict[int, Part]:
+) -> dict[int, ModelPart]:
     """Return the processes that have no part at ``goal``, and may have one where the task is to be next.
 
     The ranks of a replica that has lost one are such, and those that wait already, in contact or not. They
@@ -290,9 +295,9 @@ def _parts_left(
     if task.layout is None:
         return {}
     parts = {number: part_of(task.layout, number) for number in _fit(turn, task)}
-    if task.preparation is not None:
+    if task.spares is not None:
         parts |= {
-            number: task.preparation.parts[number]
+            number: task.spares.parts[number]
             for number, rank in task.waiting.items()
             if rank.is_alive and not rank.is_broken and (rank.is_seen or rank.continues)
         }
@@ -309,14 +314,16 @@ def _parts_left(
     }
 
 
-def _waiting(task: TaskState, goal: Target, reserves: Mapping[int, Part]) -> Preparation | None:
-    if not reserves:
+def _waiting(
+    task: TaskState, goal: Target, parked_spares: Mapping[int, ModelPart]
+) -> Spares | None:
+    if not parked_spares:
         return None
-    numbers = dict(enumerate(reserves, goal.layout.num_workers))
+    numbers = dict(enumerate(parked_spares, goal.layout.num_workers))
     processes = _processes(task)
-    return Preparation(
+    return Spares(
         {new: _going_on(task, processes[old], old) for new, old in numbers.items()},
-        {new: reserves[old] for new, old in numbers.items()},
+        {new: parked_spares[old] for new, old in numbers.items()},
     )
 
 

@@ -84,12 +84,12 @@ def _interim(
 
 def with_waiting_ranks(turn: Turn, task: TaskState) -> Target | None:
     """Return where a task could go on with what is left and with processes that wait, if that is enough."""
-    preparation = task.preparation
-    if task.target is not None or task.layout is None or preparation is None:
+    spares = task.spares
+    if task.target is not None or task.layout is None or spares is None:
         return None
     fit = {rank.worker for rank in task.ranks.values() if turn.state.is_fit(rank)}
     waiting = [
-        (rank.worker, preparation.parts[number])
+        (rank.worker, spares.parts[number])
         for number, rank in task.waiting.items()
         if turn.state.is_fit(rank)
     ]

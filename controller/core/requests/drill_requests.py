@@ -4,7 +4,7 @@ from typing import Final
 
 from controller.core.events import DrillRequested
 from controller.core.instructions import CarryOutDrill
-from controller.core.state.cluster import Drill
+from controller.core.state.cluster import StagedDrill
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -35,7 +35,7 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
     )  # fmt: skip
     turn.answer(event.request_id, f"{drill.drill} on {target}")
     if drill.node:
-        broken = Drill(turn.at, drill.node, drill.task)
+        broken = StagedDrill(turn.at, drill.node, drill.task)
         turn.state.drills = [*turn.state.drills[-_MAX_DRILLS + 1 :], broken]
     turn.emit(drill)
 

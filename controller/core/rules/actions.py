@@ -76,7 +76,7 @@ class Cure:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FaultCase:
     """A fault to be handled.
 
     Attributes:
@@ -115,7 +115,7 @@ class Handling:
     is_gpu: bool = False
 
 
-def choose(case: Case, policy: Policy) -> Handling:
+def choose(case: FaultCase, policy: Policy) -> Handling:
     """Return what is done about a fault."""
     if case.diagnosis.is_of_state:
         return Handling("reattempt", "with the state from the next source")
@@ -136,7 +136,7 @@ def choose(case: Case, policy: Policy) -> Handling:
     return handling
 
 
-def _escalated(case: Case) -> Handling:
+def _escalated(case: FaultCase) -> Handling:
     action, last = _ACTION[case.diagnosis.severity], case.last
     is_same_place = last is not None and (
         last.worker is None or case.worker is None or last.worker == case.worker
@@ -146,7 +146,7 @@ def _escalated(case: Case) -> Handling:
     return Handling(_STRONGER[last.action], f"the {last.action} before brought no iteration")
 
 
-def _repeats(case: Case, policy: Policy) -> Handling | None:
+def _repeats(case: FaultCase, policy: Policy) -> Handling | None:
     """Return what follows from what the node has had too often, this time included; None if nothing."""
     status = case.diagnosis.status
     if status in NETWORK:
@@ -176,7 +176,7 @@ def _repeats(case: Case, policy: Policy) -> Handling | None:
     return None
 
 
-def _num_network_faults(case: Case, policy: Policy) -> int:
+def _num_network_faults(case: FaultCase, policy: Policy) -> int:
     """Count what the node has had of the network's: what comes close together is one fault."""
     number, begun_at = 0, -math.inf
     ats = (each.at for each in case.record if each.status in NETWORK)
@@ -186,5 +186,5 @@ def _num_network_faults(case: Case, policy: Policy) -> int:
     return number
 
 
-def _count(case: Case, window_s: float, statuses: frozenset[Status]) -> int:
+def _count(case: FaultCase, window_s: float, statuses: frozenset[Status]) -> int:
     return sum(each.status in statuses and case.at - each.at <= window_s for each in case.record)

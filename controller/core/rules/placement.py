@@ -19,9 +19,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.core.rules.packing.exhaustive import Kind, Site
+from controller.core.rules.packing.exhaustive import DomainSite, Kind
 from controller.core.rules.packing.fewest_moves import NoPacking, Packing, pack
-from controller.core.rules.packing.seating import Crew, Row, Seat
+from controller.core.rules.packing.seating import Crew, Seat, SeatRow
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 
@@ -102,7 +102,9 @@ def place(
             before = _layout_of(placement, layouts[task])
         crews.append(Crew(layouts[task], before, held[task]))
     kinds = [crew.kinds() for crew in crews]
-    packing = pack([kind for each in kinds for kind in each], Site(house.rooms, house.domains))
+    packing = pack(
+        [kind for each in kinds for kind in each], DomainSite(house.rooms, house.domains)
+    )
     if isinstance(packing, NoPacking):
         groups = ", ".join(f"{task} {layout}" for task, layout in sorted(layouts.items()))
         verdict = "fit no node whole" if packing.is_proven else "were not fitted into the nodes"
@@ -205,7 +207,7 @@ class _House:
             return None
         return v, worker.slot
 
-    def seat(self, rows: Sequence[Row], current: Mapping[TaskId, Placement]) -> None:
+    def seat(self, rows: Sequence[SeatRow], current: Mapping[TaskId, Placement]) -> None:
         """Give slots to all ranks that have none: first those that no task holds."""
         needy = {row.node for row in rows if None in row.slots}
         used: dict[int, set[int]] = defaultdict(set)
@@ -227,7 +229,7 @@ class _House:
         slots = set(range(self._counts[v])) - self._blocked.get(v, set()) - used
         return sorted(slots, key=lambda slot: ((v, slot) in busy, slot))
 
-    def workers(self, rows: Sequence[Row]) -> Placement:
+    def workers(self, rows: Sequence[SeatRow]) -> Placement:
         """Return the workers of seated rows."""
         return tuple(
             Worker(self._names[row.node], slot)

@@ -21,7 +21,7 @@ from controller.core.state.phases import (
     PlanState,
     advance,
 )
-from controller.core.state.task import Progress, RankState, Target, TaskState
+from controller.core.state.task import RankState, SeenProgress, Target, TaskState
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import StateSource
@@ -54,7 +54,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class Drill:
+class StagedDrill:
     """Something that was broken on purpose; ``task`` is None for a drill of a whole node."""
 
     at: float
@@ -74,7 +74,7 @@ class NodeState:
     agent_id: AgentId | None = None
     agent_pid: int | None = None
     rss_bytes: int | None = None
-    heard_at: float | None = None
+    last_message_at: float | None = None
     in_contact_since: float = 0.0
     """When contact was last gained."""
     lost_contact_at: float = 0.0
@@ -90,7 +90,7 @@ class NodeState:
     """Since when operators are asked whether it is lost; the note says why. None: they are not."""
     waits_since: float = 0.0
     """When an operator last chose to wait for it."""
-    progress: dict[TaskId, Progress] = field(default_factory=dict)
+    progress: dict[TaskId, SeenProgress] = field(default_factory=dict)
     """How far its tasks were when it was last heard, or last seen to advance since."""
     isolated: str = ""
     """Why no rank may run there although it is in contact; empty for a node in service."""
@@ -228,7 +228,7 @@ class ClusterState:
     tasks: dict[TaskId, TaskState]
     incidents: list[Incident] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
-    drills: list[Drill] = field(default_factory=list)
+    drills: list[StagedDrill] = field(default_factory=list)
     """The newest ones."""
     num_over: int = 0
     """The oldest incidents, so many, are resolved; one that is opened again is not."""

@@ -34,7 +34,7 @@ class TaskPhase(StrEnum):
     STARTING = "starting"
     """A generation forms, of new or of parked processes; it has not committed an iteration yet."""
     RUNNING = "running"
-    PARKING = "regrouping"
+    PARKING = "parking"
     """Its ranks were told to park, or have; the next generation begins once all have said where."""
     STOPPING = "stopping"
     """Its ranks were told to end, or killed; some still live."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 from controller.core.rules.actions import Cure
 from controller.core.rules.placement import Placement, Worker
-from controller.core.rules.regroup.replicas import Part
+from controller.core.rules.regroup.replicas import ModelPart
 from controller.core.rules.transitions import Experience, Transition
 from controller.core.state.phases import TASK_CHANGES, TaskPhase, advance
 from controller.core.state.watch import Watch
@@ -78,7 +78,7 @@ class TaskSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SeenProgress:
     """How far a task was, and when that was seen."""
 
     iteration: int
@@ -159,7 +159,7 @@ class Parking:
 
 
 @dataclass(slots=True)
-class Preparation:
+class Spares:
     """Processes without a part in the generation that wait, with their models, to be ranks again.
 
     Some were left out when their replica lost a rank, others are started for the place where their
@@ -168,7 +168,7 @@ class Preparation:
 
     ranks: dict[int, RankState]
     """By number, beyond the ranks of the generation; with a position once they wait."""
-    parts: dict[int, Part]
+    parts: dict[int, ModelPart]
     """The part of the model that each has."""
     target: Target | None = None
     """What new ones were last started for."""
@@ -193,7 +193,7 @@ class TaskState:
     interim: Target | None = None
     """Where it goes on meanwhile, with what it has left."""
     parking: Parking | None = None
-    preparation: Preparation | None = None
+    spares: Spares | None = None
     next_spare: int = 0
     """Number of the next process that prepares in this generation."""
     resume: Resume = field(default_factory=Resume)
@@ -266,7 +266,7 @@ class TaskState:
     @property
     def waiting(self) -> dict[int, RankState]:
         """Processes that wait beside the generation to be ranks, or prepare for that, by number."""
-        return self.preparation.ranks if self.preparation else {}
+        return self.spares.ranks if self.spares else {}
 
     @property
     def occupied_workers(self) -> set[Worker]:

@@ -16,8 +16,8 @@ from controller.simulation.policies.static_division import run_baseline
 from controller.simulation.policies.unicron_core import run_unicron
 from controller.simulation.scenarios.scenario import Scenario
 from controller.simulation.world.happenings import course_of
-from controller.simulation.world.initial_setup import Setup, setup_of
-from controller.simulation.world.worker_time import Account
+from controller.simulation.world.initial_setup import InitialSetup, setup_of
+from controller.simulation.world.worker_time import WorkerAccount
 from profiles.records import RecordError
 
 UNICRON: Final = "unicron"
@@ -61,9 +61,9 @@ class Campaign:
         accounts: By policy, one per seed.
     """
 
-    setup: Setup
+    setup: InitialSetup
     num_seeds: int
-    accounts: dict[str, list[Account]]
+    accounts: dict[str, list[WorkerAccount]]
 
     @property
     def ratios(self) -> dict[str, Interval]:
@@ -78,7 +78,7 @@ class Campaign:
         return found
 
 
-def prepared(scenario: Scenario) -> Setup:
+def prepared(scenario: Scenario) -> InitialSetup:
     """Return what the runs of a scenario begin with.
 
     Raises:
@@ -88,7 +88,7 @@ def prepared(scenario: Scenario) -> Setup:
 
 
 def run_campaign(
-    setup: Setup,
+    setup: InitialSetup,
     policies: Sequence[str],
     num_seeds: int,
     tell: Callable[[int], None] = lambda _done: None,
@@ -105,7 +105,7 @@ def run_campaign(
         RecordError: Something in the scenario can't be used.
     """
     jobs = [(name, seed) for seed in range(1, num_seeds + 1) for name in policies]
-    found: dict[tuple[str, int], Account] = {}
+    found: dict[tuple[str, int], WorkerAccount] = {}
     for job, account in _all_runs(setup, jobs):
         found[job] = account
         tell(len(found))
@@ -114,8 +114,8 @@ def run_campaign(
 
 
 def _all_runs(
-    setup: Setup, jobs: list[tuple[str, int]]
-) -> Iterator[tuple[tuple[str, int], Account]]:
+    setup: InitialSetup, jobs: list[tuple[str, int]]
+) -> Iterator[tuple[tuple[str, int], WorkerAccount]]:
     num_processes = min(len(jobs), len(os.sched_getaffinity(0)))
     if num_processes <= 1:
         for job in jobs:
@@ -141,7 +141,7 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run_policy(setup: Setup, name: str, seed: int) -> Account:
+def run_policy(setup: InitialSetup, name: str, seed: int) -> WorkerAccount:
     """Return what a policy makes of the faults of a seed."""
     course = course_of(setup.scenario, seed)
     if name in {UNICRON, APPROVED}:

@@ -11,9 +11,9 @@ from controller.core.state.task import TaskSpec
 from controller.simulation.policies.baselines import BASELINES
 from controller.simulation.policies.comparison import APPROVED, UNICRON
 from controller.simulation.scenarios.estimated_tables import Profile
-from controller.simulation.scenarios.scenario import Rates, Scenario, Task, Values
+from controller.simulation.scenarios.scenario import FaultRates, Scenario, ScenarioTask, Values
 from controller.simulation.scenarios.scenario_file import load_scenario
-from controller.simulation.world.initial_setup import Setup
+from controller.simulation.world.initial_setup import InitialSetup
 from profiles.records import RecordError
 
 POLICIES_OF_CLUSTERS: Final = (UNICRON, APPROVED)
@@ -27,7 +27,7 @@ _PER_SEV1: Final = {"node_lost": 0.5, "hardware": 0.5, "process": 0.8, "network"
 """Faults of each kind to one of SEV1, as in ``trace-a``."""
 
 
-def setup_of_cluster(scenario: Scenario | None, spec: ClusterSpec) -> Setup:
+def setup_of_cluster(scenario: Scenario | None, spec: ClusterSpec) -> InitialSetup:
     """Return what runs of a cluster begin with.
 
     Args:
@@ -50,7 +50,7 @@ def setup_of_cluster(scenario: Scenario | None, spec: ClusterSpec) -> Setup:
             f"the cluster: {error}; have its plan applied first, if one waits"
         ) from error
     base = scenario or _own_faults(load_scenario("trace-a"), spec)
-    return Setup(
+    return InitialSetup(
         scenario=_on_cluster(base, spec),
         profiles=tuple(sorted(map(_profile, spec.tasks), key=lambda each: each.task.name)),
         split={str(task.task): task.workers for task in spec.tasks},
@@ -58,7 +58,7 @@ def setup_of_cluster(scenario: Scenario | None, spec: ClusterSpec) -> Setup:
     )
 
 
-def check_policies(policies: list[str], setup: Setup) -> None:
+def check_policies(policies: list[str], setup: InitialSetup) -> None:
     """Refuse policies that can't be run with a cluster's tables.
 
     Raises:
@@ -83,7 +83,7 @@ def _own_faults(base: Scenario, spec: ClusterSpec) -> Scenario:
     """Return a scenario in which nodes break as often as the policy says."""
     per_worker_hour = 3600.0 / spec.policy.worker_mtbf_s
     per_node = 24_000.0 * spec.nodes[0].num_workers * per_worker_hour
-    faults = Rates(kind="rates", **{kind: n * per_node for kind, n in _PER_SEV1.items()})
+    faults = FaultRates(kind="rates", **{kind: n * per_node for kind, n in _PER_SEV1.items()})
     values = base.values.model_copy(update={"days": _DAYS, "faults": faults})
     origins = base.origins | {"days": "ours", "faults": "cluster"}
     title = "four weeks of faults as often as its policy says"
@@ -111,8 +111,8 @@ def _on_cluster(base: Scenario, spec: ClusterSpec) -> Scenario:
     )
 
 
-def _task(spec: TaskSpec) -> Task:
-    return Task(
+def _task(spec: TaskSpec) -> ScenarioTask:
+    return ScenarioTask(
         name=spec.task,
         model="of the cluster",
         weight=spec.weight,

@@ -2,10 +2,10 @@
 
 from controller.simulation.policies.baselines import Split
 from controller.simulation.scenarios.estimated_tables import Profile
-from controller.simulation.world.initial_setup import Setup
+from controller.simulation.world.initial_setup import InitialSetup
 
 
-def split_of(split: Split, setup: Setup, num_workers: int) -> dict[str, int]:
+def split_of(split: Split, setup: InitialSetup, num_workers: int) -> dict[str, int]:
     """Return the workers of every task in a static split, none more than its share."""
     if split == "planner":
         return setup.split

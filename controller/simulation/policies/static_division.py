@@ -11,9 +11,9 @@ from controller.simulation.scenarios.duration_laws import dice_of
 from controller.simulation.scenarios.estimated_tables import Profile, pipelined_profiles_of
 from controller.simulation.scenarios.scenario import Values
 from controller.simulation.world.happenings import Course, Happening
-from controller.simulation.world.initial_setup import Setup
-from controller.simulation.world.virtual_clock import Clock
-from controller.simulation.world.worker_time import Account, Activity, Ledger
+from controller.simulation.world.initial_setup import InitialSetup
+from controller.simulation.world.virtual_clock import VirtualClock
+from controller.simulation.world.worker_time import Activity, WorkerAccount, WorkerTimeLedger
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +47,9 @@ class _Job:
     slow_nodes: set[int] = field(default_factory=set)
 
 
-def run_baseline(baseline: Baseline, setup: Setup, course: Course, seed: int) -> Account:
+def run_baseline(
+    baseline: Baseline, setup: InitialSetup, course: Course, seed: int
+) -> WorkerAccount:
     """Return what a baseline makes of a course."""
     return _Static(baseline, setup, course, seed).run()
 
@@ -59,15 +61,15 @@ def _listed(profile: Profile, workers: int) -> int:
 
 
 class _Static:
-    def __init__(self, baseline: Baseline, setup: Setup, course: Course, seed: int) -> None:
+    def __init__(self, baseline: Baseline, setup: InitialSetup, course: Course, seed: int) -> None:
         self._baseline, self._course = baseline, course
         self._values: Values = setup.scenario.values
         values = self._values
         self._dice = dice_of(setup.scenario.name, seed, baseline.name)
-        self._clock = Clock()
+        self._clock = VirtualClock()
         num_workers = course.num_nodes * values.workers_per_node
         names = [each.task.name for each in setup.profiles]
-        self._ledger = Ledger(num_workers, values.gpus_per_worker, names)
+        self._ledger = WorkerTimeLedger(num_workers, values.gpus_per_worker, names)
         self._out: dict[int, int] = dict.fromkeys(course.absent, 1)
         """How many reasons keep a node away."""
         self._jobs = self._place(setup)
@@ -78,7 +80,7 @@ class _Static:
         self._num_extra = 0 if free else baseline.num_spares
         """Spare nodes beyond the cluster's; they are taken to be whole."""
 
-    def run(self) -> Account:
+    def run(self) -> WorkerAccount:
         for job in self._jobs:
             job.size = self._possible_size(job)
             if job.size:
@@ -93,7 +95,7 @@ class _Static:
         self._clock.run(self._course.duration_s)
         return self._ledger.close(self._course.duration_s)
 
-    def _place(self, setup: Setup) -> list[_Job]:
+    def _place(self, setup: InitialSetup) -> list[_Job]:
         """Give tasks their nodes, one after the other; all sizes are whole nodes."""
         values, course = self._values, self._course
         profiles: dict[str, Profile] = {each.task.name: each for each in setup.profiles}

@@ -7,18 +7,20 @@ from controller.core.state.cluster import NodeSpec
 from controller.core.state.task import TaskSpec
 from controller.simulation.scenarios.duration_laws import dice_of
 from controller.simulation.world.happenings import Course
-from controller.simulation.world.initial_setup import Setup
-from controller.simulation.world.modelled_cluster import Cluster
-from controller.simulation.world.modelled_nodes import Site
-from controller.simulation.world.virtual_clock import Clock
-from controller.simulation.world.worker_time import Account, Ledger
+from controller.simulation.world.initial_setup import InitialSetup
+from controller.simulation.world.modelled_cluster import ModelledCluster
+from controller.simulation.world.modelled_nodes import ModelledNodes
+from controller.simulation.world.virtual_clock import VirtualClock
+from controller.simulation.world.worker_time import WorkerAccount, WorkerTimeLedger
 from nodeagent.protocol.ids import NodeId, TaskId
 
 _LONG_S = 86400.0
 """Limits that are for processes which hang; none does that here."""
 
 
-def run_unicron(setup: Setup, course: Course, seed: int, *, is_auto_heal: bool = True) -> Account:
+def run_unicron(
+    setup: InitialSetup, course: Course, seed: int, *, is_auto_heal: bool = True
+) -> WorkerAccount:
     """Return what Unicron makes of a course; without auto-heal every plan waits for an operator."""
     values = setup.scenario.values
     width = len(str(course.num_nodes))
@@ -35,14 +37,16 @@ def run_unicron(setup: Setup, course: Course, seed: int, *, is_auto_heal: bool =
     )
     machine = Machine(nodes, _specs(setup), policy)
     names = [each.task.name for each in setup.profiles]
-    ledger = Ledger(course.num_nodes * values.workers_per_node, values.gpus_per_worker, names)
+    ledger = WorkerTimeLedger(
+        course.num_nodes * values.workers_per_node, values.gpus_per_worker, names
+    )
     dice = dice_of(setup.scenario.name, seed, "unicron")
-    site = Site(machine, values, setup.profiles, ledger, Clock(), dice)
-    Cluster(site).run(course)
+    site = ModelledNodes(machine, values, setup.profiles, ledger, VirtualClock(), dice)
+    ModelledCluster(site).run(course)
     return replace(ledger.close(course.duration_s), num_plans=machine.state.num_plans)
 
 
-def _specs(setup: Setup) -> list[TaskSpec]:
+def _specs(setup: InitialSetup) -> list[TaskSpec]:
     return [
         TaskSpec(
             task=TaskId(each.task.name),

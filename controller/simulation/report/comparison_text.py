@@ -7,7 +7,7 @@ from rich.box import SIMPLE_HEAD
 
 from controller.printing import plain_console, print_table
 from controller.simulation.policies.comparison import Campaign, Interval
-from controller.simulation.world.worker_time import ACTIVITIES, Account
+from controller.simulation.world.worker_time import ACTIVITIES, WorkerAccount
 
 _HEADS: Final = {
     "training": "train", "detection": "detect", "transition": "move", "recomputation": "again",
@@ -30,7 +30,7 @@ def as_json(campaign: Campaign) -> dict[str, Any]:
     }
 
 
-def _policy(accounts: list[Account]) -> dict[str, Any]:
+def _policy(accounts: list[WorkerAccount]) -> dict[str, Any]:
     return {
         "waf": Interval.of([each.waf for each in accounts]).as_json(),
         "ettr": Interval.of([each.ettr for each in accounts]).as_json(),
@@ -40,12 +40,12 @@ def _policy(accounts: list[Account]) -> dict[str, Any]:
     }
 
 
-def _plans(accounts: list[Account]) -> Interval | None:
+def _plans(accounts: list[WorkerAccount]) -> Interval | None:
     numbers = [each.num_plans for each in accounts if each.num_plans is not None]
     return Interval.of(numbers) if numbers else None
 
 
-def mean_hours(accounts: list[Account]) -> dict[str, float]:
+def mean_hours(accounts: list[WorkerAccount]) -> dict[str, float]:
     """Return the mean GPU-hours by activity."""
     return {
         name: sum(each.gpu_hours[name] for each in accounts) / len(accounts) for name in ACTIVITIES
@@ -78,7 +78,9 @@ def print_campaign(campaign: Campaign) -> None:
     )
 
 
-def _row(name: str, accounts: list[Account], ratios: Mapping[str, Interval]) -> tuple[str, ...]:
+def _row(
+    name: str, accounts: list[WorkerAccount], ratios: Mapping[str, Interval]
+) -> tuple[str, ...]:
     ratio, plans = ratios.get(name), _plans(accounts)
     return (
         name,
@@ -95,7 +97,7 @@ def _ratio(ratio: Interval) -> str:
     return f"{ratio.mean:.2f}" + (f" ({low}-{high})" if low != high else "")
 
 
-def _shares(name: str, accounts: list[Account]) -> tuple[str, ...]:
+def _shares(name: str, accounts: list[WorkerAccount]) -> tuple[str, ...]:
     hours = mean_hours(accounts)
     total = sum(hours.values())
     return (name, *(f"{100 * hours[each] / total:.2f}" for each in _HEADS))

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from controller.simulation.scenarios.scenario import Scenario, Task
+from controller.simulation.scenarios.scenario import Scenario, ScenarioTask
 from profiles.estimate.constants import fitted_constants
 from profiles.estimate.hardware import GPU_BY_NAME
 from profiles.estimate.iteration_time import flops_per_s
@@ -39,7 +39,7 @@ class Profile:
         flops_per_iteration: Model FLOP of one global batch.
     """
 
-    task: Task
+    task: ScenarioTask
     table: ThroughputTable
     flops_per_iteration: float
 
@@ -68,7 +68,7 @@ def pipelined_profiles_of(scenario: Scenario, num_workers: int) -> dict[str, Pro
     return found
 
 
-def _profile(scenario: Scenario, task: Task, num_workers: int, stack: Stack) -> Profile:
+def _profile(scenario: Scenario, task: ScenarioTask, num_workers: int, stack: Stack) -> Profile:
     values = scenario.values
     if values.hardware not in GPU_BY_NAME:
         known = ", ".join(GPU_BY_NAME)
@@ -88,7 +88,7 @@ def _profile(scenario: Scenario, task: Task, num_workers: int, stack: Stack) -> 
     return Profile(task, table, shape.flops_per_sample * task.global_batch)
 
 
-def _shape_of(scenario: Scenario, task: Task, model: str) -> DecoderShape:
+def _shape_of(scenario: Scenario, task: ScenarioTask, model: str) -> DecoderShape:
     try:
         return find_shape(model)
     except RecordError as error:

@@ -18,7 +18,7 @@ HAPPENINGS: Final = ("node_lost", "hardware", "process", "network", "slow", "man
 """What can happen: two of SEV1, one of SEV2, one of SEV3, a slow node, and a change by hand."""
 
 
-class Task(Record):
+class ScenarioTask(Record):
     """One task.
 
     Attributes:
@@ -48,7 +48,7 @@ class Counts(Record):
     manual: _Count = 0
 
 
-class Rates(Record):
+class FaultRates(Record):
     """So many of each per 1,000 days of a node, one independent of the other (a Poisson process)."""
 
     kind: Literal["rates"]
@@ -160,8 +160,8 @@ class Values(Record):
     gpus_per_worker: _Positive = 1
     hardware: str
     days: Annotated[float, Field(gt=0, le=10_000)]
-    tasks: Annotated[list[Task], Field(min_length=1, max_length=1000)]
-    faults: Annotated[Counts | Rates | Traced, Field(discriminator="kind")]
+    tasks: Annotated[list[ScenarioTask], Field(min_length=1, max_length=1000)]
+    faults: Annotated[Counts | FaultRates | Traced, Field(discriminator="kind")]
     repair: Law
     worker_mtbf_hours: Annotated[float, Field(gt=0, le=1e9)]
     checkpoint_interval_s: Annotated[float, Field(gt=0, le=1e9)]

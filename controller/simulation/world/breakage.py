@@ -7,9 +7,9 @@ from typing import Final
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, UncordonRequested
 from controller.core.rules.placement import Worker
 from controller.simulation.world.happenings import Happening
-from controller.simulation.world.modelled_generation import Generation
-from controller.simulation.world.modelled_nodes import AGENT_S, Site
-from controller.simulation.world.modelled_training import Training
+from controller.simulation.world.modelled_generation import ModelledGeneration
+from controller.simulation.world.modelled_nodes import AGENT_S, ModelledNodes
+from controller.simulation.world.modelled_training import ModelledTraining
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
@@ -20,7 +20,7 @@ _BEAT_S: Final = 2.0
 class Breakage:
     """Lets things happen to the nodes and processes of a site."""
 
-    def __init__(self, site: Site, training: Training) -> None:
+    def __init__(self, site: ModelledNodes, training: ModelledTraining) -> None:
         self._site = site
         self._training = training
 
@@ -63,7 +63,7 @@ class Breakage:
             back_s = max(what.away_s, what.detected_s + AGENT_S)
             self._site.clock.after(back_s, partial(self.repair, node))
 
-    def _notice_loss(self, node: NodeId, hit: list[Generation]) -> None:
+    def _notice_loss(self, node: NodeId, hit: list[ModelledGeneration]) -> None:
         for run in hit:
             survivor = next(iter(run.alive), None)
             if survivor is not None and run.stage == "stalled":
@@ -146,7 +146,7 @@ class Breakage:
         self._training.stall(run)
         self._site.clock.after(what.detected_s, partial(self._notice_rank, run, number, what))
 
-    def _notice_rank(self, run: Generation, number: int, what: Happening) -> None:
+    def _notice_rank(self, run: ModelledGeneration, number: int, what: Happening) -> None:
         worker = run.alive.get(number)
         if worker is None or self._site.runs.get(run.start.task) is not run:
             if what.kind == "hardware":  # no process tells of it any more, but its node does
@@ -188,11 +188,11 @@ class Breakage:
         pause_s = self._site.draw(self._site.values.steps.manual)
         self._site.clock.after(pause_s, partial(self._end_pause, run))
 
-    def _end_pause(self, run: Generation) -> None:
+    def _end_pause(self, run: ModelledGeneration) -> None:
         if run.stage == "paused":
             self._training.train(run)
 
-    def _rank_at(self, node: NodeId, slot: int) -> tuple[Generation, int] | None:
+    def _rank_at(self, node: NodeId, slot: int) -> tuple[ModelledGeneration, int] | None:
         worker = Worker(node, slot)
         for run in self._site.runs.values():
             for number, each in run.alive.items():

@@ -7,7 +7,13 @@ from typing import Final
 
 from controller.simulation.scenarios.duration_laws import dice_of
 from controller.simulation.scenarios.fault_traces import Trace, load_trace
-from controller.simulation.scenarios.scenario import HAPPENINGS, Counts, Rates, Scenario, Traced
+from controller.simulation.scenarios.scenario import (
+    HAPPENINGS,
+    Counts,
+    FaultRates,
+    Scenario,
+    Traced,
+)
 from profiles.records import RecordError
 
 _DAY_S: Final = 86400.0
@@ -103,7 +109,7 @@ def _order(happening: Happening) -> tuple[float, int, str]:
 
 
 def _moments(
-    scenario: Scenario, faults: Counts | Rates, kind: str, dice: random.Random
+    scenario: Scenario, faults: Counts | FaultRates, kind: str, dice: random.Random
 ) -> list[tuple[float, int]]:
     """Return when, and on which node, each of a kind happens."""
     values, amount = scenario.values, getattr(faults, kind)

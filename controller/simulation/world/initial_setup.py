@@ -14,7 +14,7 @@ from profiles.records import RecordError
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class InitialSetup:
     """What a run begins with.
 
     Attributes:
@@ -34,7 +34,7 @@ class Setup:
         return next(each for each in self.profiles if each.task.name == name)
 
 
-def setup_of(scenario: Scenario, course: Course) -> Setup:
+def setup_of(scenario: Scenario, course: Course) -> InitialSetup:
     """Return what runs of a scenario begin with.
 
     The initial split is the planner's own, with every task on some workers.
@@ -49,7 +49,7 @@ def setup_of(scenario: Scenario, course: Course) -> Setup:
     split = _split(found, values, num_workers - num_spare)
     if split is None:
         raise RecordError(f"{scenario.place}: {_no_room(values, course)}")
-    return Setup(scenario, found, split, policy_of(values))
+    return InitialSetup(scenario, found, split, policy_of(values))
 
 
 def policy_of(values: Values) -> Policy:

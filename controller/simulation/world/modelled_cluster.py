@@ -22,7 +22,7 @@ from controller.core.instructions import (
     Announce,
     HaltRanks,
     Instruction,
-    PrepareRanks,
+    PrepareSpares,
     ProbeNode,
     SetTimer,
     StartRanks,
@@ -30,23 +30,23 @@ from controller.core.instructions import (
 )
 from controller.core.rules.node_loss import ProbeOutcome
 from controller.core.state.phases import PlanState
-from controller.core.timers import InspectionOverdue, IterationOverdue, LookDue, Timer
+from controller.core.timers import InspectionDue, InspectionOverdue, IterationOverdue, Timer
 from controller.simulation.world.breakage import Breakage
 from controller.simulation.world.happenings import Course
-from controller.simulation.world.modelled_nodes import AGENT_S, Site
-from controller.simulation.world.modelled_training import Training
+from controller.simulation.world.modelled_nodes import AGENT_S, ModelledNodes
+from controller.simulation.world.modelled_training import ModelledTraining
 from nodeagent.protocol.ids import AgentId, NodeId
 
 _OPERATOR: Final = "operator"
-_NOT_MODELLED: Final = (IterationOverdue, LookDue, InspectionOverdue)
+_NOT_MODELLED: Final = (IterationOverdue, InspectionDue, InspectionOverdue)
 
 
-class Cluster:
+class ModelledCluster:
     """Nodes and their processes, driven by the core."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: ModelledNodes) -> None:
         self._site = site
-        self._training = Training(site)
+        self._training = ModelledTraining(site)
         self._breakage = Breakage(site, self._training)
         self._timers: dict[Timer, int] = {}
         self._num_timers = 0
@@ -80,7 +80,7 @@ class Cluster:
                 self._training.halt(instruction)
             case StopRanks():
                 self._training.order_stop(instruction)
-            case PrepareRanks():
+            case PrepareSpares():
                 self._training.prepare(instruction)
             case ProbeNode(node=node, by=by):
                 self._site.clock.after(AGENT_S, partial(self._probe, node, by))

@@ -19,7 +19,7 @@ Stage = Literal["forming", "training", "paused", "stalled", "parked", "over"]
 
 
 @dataclass(slots=True, eq=False)
-class Generation:
+class ModelledGeneration:
     """Processes that train together; times are seconds of the virtual clock.
 
     Attributes:

@@ -11,9 +11,9 @@ from controller.core.state.phases import TaskPhase
 from controller.simulation.scenarios.duration_laws import Law
 from controller.simulation.scenarios.estimated_tables import Profile
 from controller.simulation.scenarios.scenario import Values
-from controller.simulation.world.modelled_generation import Generation
-from controller.simulation.world.virtual_clock import Clock
-from controller.simulation.world.worker_time import Activity, Ledger
+from controller.simulation.world.modelled_generation import ModelledGeneration
+from controller.simulation.world.virtual_clock import VirtualClock
+from controller.simulation.world.worker_time import Activity, WorkerTimeLedger
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import AnyObservation
 
@@ -21,7 +21,7 @@ AGENT_S = 0.05
 """An agent's answer, or a process's end."""
 
 
-class Site:
+class ModelledNodes:
     """What all parts of the modelled cluster share.
 
     Attributes:
@@ -43,8 +43,8 @@ class Site:
         machine: Machine,
         values: Values,
         profiles: Iterable[Profile],
-        ledger: Ledger,
-        clock: Clock,
+        ledger: WorkerTimeLedger,
+        clock: VirtualClock,
         dice: random.Random,
     ) -> None:
         self.machine = machine
@@ -56,7 +56,7 @@ class Site:
         self.down: set[NodeId] = set()
         self.in_repair: set[NodeId] = set()
         self.slow: dict[NodeId, float] = {}
-        self.runs: dict[TaskId, Generation] = {}
+        self.runs: dict[TaskId, ModelledGeneration] = {}
         self.carry_out: Callable[[Instruction], None] = lambda _instruction: None
         self.num_events = 0
         self._dice = dice
@@ -102,7 +102,7 @@ class Site:
             if task.phase is TaskPhase.STOPPED and self.ledger.doing(name) != "stopped":
                 self.ledger.task(self.clock.now_s, name, "stopped", workers=0)
 
-    def account(self, run: Generation, activity: Activity) -> None:
+    def account(self, run: ModelledGeneration, activity: Activity) -> None:
         """Write into the ledger what a generation does now."""
         if self.runs.get(run.start.task) is not run:
             return
@@ -133,7 +133,7 @@ class Site:
                 self.account(run, self.ledger.doing(run.start.task))
 
 
-def who(run: Generation, number: int) -> dict[str, Any]:
+def who(run: ModelledGeneration, number: int) -> dict[str, Any]:
     """Return the fields by which an observation names a rank."""
     return {
         "task": run.start.task,

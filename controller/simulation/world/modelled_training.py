@@ -7,10 +7,10 @@ generation are told: they show that the task trains again.
 from functools import partial
 
 from controller.core.events import HaltCarriedOut, StopCarriedOut
-from controller.core.instructions import HaltRanks, PrepareRanks, StartRanks, StopRanks
+from controller.core.instructions import HaltRanks, PrepareSpares, StartRanks, StopRanks
 from controller.core.rules.placement import Worker
-from controller.simulation.world.modelled_generation import Generation
-from controller.simulation.world.modelled_nodes import AGENT_S, Site, who
+from controller.simulation.world.modelled_generation import ModelledGeneration
+from controller.simulation.world.modelled_nodes import AGENT_S, ModelledNodes, who
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import (
     IterationCommitted,
@@ -24,10 +24,10 @@ from nodeagent.protocol.observations import (
 from nodeagent.protocol.regroup import StateSource
 
 
-class Training:
+class ModelledTraining:
     """What the processes of all tasks do."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: ModelledNodes) -> None:
         self._site = site
         self._num_pids = 1000
 
@@ -35,12 +35,12 @@ class Training:
         """Begin a generation, or give one that forms the ranks that it still lacks."""
         old = self._site.runs.get(start.task)
         if old is not None and old.start.generation == start.generation:
-            self._wait(old, tuple(start.reserves))
+            self._wait(old, tuple(start.parked_spares))
             if not start.global_ranks:
                 return
             self._form_after(old, self._site.draw(self._site.values.steps.restart))
             return
-        run = Generation(start, self._site.profiles[start.task])
+        run = ModelledGeneration(start, self._site.profiles[start.task])
         run.alive = dict(enumerate(start.placement))
         nodes = {worker.node for worker in start.placement}
         run.slow_nodes = {n: speed for n, speed in self._site.slow.items() if n in nodes}
@@ -52,26 +52,26 @@ class Training:
         self._site.account(run, "transition")
         self._form_after(run, self._duration_s(run, old))
 
-    def _hand_over(self, old: Generation, run: Generation) -> None:
+    def _hand_over(self, old: ModelledGeneration, run: ModelledGeneration) -> None:
         """Processes that do not go on end where new ones are started; the others keep their state."""
         old.stage = "over"
         kept = {ref.global_rank: new for new, ref in run.start.continues.items()}
         run.stateful = {new for number, new in kept.items() if number in old.stateful}
-        reserves = run.start.reserves
-        run.spares = {number: reserve.worker for number, reserve in reserves.items()}
-        self._site.clock.after(AGENT_S, partial(self._wait, run, tuple(reserves)))
+        parked_spares = run.start.parked_spares
+        run.spares = {number: reserve.worker for number, reserve in parked_spares.items()}
+        self._site.clock.after(AGENT_S, partial(self._wait, run, tuple(parked_spares)))
         nodes = {worker.node for worker in (*run.start.placement, *run.spares.values())}
-        staying = {*kept, *(reserve.continues.global_rank for reserve in reserves.values())}
+        staying = {*kept, *(reserve.continues.global_rank for reserve in parked_spares.values())}
         left = {n: w for n, w in (old.alive | old.spares).items() if n not in staying}
         for number, worker in left.items():
             if worker.node in nodes:
                 self._site.clock.after(AGENT_S, partial(self._exit_of, old, number, worker))
 
-    def _exit_of(self, run: Generation, number: int, worker: Worker) -> None:
+    def _exit_of(self, run: ModelledGeneration, number: int, worker: Worker) -> None:
         exited = RankExited(**who(run, number), pid=number + 1, signal=9, is_expected=True)
         self._site.observe(worker.node, exited)
 
-    def _duration_s(self, run: Generation, old: Generation | None) -> float:
+    def _duration_s(self, run: ModelledGeneration, old: ModelledGeneration | None) -> float:
         """Return how long the generation takes to form and to have its state."""
         steps, start = self._site.values.steps, run.start
         num_new = run.num_workers - len(start.continues)
@@ -85,11 +85,11 @@ class Training:
             seconds += self._site.draw(steps.disk)
         return seconds
 
-    def _form_after(self, run: Generation, delay_s: float) -> None:
+    def _form_after(self, run: ModelledGeneration, delay_s: float) -> None:
         run.stage = "forming"
         self._site.clock.after(delay_s, partial(self._form, run))
 
-    def _form(self, run: Generation) -> None:
+    def _form(self, run: ModelledGeneration) -> None:
         """All ranks are there, if all nodes are: take up training."""
         if run.stage != "forming" or self._site.runs.get(run.start.task) is not run:
             return
@@ -123,7 +123,7 @@ class Training:
         """Return how old the newest checkpoint on disk is."""
         return self._site.part() * self._site.values.checkpoint_interval_s
 
-    def train(self, run: Generation) -> None:
+    def train(self, run: ModelledGeneration) -> None:
         """Iterations go on from now; those that had been committed before come first."""
         if not run.is_in("forming", "paused", "training"):
             return
@@ -136,13 +136,13 @@ class Training:
             commit = partial(self._commit, run, iteration)
             self._site.clock.after(number * run.iteration_s, commit)
 
-    def _end_debt(self, run: Generation) -> None:
+    def _end_debt(self, run: ModelledGeneration) -> None:
         if run.stage == "training":
             run.settle(self._site.clock.now_s)
             if not run.debt_s:
                 self._site.account(run, "training")
 
-    def _commit(self, run: Generation, iteration: int) -> None:
+    def _commit(self, run: ModelledGeneration, iteration: int) -> None:
         """Tell of one of the first iterations, which show that the task trains again."""
         if run.stage != "training" or 0 not in run.alive or iteration not in run.unreported:
             return
@@ -157,7 +157,7 @@ class Training:
         )
         self._site.observe(run.alive[0].node, committed)
 
-    def stall(self, run: Generation) -> None:
+    def stall(self, run: ModelledGeneration) -> None:
         """A fault has hit: collectives hang from now on."""
         if run.stage in {"training", "paused"}:
             run.settle(self._site.clock.now_s)
@@ -180,7 +180,7 @@ class Training:
             self._site.account(run, "transition")
         self._site.clock.after(delay_s, partial(self._park, run, halt.nodes))
 
-    def _park(self, run: Generation, nodes: tuple[NodeId, ...]) -> None:
+    def _park(self, run: ModelledGeneration, nodes: tuple[NodeId, ...]) -> None:
         if self._site.runs.get(run.start.task) is not run or run.stage == "over":
             return
         if run.stage != "parked":
@@ -216,7 +216,7 @@ class Training:
             self._site.account(run, "transition")
         self._site.clock.after(delay_s, partial(self._stop, run, stop))
 
-    def _stop(self, run: Generation, stop: StopRanks) -> None:
+    def _stop(self, run: ModelledGeneration, stop: StopRanks) -> None:
         run.settle(self._site.clock.now_s)
         run.is_saved = stop.is_graceful and run.is_in("training")
         told = set(stop.nodes)
@@ -233,14 +233,16 @@ class Training:
             for node in stop.nodes:
                 self._site.post_if_up(node, StopCarriedOut(node, stop.task, stop.generation))
 
-    def _end_all(self, run: Generation, numbers: list[int], signal: int) -> None:
+    def _end_all(self, run: ModelledGeneration, numbers: list[int], signal: int) -> None:
         for number in numbers:
             if not signal and number in run.alive and number in run.stateful:
                 done = RankDone(**who(run, number), iteration=run.committed, reason="stopped")
                 self._site.observe(run.alive[number].node, done)
             self.end_process(run, number, signal=signal, is_expected=True)
 
-    def end_process(self, run: Generation, number: int, *, signal: int, is_expected: bool) -> None:
+    def end_process(
+        self, run: ModelledGeneration, number: int, *, signal: int, is_expected: bool
+    ) -> None:
         """A process ends, and its agent says so."""
         worker = run.alive.pop(number, None) or run.spares.pop(number, None)
         run.stateful.discard(number)
@@ -254,7 +256,9 @@ class Training:
             )
             self._site.observe(worker.node, exited)
 
-    def raise_in(self, run: Generation, number: int, words: str, *, is_in_collective: bool) -> None:
+    def raise_in(
+        self, run: ModelledGeneration, number: int, words: str, *, is_in_collective: bool
+    ) -> None:
         """A rank raises an exception; one of a failed collective leaves it parked."""
         raised = RankRaised(
             **who(run, number),
@@ -267,7 +271,7 @@ class Training:
         )
         self._site.observe(run.alive[number].node, raised)
 
-    def prepare(self, prepare: PrepareRanks) -> None:
+    def prepare(self, prepare: PrepareSpares) -> None:
         """Start processes that build their models while training goes on."""
         run = self._of(prepare.task, prepare.generation)
         if run is None:
@@ -278,7 +282,7 @@ class Training:
         delay_s = self._site.draw(self._site.values.steps.prepare)
         self._site.clock.after(delay_s, partial(self._be_ready, run, tuple(prepare.spares)))
 
-    def _be_ready(self, run: Generation, numbers: tuple[int, ...]) -> None:
+    def _be_ready(self, run: ModelledGeneration, numbers: tuple[int, ...]) -> None:
         """They have built their models, and wait; those that were ended meanwhile do not."""
         for number in numbers:
             worker = run.spares.get(number)
@@ -289,7 +293,7 @@ class Training:
             self._site.observe(worker.node, started)
             self._wait(run, (number,))
 
-    def _wait(self, run: Generation, numbers: tuple[int, ...]) -> None:
+    def _wait(self, run: ModelledGeneration, numbers: tuple[int, ...]) -> None:
         """They say that they wait, with their models."""
         for number in numbers:
             worker = run.spares.get(number)
@@ -297,6 +301,6 @@ class Training:
                 halted = RankHalted(**who(run, number), position=run.position(number))
                 self._site.observe(worker.node, halted)
 
-    def _of(self, task: TaskId, generation: int) -> Generation | None:
+    def _of(self, task: TaskId, generation: int) -> ModelledGeneration | None:
         run = self._site.runs.get(task)
         return run if run is not None and run.start.generation == generation else None

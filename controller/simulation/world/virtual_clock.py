@@ -7,7 +7,7 @@ from collections.abc import Callable
 Action = Callable[[], None]
 
 
-class Clock:
+class VirtualClock:
     """Seconds since the beginning. What is due at one moment is done in the order it was asked for."""
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ class _Doing:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class WorkerAccount:
     """What a policy made of a run.
 
     Attributes:
@@ -65,7 +65,7 @@ class Account:
     num_plans: int | None = None
 
 
-class Ledger:
+class WorkerTimeLedger:
     """The account of one run, as it goes on."""
 
     def __init__(self, num_workers: int, gpus_per_worker: int, tasks: list[str]) -> None:
@@ -112,7 +112,7 @@ class Ledger:
         self._settle(at_s)
         self._num_out = num_workers
 
-    def close(self, at_s: float) -> Account:
+    def close(self, at_s: float) -> WorkerAccount:
         """End the run and return its account."""
         self._settle(at_s)
         hours: dict[str, float] = {
@@ -120,7 +120,7 @@ class Ledger:
             for name, seconds in self._worker_s.items()
         }
         ettr = self._training_s / self._active_s if self._active_s else 0.0
-        return Account(self._waf, hours, ettr, self.num_incidents)
+        return WorkerAccount(self._waf, hours, ettr, self.num_incidents)
 
     def _settle(self, at_s: float) -> None:
         passed_s = at_s - self._since

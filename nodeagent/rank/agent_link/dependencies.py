@@ -45,7 +45,7 @@ class Control(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Dependencies:
     """What the loop knows of the world outside training.
 
     Attributes:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from nodeagent.detect.stacks import Frame, Thread, standing_of
+from nodeagent.detect.stacks import StackFrame, Thread, standing_of
 from nodeagent.protocol.standing import Standing
 
 DUMP_SIGNAL: Final = signal.SIGUSR2
@@ -45,9 +45,9 @@ def allow_dumps(path: Path) -> None:
     faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True, chain=False)
 
 
-def _frames(frame: FrameType | None) -> list[Frame]:
+def _frames(frame: FrameType | None) -> list[StackFrame]:
     frames = []
     while frame is not None:
-        frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frames.append(StackFrame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return frames

@@ -10,14 +10,14 @@ from typing import Final, TypeAlias
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.agent_link.exception_report import first_line
 from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader, told_by_rank_0
 from nodeagent.rank.checkpoint.losses import NUM_COMPARED, RecordedLosses
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settings_digest
-from nodeagent.rank.checkpoint.saving import MissedCheckpoint, Order, SavedCheckpoint, Saver
+from nodeagent.rank.checkpoint.saving import MissedCheckpoint, SavedCheckpoint, SaveOrder, Saver
 from nodeagent.rank.checkpoint.snapshot import HostMemory
 from nodeagent.rank.checkpoint.whole import WholeState, whole_state
 from nodeagent.rank.groups.rank_place import Place
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 GIVE_UP_S: Final = 600.0
 _LOSSES_KEY: Final = "checkpoint/losses"
 _RUN_KEY: Final = "checkpoint/run"
-_CLOCK: Final = SystemClock()
+_CLOCK: Final = SystemNodeClock()
 
 Model: TypeAlias = DistributedDataParallel | Sequence[DistributedDataParallel]
 """Megatron's wrapper around the model; several with virtual pipeline stages."""
@@ -132,7 +132,7 @@ class Checkpoints:
             self._saver.skip(iteration, reason)
             return
         blocked_s = self._monotonic_s() - began_s
-        self._saver.begin(Order(manifest, snapshot, began_s, blocked_s))
+        self._saver.begin(SaveOrder(manifest, snapshot, began_s, blocked_s))
 
     def _manifest(self, iteration: int, loss: float, state: WholeState) -> Manifest:
         training = self._launch.settings

@@ -31,7 +31,7 @@ from nodeagent.rank.checkpoint.manifest import (
     check_content,
     read_manifest,
 )
-from nodeagent.rank.checkpoint.reading import Reading
+from nodeagent.rank.checkpoint.reading import BlockReading
 from nodeagent.rank.checkpoint.whole import Block, WholeState, whole_state
 from nodeagent.rank.groups.rank_place import Place
 from profiles.model import ModelShape
@@ -209,7 +209,7 @@ class Loader:
             replace(block, tensor=torch.empty(block.tensor.size(), dtype=block.tensor.dtype))
             for block in state.blocks
         ]
-        reading = Reading(path, manifest.blocks, staged)
+        reading = BlockReading(path, manifest.blocks, staged)
         needed = reading.files
         if self._place.global_rank == 0:
             needed = needed | {METADATA}

@@ -80,7 +80,7 @@ class StoredBlock(_Record):
     num_bytes: int
 
 
-class Part(_Record):
+class CheckpointPart(_Record):
     """What one rank has written. Its existence means that the files are on disk."""
 
     files: tuple[StoredFile, ...]

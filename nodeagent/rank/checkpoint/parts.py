@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeagent.rank.checkpoint.directory import sync_directory, write_durably
-from nodeagent.rank.checkpoint.manifest import Part
+from nodeagent.rank.checkpoint.manifest import CheckpointPart
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Parts:
     directory: Path
     run: str
 
-    def add(self, global_rank: int, part: Part) -> None:
+    def add(self, global_rank: int, part: CheckpointPart) -> None:
         """Say what a rank has written, once that is on disk.
 
         Raises:
@@ -45,14 +45,14 @@ class Parts:
         """Whether the part of a rank is there."""
         return self._path(global_rank).exists()
 
-    def read(self, global_rank: int) -> Part:
+    def read(self, global_rank: int) -> CheckpointPart:
         """Return the part of a rank, which is there.
 
         Raises:
             OSError: It can't be read.
             ValueError: It is no part.
         """
-        return Part.model_validate_json(self._path(global_rank).read_bytes())
+        return CheckpointPart.model_validate_json(self._path(global_rank).read_bytes())
 
     def miss(self, global_rank: int, reason: str) -> None:
         """Say that a rank has no part, and why. Where that fails too, rank 0 waits for it in vain."""

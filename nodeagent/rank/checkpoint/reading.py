@@ -20,7 +20,7 @@ from nodeagent.rank.checkpoint.manifest import CheckpointError, DamagedError, St
 from nodeagent.rank.checkpoint.whole import Block
 
 
-class Reading:
+class BlockReading:
     """What a rank has to read to fill its blocks.
 
     Raises:

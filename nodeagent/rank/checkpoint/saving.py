@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from nodeagent.rank.agent_link.exception_report import first_line
 from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
-from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, Part
+from nodeagent.rank.checkpoint.manifest import CheckpointError, CheckpointPart, Manifest
 from nodeagent.rank.checkpoint.parts import GivenUpError, Parts
-from nodeagent.rank.checkpoint.snapshot import Snapshot
+from nodeagent.rank.checkpoint.snapshot import HostSnapshot
 from nodeagent.rank.checkpoint.writing import AbandonedError, write_metadata, write_part
 from nodeagent.rank.groups.device_shim import use_device
 from nodeagent.rank.groups.rank_place import Place
@@ -52,7 +52,7 @@ class MissedCheckpoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SaveOrder:
     """A checkpoint to be written.
 
     Attributes:
@@ -63,7 +63,7 @@ class Order:
     """
 
     manifest: Manifest
-    snapshot: Snapshot
+    snapshot: HostSnapshot
     began_s: float
     blocked_s: float
 
@@ -118,7 +118,7 @@ class Saver:
         """Iteration of the checkpoint that is being written, if any."""
         return self._pending
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: SaveOrder) -> None:
         """Write a checkpoint; none may be pending."""
         assert self._pending is None
         self._pending = self._newest_asked = order.manifest.iteration
@@ -195,7 +195,7 @@ class Saver:
             except (OSError, MemoryError, CheckpointError) as error:
                 logger.error("in %s: %s", self._directory.path, first_line(error))  # noqa: TRY400 - one line
 
-    def _save(self, order: Order) -> None:
+    def _save(self, order: SaveOrder) -> None:
         iteration = order.manifest.iteration
         newest_good = self._newest_good
         try:
@@ -220,7 +220,7 @@ class Saver:
                 self._newest_good = newest_good
                 self._changed.notify_all()
 
-    def _write(self, order: Order) -> None:
+    def _write(self, order: SaveOrder) -> None:
         parts = self._parts_of(order.manifest.iteration)
         temporary = parts.directory
         if self._global_rank == 0:
@@ -232,7 +232,7 @@ class Saver:
         if self._global_rank == 0:
             self._complete(order, parts)
 
-    def _complete(self, order: Order, parts: Parts) -> None:
+    def _complete(self, order: SaveOrder, parts: Parts) -> None:
         temporary = parts.directory
         found = self._wait_for(parts)
         blocks = [block for part in found for block in part.blocks]
@@ -252,7 +252,7 @@ class Saver:
         except (OSError, CheckpointError) as error:
             logger.warning("older ones than %s stay: %s", order.manifest.iteration, error)
 
-    def _wait_for(self, parts: Parts) -> list[Part]:
+    def _wait_for(self, parts: Parts) -> list[CheckpointPart]:
         deadline = self._monotonic_s() + self._give_up_s
         for global_rank in range(self._num_ranks):
             while not parts.has(global_rank):
@@ -263,7 +263,7 @@ class Saver:
                 self._check()
         return [parts.read(global_rank) for global_rank in range(self._num_ranks)]
 
-    def _announce(self, order: Order, num_bytes: int) -> None:
+    def _announce(self, order: SaveOrder, num_bytes: int) -> None:
         saved = SavedCheckpoint(
             iteration=order.manifest.iteration,
             num_bytes=num_bytes,

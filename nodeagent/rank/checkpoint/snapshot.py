@@ -14,7 +14,7 @@ from nodeagent.rank.tensors.host_copy import copy_to_host
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class HostSnapshot:
     """Blocks in host memory.
 
     Attributes:
@@ -32,13 +32,13 @@ class HostMemory:
     def __init__(self) -> None:
         self._tensors: dict[tuple[str, torch.Size], torch.Tensor] = {}
 
-    def take(self, blocks: Iterable[Block]) -> Snapshot:
+    def take(self, blocks: Iterable[Block]) -> HostSnapshot:
         """Copy the blocks that are saved here."""
         own = [block for block in blocks if block.is_saved_here]
         memory = [self._memory_for(block) for block in own]
         wait = copy_to_host([block.tensor for block in own], memory)
         copies = [replace(block, tensor=copy) for block, copy in zip(own, memory, strict=True)]
-        return Snapshot(tuple(copies), wait)
+        return HostSnapshot(tuple(copies), wait)
 
     def _memory_for(self, block: Block) -> torch.Tensor:
         place = (block.key, block.offsets)

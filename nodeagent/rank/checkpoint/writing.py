@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from typing_extensions import Buffer
 
 from nodeagent.rank.checkpoint.dcp import WholeTensor, metadata_of, whole_tensors
-from nodeagent.rank.checkpoint.manifest import METADATA, Part, StoredBlock, StoredFile
+from nodeagent.rank.checkpoint.manifest import METADATA, CheckpointPart, StoredBlock, StoredFile
 from nodeagent.rank.checkpoint.whole import Block
 
 _WRITE_SIZE: Final = 1 << 22
@@ -32,7 +32,7 @@ class AbandonedError(Exception):
 
 def write_part(
     directory: Path, global_rank: int, blocks: Iterable[Block], check: Callable[[], None]
-) -> Part:
+) -> CheckpointPart:
     """Write ``blocks``, which lie in host memory, into the file of ``global_rank``, and sync it.
 
     Args:
@@ -48,7 +48,7 @@ def write_part(
     planner.set_up_planner(cast("dict[str, Any]", whole_tensors(blocks)))
     plan = planner.create_local_plan()
     if not plan.items:
-        return Part(files=(), blocks=())
+        return CheckpointPart(files=(), blocks=())
     # With no bytes to copy ahead it reads host memory one by one, on a GPU machine too.
     writer = FileSystemWriter(directory, per_thread_copy_ahead=0)
     files = writer.fs = _CheckedFiles()
@@ -56,7 +56,7 @@ def write_part(
     plan = writer.prepare_local_plan(planner.finish_plan(plan))
     results = writer.write_data(plan, planner).wait()
     items = {item.index: item for item in plan.items}
-    return Part(
+    return CheckpointPart(
         files=tuple(files.written),
         blocks=tuple(_stored(items[result.index], result) for result in results),
     )

@@ -49,7 +49,7 @@ class VoteError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Interruptions:
+class IterationHooks:
     """Where others may come between the parts of an iteration.
 
     Attributes:
@@ -80,7 +80,7 @@ class Iterations:
         self,
         loop: Loop,
         ledger: Ledger,
-        interruptions: Interruptions,
+        interruptions: IterationHooks,
         is_halted: Callable[[], bool] = lambda: False,
         examine: Callable[[VoteResult], None] = lambda _: None,
         accumulated: Callable[[], None] = lambda: None,

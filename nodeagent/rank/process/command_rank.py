@@ -20,7 +20,7 @@ from typing import Final
 
 from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
 from nodeagent.rank.process.exit_recorder import CannotStartError, keep
-from nodeagent.rank.process.rendezvous_port import MeetingError, agree_on_port
+from nodeagent.rank.process.rendezvous_port import RendezvousPortError, agree_on_port
 
 EXIT_CANNOT_RUN: Final = 126
 """Exit code of a rank that could not become its command; a shell's code for the same."""
@@ -87,7 +87,7 @@ def _become(state_dir: Path, launch: RankLaunch) -> int:
         os.chdir(place.command.cwd or ".")
         variables = environment(launch, os.environ, state_dir, master_port)
         os.execvpe(place.command.argv[0], place.command.argv, variables)  # noqa: S606 - no shell
-    except (MeetingError, OSError) as error:
+    except (RendezvousPortError, OSError) as error:
         sys.stderr.write(f"command: {place.command.argv[0]!r} can't be run: {error}\n")
     return EXIT_CANNOT_RUN
 

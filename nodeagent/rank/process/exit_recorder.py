@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_rank
 from nodeagent.rank.process.process_files import RankFiles
@@ -63,5 +63,5 @@ def keep(
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    files.write_exit(pid, status, SystemClock().wall_s())
+    files.write_exit(pid, status, SystemNodeClock().wall_s())
     return 0

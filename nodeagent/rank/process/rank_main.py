@@ -21,14 +21,14 @@ from typing import Final
 
 import torch
 
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.standing import Standing
-from nodeagent.rank.agent_link.dependencies import Surroundings
+from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.flight_recorder import recorded_collectives
 from nodeagent.rank.agent_link.link import ControlLink
 from nodeagent.rank.agent_link.own_standing import allow_dumps, look
@@ -46,7 +46,7 @@ from nodeagent.rank.training.train import PausedError, Training
 
 logger = logging.getLogger(__name__)
 
-_CLOCK: Final = SystemClock()
+_CLOCK: Final = SystemNodeClock()
 _STORED_TIMEOUT_S: Final = 600.0
 """How long a rank that is done waits for an agent to hear it: as long as one may take to come back."""
 
@@ -197,7 +197,7 @@ class _Process:
 
     def _build(self, launch: RankLaunch, place: Place) -> Training:
         loop, self._unsupported = build(launch.settings, place)
-        return Training(loop, Surroundings(self._link, self._halted, _CLOCK.monotonic_s))
+        return Training(loop, Dependencies(self._link, self._halted, _CLOCK.monotonic_s))
 
     def _leave_generation(self) -> None:
         if self._groups is None:

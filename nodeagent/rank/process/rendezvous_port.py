@@ -36,7 +36,7 @@ _PATIENCE_S: Final = 600.0
 _RECONNECT_PAUSE_S: Final = 0.1
 
 
-class MeetingError(Exception):
+class RendezvousPortError(Exception):
     """The ranks can't meet; the text says why."""
 
 
@@ -71,7 +71,7 @@ def free_port() -> int:
         ):
             probe.bind(("", port))
             return port
-    raise MeetingError(f"no free port among {FIRST_PORT} to {LAST_PORT}")
+    raise RendezvousPortError(f"no free port among {FIRST_PORT} to {LAST_PORT}")
 
 
 def _call(
@@ -91,7 +91,9 @@ def _call(
         if reply is None:
             time.sleep(_RECONNECT_PAUSE_S)
         elif reply.error is not None:
-            raise MeetingError(f"{launch.task}, generation {launch.generation}: {reply.error}")
+            raise RendezvousPortError(
+                f"{launch.task}, generation {launch.generation}: {reply.error}"
+            )
         else:
             return reply
 
@@ -110,7 +112,7 @@ def _try_call(socket_path: Path, call: StoreCall) -> StoreReply | None:
                     if isinstance(message, StoreReply) and message.call_id == call.call_id:
                         return message
         except ProtocolError as error:
-            raise MeetingError(f"the agent sent what is no message: {error}") from error
+            raise RendezvousPortError(f"the agent sent what is no message: {error}") from error
         except OSError:
             return None
     return None

@@ -28,7 +28,7 @@ from typing import Final
 
 from pydantic import BaseModel, TypeAdapter
 
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
 from nodeagent.protocol.rank_launch import RankLaunch
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 EXIT_ALREADY_RUNS: Final = 3
 """Exit code of a template that found another one in its state directory."""
 
-_CLOCK: Final = SystemClock()
+_CLOCK: Final = SystemNodeClock()
 _SEND_TIMEOUT_S: Final = 5.0
 
 

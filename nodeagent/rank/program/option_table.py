@@ -20,7 +20,7 @@ Holder = Literal["model", "ddp", "optimizer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class OptionSetting:
     """One field of Megatron's configuration, and which of its values recover in process.
 
     Attributes:
@@ -36,7 +36,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class MegatronOption:
     """One row of the table.
 
     Attributes:
@@ -50,20 +50,22 @@ class Option:
     title: str
     is_in_process: bool
     reason: str
-    settings: tuple[Setting, ...] = field(default=())
+    settings: tuple[OptionSetting, ...] = field(default=())
     can_train: bool = True
 
 
-def _model(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> Setting:
-    return Setting("model", name, is_fine)
+def _model(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> OptionSetting:
+    return OptionSetting("model", name, is_fine)
 
 
-def _ddp(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> Setting:
-    return Setting("ddp", name, is_fine)
+def _ddp(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> OptionSetting:
+    return OptionSetting("ddp", name, is_fine)
 
 
-def _optimizer(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> Setting:
-    return Setting("optimizer", name, is_fine)
+def _optimizer(
+    name: str, is_fine: Callable[[Any], bool] = lambda value: not value
+) -> OptionSetting:
+    return OptionSetting("optimizer", name, is_fine)
 
 
 def _any(_: object) -> bool:
@@ -78,89 +80,89 @@ def _is_on(value: object) -> bool:
     return bool(value)
 
 
-TRANSFORMER_ENGINE: Final = Option(
+TRANSFORMER_ENGINE: Final = MegatronOption(
     "layers of Transformer Engine",
     False,
     "not tested; found in the model, since no setting tells",
 )
 
-PARTLY_BFLOAT16: Final = Option(
+PARTLY_BFLOAT16: Final = MegatronOption(
     "bfloat16 without float32 copies",
     False,
     "not tested; set `bf16` of model and optimizer, and `params_dtype`, alike",
 )
 
 OPTIONS: Final = (
-    Option(
+    MegatronOption(
         "tensor parallelism",
         True,
         "Losses and gradients are those of one rank.",
         (_model("tensor_model_parallel_size", _any),),
     ),
-    Option(
+    MegatronOption(
         "pipeline parallelism",
         True,
         "With the schedule 1F1B, one chunk of the model per stage.",
         (_model("pipeline_model_parallel_size", _any), _model("deallocate_pipeline_outputs", _any)),
     ),
-    Option(
+    MegatronOption(
         "sequence parallelism",
         True,
         "Its sums of LayerNorm gradients can be repeated from the reduced gradients.",
         (_model("sequence_parallel", _any),),
     ),
-    Option(
+    MegatronOption(
         "tied embeddings",
         True,
         "Their sum over the first and the last stage can be repeated from the reduced gradients. A"
         " model must be built without Megatron's copying of the embeddings, a collective that"
         " survivors do not join (`build_model` shows how).",
     ),
-    Option(
+    MegatronOption(
         "dropout",
         True,
         "Masks depend on the micro-batch alone: on any number of replicas, in any order, in every"
         " run. Other tensor- or pipeline-parallel sizes give other masks.",
         (_model("hidden_dropout", _any), _model("attention_dropout", _any)),
     ),
-    Option(
+    MegatronOption(
         "recomputation of whole layers or of attention",
         True,
         "`full`, and `selective` of `core_attn`: bit-identical to no recomputation, with dropout.",
     ),
-    Option(
+    MegatronOption(
         "gradients in float32",
         True,
         "Without it sums over micro-batches would lose bits by the order of adding.",
         (_ddp("grad_reduce_in_fp32", _any),),
     ),
-    Option(
+    MegatronOption(
         "bfloat16",
         True,
         "Gradients are summed in float32, and the optimizer's float32 copies of the parameters are handed"
         " on with them. Sums inside a tensor-parallel group are in bfloat16, as Megatron's.",
         (_model("bf16", _any), _optimizer("bf16", _any)),
     ),
-    Option(
+    MegatronOption(
         "gradients in the type of the parameters",
         False,
         "sums over micro-batches would depend on who computed which; set grad_reduce_in_fp32",
         (_ddp("grad_reduce_in_fp32", _is_on),),
     ),
-    Option(
+    MegatronOption(
         "reduction without overlap",
         False,
         "our reduction takes the place of the overlapped one; set overlap_grad_reduce, and"
         " no_sync_func to the wrapper's no_sync",
         (_ddp("overlap_grad_reduce", _is_on), _model("no_sync_func", _is_on)),
     ),
-    Option(
+    MegatronOption(
         "bucket size left to Megatron",
         False,
         "it depends on the number of replicas, which a recovery changes; set bucket_size",
         (_ddp("bucket_size", _is_on),),
     ),
-    Option(
+    MegatronOption(
         "gradients divided by micro-batches or replicas",
         False,
         "gradients must be plain sums, divided once by what was counted; set"
@@ -168,7 +170,7 @@ OPTIONS: Final = (
         (_model("calculate_per_token_loss", _is_on), _ddp("average_in_collective")),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "functions that drive the reduction",
         False,
         "the loop reduces, finalises and scales by itself; leave them None",
@@ -180,7 +182,7 @@ OPTIONS: Final = (
         ),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "clipping and counting in the optimizer",
         False,
         "they are collectives inside the step, which a fault would leave half done; set clip_grad"
@@ -188,33 +190,33 @@ OPTIONS: Final = (
         (_optimizer("clip_grad"), _optimizer("log_num_zeros_in_grad")),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "optimizers other than Adam",
         False,
         "their state can't be handed over between processes; set optimizer to adam",
         (_optimizer("optimizer", lambda value: value == "adam"),),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "autocast",
         False,
         "not tested; it casts weights anew in every forward pass",
         (_model("enable_autocast"),),
     ),
-    Option(
+    MegatronOption(
         "parameters in other types",
         False,
         "not tested",
         (_model("params_dtype", lambda value: value in {torch.float32, torch.bfloat16}),),
     ),
-    Option(
+    MegatronOption(
         "float16 with loss scaling",
         False,
         "the scale is state of its own, and its search for infinities is a vote besides ours",
         (_model("fp16"), _optimizer("fp16"), _optimizer("loss_scale")),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "fp8, fp4 and other quantised training",
         False,
         "the histories that scale it are state which a micro-batch changes",
@@ -228,7 +230,7 @@ OPTIONS: Final = (
             _ddp("fp8_param_gather"),
         ),
     ),
-    Option(
+    MegatronOption(
         "Megatron's distributed optimizer",
         False,
         "its shards are tied to Megatron's own reduction: set `shard_optimizer` of the task instead",
@@ -244,7 +246,7 @@ OPTIONS: Final = (
         ),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "fully sharded data parallelism",
         False,
         "no replica holds the whole model",
@@ -255,14 +257,14 @@ OPTIONS: Final = (
         ),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "virtual pipeline stages",
         False,
         "a stage has several chunks of the model, and a micro-batch passes each on its own",
         (_model("virtual_pipeline_model_parallel_size", _is_at_most_one),),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "context parallelism",
         False,
         "a micro-batch is split among ranks that Megatron counts as replicas",
@@ -273,7 +275,7 @@ OPTIONS: Final = (
         ),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "mixture of experts, expert parallelism",
         False,
         "experts are reduced over other ranks, and routers keep state outside of gradients",
@@ -284,13 +286,13 @@ OPTIONS: Final = (
         ),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "multi-token prediction",
         False,
         "not tested; it holds further copies of the embeddings",
         (_model("mtp_num_layers"),),
     ),
-    Option(
+    MegatronOption(
         "other recomputation",
         False,
         "not tested, or (`mlp` with biases) endless in Megatron; recompute full layers or core_attn",
@@ -301,7 +303,7 @@ OPTIONS: Final = (
             _model("moe_layer_recompute"),
         ),
     ),
-    Option(
+    MegatronOption(
         "CUDA graphs",
         False,
         "a captured graph holds the communicators and generators of its generation",
@@ -312,7 +314,7 @@ OPTIONS: Final = (
             _model("use_te_rng_tracker"),
         ),
     ),
-    Option(
+    MegatronOption(
         "communication beside NCCL and gloo groups",
         False,
         "its buffers belong to one generation, and nothing wakes a rank that is blocked in it",
@@ -324,20 +326,20 @@ OPTIONS: Final = (
             _ddp("nccl_ub"),
         ),
     ),
-    Option(
+    MegatronOption(
         "single sends between pipeline stages",
         False,
         "not tested; on a GPU each of them connects two ranks, where nothing can interrupt it; leave"
         " batch_p2p_comm on",
         (_model("batch_p2p_comm", _is_on), _model("overlap_p2p_comm")),
     ),
-    Option(
+    MegatronOption(
         "weight gradients added by the backward kernels",
         False,
         "not tested; they reach the sums when our bookkeeping does not expect it",
         (_model("gradient_accumulation_fusion"),),
     ),
-    Option(
+    MegatronOption(
         "weight gradients after the backward pass",
         False,
         "they reach the sums after the loop has begun to reduce them",
@@ -348,7 +350,7 @@ OPTIONS: Final = (
         ),
         can_train=False,
     ),
-    Option(
+    MegatronOption(
         "offloading to host memory",
         False,
         "not tested; what is under way when a fault strikes is not accounted for",
@@ -358,7 +360,7 @@ OPTIONS: Final = (
             _optimizer("optimizer_cpu_offload"),
         ),
     ),
-    Option(
+    MegatronOption(
         "query-key clipping",
         False,
         "it changes parameters after the optimizer's step, which the loop does not do",

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from nodeagent.protocol.observations import CheckpointMissed, CheckpointSaved
 from nodeagent.protocol.rank_launch import RankLaunch
-from nodeagent.rank.agent_link.dependencies import Surroundings
+from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore, StoreClosedError, StoreError
 from nodeagent.rank.checkpoint import Checkpoints, MissedCheckpoint
 from nodeagent.rank.groups.parallel_groups import Groups
@@ -38,7 +38,7 @@ class _Generation(NamedTuple):
     checkpoints: Checkpoints
 
 
-class Keeping:
+class KeptState:
     """Saves and copies one rank's state, and knows what is saved.
 
     Attributes:
@@ -46,9 +46,9 @@ class Keeping:
         final_iteration: The iteration of the final checkpoint in this generation, once it has begun.
     """
 
-    def __init__(self, loop: Loop, state: TrainingState, surroundings: Surroundings) -> None:
+    def __init__(self, loop: Loop, state: TrainingState, dependencies: Dependencies) -> None:
         self._loop = loop
-        self._around = surroundings
+        self._around = dependencies
         self._generation: _Generation | None = None
         self.memory = MemoryCheckpoints(state)
         self.final_iteration: int | None = None

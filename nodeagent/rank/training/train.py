@@ -17,18 +17,18 @@ from nodeagent.protocol.observations import IterationCommitted
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position, StateSource, VoteResult
 from nodeagent.protocol.standing import Standing
-from nodeagent.rank.agent_link.dependencies import Surroundings
+from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore
 from nodeagent.rank.agent_link.staged_faults import Drills
 from nodeagent.rank.groups.parallel_groups import Groups, data_parallel_group
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.groups.rebind import groups_by_role, rebind
 from nodeagent.rank.groups.wake import HaltedError
-from nodeagent.rank.iteration.iteration_phases import Interruptions, Iterations, NonFiniteLossError
+from nodeagent.rank.iteration.iteration_phases import IterationHooks, Iterations, NonFiniteLossError
 from nodeagent.rank.iteration.ledger import Ledger
 from nodeagent.rank.program.loop import Loop
 from nodeagent.rank.state.rank_state import TrainingState
-from nodeagent.rank.training.kept_state import Keeping
+from nodeagent.rank.training.kept_state import KeptState
 from nodeagent.rank.training.resume import resume_from_peers
 
 logger = logging.getLogger(__name__)
@@ -48,24 +48,24 @@ class SuspectStateError(Exception):
 class Training:
     """One process's share of a task's training."""
 
-    def __init__(self, loop: Loop, surroundings: Surroundings) -> None:
+    def __init__(self, loop: Loop, dependencies: Dependencies) -> None:
         self._loop = loop
-        self._around = surroundings
-        self._control = surroundings.control
+        self._around = dependencies
+        self._control = dependencies.control
         self._ledger = Ledger()
         self._drills = Drills(
-            self._control.take_fault, surroundings.halted.wait, surroundings.monotonic_s
+            self._control.take_fault, dependencies.halted.wait, dependencies.monotonic_s
         )
         self._iterations = Iterations(
             loop,
             self._ledger,
-            Interruptions(self._at_boundary, self._drills.spoil, self._drills.before_vote),
-            surroundings.halted.is_set,
+            IterationHooks(self._at_boundary, self._drills.spoil, self._drills.before_vote),
+            dependencies.halted.is_set,
             self._examine,
             self._note_accumulated,
         )
         self._state = TrainingState(loop.chunks, loop.optimizer)
-        self._keeping = Keeping(loop, self._state, surroundings)
+        self._keeping = KeptState(loop, self._state, dependencies)
         self._group_by_role = groups_by_role()
         self._launch: RankLaunch | None = None
         self._to_compute: Sequence[int] | None = None
@@ -73,7 +73,7 @@ class Training:
         self._paced_s = 0.0
         self._busy_s = 0.0
         self._began_at = 0.0
-        self._moved_at = surroundings.monotonic_s()
+        self._moved_at = dependencies.monotonic_s()
 
     @property
     def launch(self) -> RankLaunch:

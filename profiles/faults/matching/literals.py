@@ -57,7 +57,7 @@ _END: Final[tuple[str, _Argument]] = ("", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PatternPart:
     """The rarest word of a literal.
 
     Attributes:
@@ -84,7 +84,7 @@ class Literal:
     """
 
     text: str
-    part: Part
+    part: PatternPart
     sought: str
 
 
@@ -148,23 +148,23 @@ def _order(literals: frozenset[Literal]) -> tuple[int, int, int, list[str], list
 
 
 @functools.cache
-def _part(marked: str) -> Part:
+def _part(marked: str) -> PatternPart:
     """Return the rarest word of a literal, the first of equals."""
     parts = (
         _rated(marked[found.start() : found.end()], _has_edges(marked, found))
         for found in _LETTERS.finditer(marked)
     )
-    return max(parts, key=lambda part: part.worth, default=Part("", is_whole=False, worth=0))
+    return max(parts, key=lambda part: part.worth, default=PatternPart("", is_whole=False, worth=0))
 
 
 def _has_edges(marked: str, found: re.Match[str]) -> bool:
     return found.start() > 0 and found.end() < len(marked)
 
 
-def _rated(letters: str, is_whole: bool) -> Part:
+def _rated(letters: str, is_whole: bool) -> PatternPart:
     is_common = letters in _COMMON or (not is_whole and letters in _COMMON_TEXT)
     worth = min(1, len(letters) - 1) if is_common else len(letters) - 1 + 2 * is_whole
-    return Part(letters, is_whole, worth)
+    return PatternPart(letters, is_whole, worth)
 
 
 def _candidates(items: Iterable[Any]) -> list[_Marked]:

@@ -40,7 +40,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LineReading:
     """What a line says.
 
     Attributes:
@@ -58,13 +58,13 @@ class Readings:
     """The readings of one log, bounded; any of them may be forgotten at any time."""
 
     def __init__(self) -> None:
-        self._by_key: dict[bytes, Reading] = {}
+        self._by_key: dict[bytes, LineReading] = {}
 
-    def get(self, line: bytes, *, digits_matter: bool) -> Reading | None:
+    def get(self, line: bytes, *, digits_matter: bool) -> LineReading | None:
         """Return what ``line`` says if a line like it was kept."""
         return self._by_key.get(line if digits_matter else line.translate(_ZEROS))
 
-    def keep(self, line: bytes, reading: Reading, *, digits_matter: bool) -> None:
+    def keep(self, line: bytes, reading: LineReading, *, digits_matter: bool) -> None:
         """Remember what ``line`` says, unless it is too long to come again."""
         if len(line) > _MAX_LINE_BYTES:
             return

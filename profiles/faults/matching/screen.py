@@ -38,7 +38,7 @@ def shape_of(line: bytes) -> bytes:
     return line.translate(None, _NO_TEXT)
 
 
-class Screen:
+class LiteralScreen:
     """Finds the rules that a line could match.
 
     What it remembers are words, at most some ten thousand; they may come from many logs.

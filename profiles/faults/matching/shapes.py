@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiles.faults.matching.rules import Rule
-from profiles.faults.matching.screen import Screen, lowered, shape_of
+from profiles.faults.matching.screen import LiteralScreen, lowered, shape_of
 from profiles.faults.series import ODD_WORDS, SERIES_WORDS
 from profiles.faults.xid import XID_WORD, xid_numbers
 
@@ -89,7 +89,7 @@ _BY_XID: Final = Shape(has_xid=True)
 class ShapeBook:
     """The shapes of one log."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: LiteralScreen) -> None:
         self._screen = screen
         self._shape_by_key: dict[bytes, Shape] = {}
         self._idle_keys: set[bytes] = set()

@@ -5,10 +5,10 @@ from hypothesis import given, settings, strategies as st
 
 from console.command_registry import bar_hints, help_hints
 from console.viewmodel.activity import ActionPhase, Activity
-from console.viewmodel.console_state import EventLog, Link, LinkPhase, State
+from console.viewmodel.console_state import EventWindow, Link, LinkPhase, State
 from console.viewmodel.dialog_frame import DialogContent, TextField, draw_dialog, inner_width
 from console.viewmodel.drawing.glyphs import ASCII, UNICODE, Glyphs
-from console.viewmodel.drawing.table_layout import Table
+from console.viewmodel.drawing.table_layout import TextTable
 from console.viewmodel.drawing.text import Ground, Line, Tone, cells_wide, span
 from console.viewmodel.panels.event_stream import event_lines, moved_anchor, num_newer
 from console.viewmodel.panels.incidents import incident_table, where
@@ -52,7 +52,7 @@ def state(view: ClusterView, **changes: object) -> State:
     return State(**{**{name: getattr(made, name) for name in made.__slots__}, **changes})
 
 
-WAITING = state(cluster_views.waiting(), log=EventLog(tuple(cluster_views.log(40))))
+WAITING = state(cluster_views.waiting(), log=EventWindow(tuple(cluster_views.log(40))))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_every_state_has_a_sign_and_a_word(
 
 @given(st.sampled_from(TABLES), st.integers(60, 220), st.sampled_from([UNICODE, ASCII]))
 def test_table_lines_fit_their_width(make: object, width: int, glyphs: Glyphs) -> None:
-    table: Table = make(WAITING, width, glyphs)  # type: ignore[operator]
+    table: TextTable = make(WAITING, width, glyphs)  # type: ignore[operator]
     for line in (table.heading, *table.lines):
         assert cells_wide(line.spans) <= width
     assert len(table.keys) == len(table.lines)
@@ -308,7 +308,7 @@ def test_the_anchor_moves_by_lines_and_follows_at_the_end() -> None:
     assert moved_anchor(log, anchor, 1, 10) == 38
     assert moved_anchor(log, anchor, 3, 10) is None
     assert moved_anchor(log, anchor, -1_000, 10) == 10
-    assert moved_anchor(EventLog(), None, -1, 10) is None
+    assert moved_anchor(EventWindow(), None, -1, 10) is None
 
 
 @given(st.lists(st.integers(-5, 5), max_size=20), st.integers(1, 50))
@@ -320,7 +320,7 @@ def test_the_anchor_is_always_a_line_or_the_end(moves: list[int], page: int) -> 
 
 
 def test_lines_that_were_missed_are_counted_in_the_heading() -> None:
-    log = EventLog(tuple(cluster_views.log(3)), num_missed=7)
+    log = EventWindow(tuple(cluster_views.log(3)), num_missed=7)
     (heading, *_) = event_lines(state(cluster_views.calm(), log=log), None, 80, 10, UNICODE)
     assert "7 missed" in heading.text
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.core.rules.packing.exhaustive import Kind, Site
+from controller.core.rules.packing.exhaustive import DomainSite, Kind
 from controller.core.rules.packing.fewest_moves import Packing, pack
 
 
@@ -26,7 +26,7 @@ def test_where_too_much_could_give_way_everything_still_finds_room() -> None:
     """More ways to clear the node than are looked at; and somebody has to move for the new group."""
     held = [Kind(size, 1, stays={0: (stay,)}) for size in (4, 8) for stay in range(1, size + 1)] * 2
     room = sum(kind.size for kind in held)
-    packing = pack([*held, Kind(16, 1)], Site([room, 12, 12], [0, 1, 2]), max_steps=0)
+    packing = pack([*held, Kind(16, 1)], DomainSite([room, 12, 12], [0, 1, 2]), max_steps=0)
     assert isinstance(packing, Packing)
     assert not packing.has_fewest_moves
     assert sum(sum(groups.values()) for groups in packing.groups) == len(held) + 1

@@ -11,7 +11,7 @@ from controller.core.lifecycle.spares import place_in
 from controller.core.machine import Machine
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
-from controller.core.rules.regroup.replicas import Part
+from controller.core.rules.regroup.replicas import ModelPart
 from controller.core.state.cluster import NodeSpec
 from controller.core.state.phases import PlanState, TaskPhase
 from controller.core.state.task import RankState, Target, TaskSpec
@@ -44,8 +44,8 @@ def staged_world(seed: int = 0, *, num_nodes: int = 5) -> World:
 
 
 def waiting(world: World) -> dict[int, RankState]:
-    preparation = task(world).preparation
-    return preparation.ranks if preparation else {}
+    spares = task(world).spares
+    return spares.ranks if spares else {}
 
 
 def mate_of(world: World, global_rank: int) -> tuple[int | None, Worker]:
@@ -102,7 +102,7 @@ def test_the_mate_of_a_lost_rank_waits_for_the_replacement_and_keeps_its_process
     assert where in task(world).placement
     trained(world, task(world).iteration + 3)
     assert task(world).num_rerun_iterations == 0
-    assert task(world).preparation is None
+    assert task(world).spares is None
 
 
 def test_without_a_node_to_spare_it_waits_until_one_comes() -> None:
@@ -406,9 +406,9 @@ def test_it_waits_beside_a_gpu_that_is_out_of_service() -> None:
 def test_a_process_has_one_part_of_the_model_and_serves_for_no_other() -> None:
     places = tuple(Worker(NodeId(f"n{number}"), 0) for number in range(4))
     target = Target(Layout(pp=2, dp=2), places)
-    last_stage = Part(tp=1, pp=2, tp_rank=0, pp_rank=1)
+    last_stage = ModelPart(tp=1, pp=2, tp_rank=0, pp_rank=1)
     assert [place_in(target, worker, last_stage) for worker in places] == [None, None, 2, 3]
-    assert place_in(target, places[2], Part(tp=2, pp=1, tp_rank=0, pp_rank=0)) is None
+    assert place_in(target, places[2], ModelPart(tp=2, pp=1, tp_rank=0, pp_rank=0)) is None
     assert place_in(target, Worker(NodeId("n9"), 0), last_stage) is None
 
 

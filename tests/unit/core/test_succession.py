@@ -144,7 +144,7 @@ def test_growth_does_not_wait_for_processes_that_were_never_asked_for() -> None:
     world.run(world.now + 40.0)
     world.restore_node("n1")
     tasks = world.machine.state.tasks
-    world.run_until(lambda: any(task.preparation for task in tasks.values()))
+    world.run_until(lambda: any(task.spares for task in tasks.values()))
     world.kill_controller(1.0)  # before the orders are at their nodes
     world.run(world.now + world.machine.policy.prepare_limit_s / 2)
     sizes = {name: len(task.living_ranks) for name, task in world.machine.state.tasks.items()}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.demo.controller_config import charter_of
+from controller.demo.controller_config import controller_config
 from controller.demo.demo_options import DemoOptions, OptionError, add_arguments, check
-from controller.drills.drill_arguments import DrillError
+from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.local_node import LocalNode, ServerKind
 from controller.settings.settings_file import SettingsError
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -149,9 +149,9 @@ def test_mistakes_in_files_and_drills_have_errors_of_their_own(tmp_path: Path) -
         options("--tasks", str(tmp_path / "none.toml"))
     with pytest.raises(DataError):
         options("--data", str(tmp_path / "none.txt"))
-    with pytest.raises(DrillError, match="must come before the last iteration, 30"):
+    with pytest.raises(DrillArgumentError, match="must come before the last iteration, 30"):
         options("--headless", "--drill", "kill-rank@30")
-    with pytest.raises(DrillError, match="there are n1, n2, n3, n4"):
+    with pytest.raises(DrillArgumentError, match="there are n1, n2, n3, n4"):
         options("--drill", "lose-node@3:node=n5")
 
 
@@ -168,7 +168,7 @@ def test_failure_domains_come_from_the_settings_and_name_nodes_that_there_are(
     settings.write_text('[failure_domains]\nrack-1 = ["n1", "n4"]\n')
     chosen = options("--settings", settings)
     assert chosen.failure_domains == {NodeId("n1"): "rack-1", NodeId("n4"): "rack-1"}
-    assert charter_of(chosen, [], tmp_path).failure_domains == chosen.failure_domains
+    assert controller_config(chosen, [], tmp_path).failure_domains == chosen.failure_domains
     with pytest.raises(SettingsError, match="no node 'n4'; there are n1, n2"):
         options("--settings", settings, "--nodes", "2", "--workers-per-node", "4")
 
@@ -178,7 +178,7 @@ def test_the_iterations_that_a_task_names_are_long_beside_those_that_follow_chec
 ) -> None:
     tasks = tmp_path / "tasks.toml"
     tasks.write_text(WIDE.replace("workers = 4", "workers = 4\nlong_intervals = [30, 100]", 1))
-    [spec] = charter_of(options("--tasks", tasks), [], tmp_path).tasks
+    [spec] = controller_config(options("--tasks", tasks), [], tmp_path).tasks
     assert spec.long_intervals == (5, 30, 100)
     assert spec.is_long(31)
     assert not spec.is_long(33)
@@ -195,5 +195,5 @@ def test_where_all_tasks_are_commands_no_agent_starts_a_template(
         NodeId("n1"), "127.0.0.1", 22, tmp_path, "me", tmp_path / "key", "ssh-ed25519 AAAA",
         ServerKind.OPENSSH, 2,
     )  # fmt: skip
-    charter = charter_of(options("--tasks", EXAMPLES / tasks), [node], tmp_path)
-    assert [address.has_template for address in charter.addresses] == [has_template]
+    config = controller_config(options("--tasks", EXAMPLES / tasks), [node], tmp_path)
+    assert [address.has_template for address in config.addresses] == [has_template]

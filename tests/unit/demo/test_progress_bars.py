@@ -3,7 +3,7 @@
 import pytest
 
 from controller.core.instructions import Announce, Level
-from controller.demo.progress_bars import Progress
+from controller.demo.progress_bars import ProgressBars
 
 
 def iteration(number: int, loss: float = 2.5) -> Announce:
@@ -19,15 +19,15 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Progress:
+def log(monkeypatch: pytest.MonkeyPatch) -> ProgressBars:
     """Progress of a run whose standard error is no terminal."""
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
-    return Progress(["gpt-a", "gpt-b"], 30)
+    return ProgressBars(["gpt-a", "gpt-b"], 30)
 
 
 def test_a_log_has_a_line_for_every_announcement(
-    log: Progress, capsys: pytest.CaptureFixture[str]
+    log: ProgressBars, capsys: pytest.CaptureFixture[str]
 ) -> None:
     levels: list[Level] = ["info", "good", "warning", "error", "drill"]
     for number, level in enumerate(levels):
@@ -43,14 +43,14 @@ def test_a_log_has_a_line_for_every_announcement(
 
 
 def test_traces_are_for_the_event_log_alone(
-    log: Progress, capsys: pytest.CaptureFixture[str]
+    log: ProgressBars, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log.hear(1.0, Announce(1, "trace", "checkpoint", "gpt-a", "saved"))
     assert shown(capsys) == []
 
 
 def test_a_log_shows_an_iteration_now_and_then(
-    log: Progress, capsys: pytest.CaptureFixture[str]
+    log: ProgressBars, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(1, 13):
         log.hear(float(number), iteration(number))
@@ -61,7 +61,7 @@ def test_a_log_shows_an_iteration_now_and_then(
 
 
 def test_a_line_is_never_wrapped_and_its_brackets_are_no_markup(
-    log: Progress, capsys: pytest.CaptureFixture[str]
+    log: ProgressBars, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = f"[red]{'x' * 300}[/red] {{}} :smile:"
     log.say(1234.5, "a-long-source", text)
@@ -73,7 +73,7 @@ def test_a_terminal_shows_a_bar_for_each_task_below_the_lines(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    terminal = Progress(["gpt-a", "gpt-b"], 30)
+    terminal = ProgressBars(["gpt-a", "gpt-b"], 30)
     terminal.hear(1.0, iteration(7, loss=2.34567))
     terminal.hear(1.5, Announce(1, "error", "incident", "I-1", "rank 1 was killed"))
     terminal.close()
@@ -91,7 +91,7 @@ def test_a_run_without_an_end_has_no_bars(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    terminal = Progress(["gpt-a"], None)
+    terminal = ProgressBars(["gpt-a"], None)
     terminal.hear(1.0, iteration(5))
     terminal.close()
     [line] = shown(capsys)

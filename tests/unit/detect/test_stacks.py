@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.detect.stacks import (
-    Frame,
+    StackFrame,
     Thread,
     parse_dump,
     parse_py_spy,
@@ -25,9 +25,9 @@ SITE = "/venv/lib/python3.11/site-packages"
 C10D = f"{SITE}/torch/distributed/distributed_c10d.py"
 WAKE = "/repo/nodeagent/rank/groups/wake.py"
 OUTER = [
-    Frame("/repo/nodeagent/rank/iteration/iteration_phases.py", 60, "run"),
-    Frame("/repo/nodeagent/rank/process/rank_main.py", 70, "run_rank"),
-    Frame("/repo/nodeagent/rank/process/template.py", 300, "<module>"),
+    StackFrame("/repo/nodeagent/rank/iteration/iteration_phases.py", 60, "run"),
+    StackFrame("/repo/nodeagent/rank/process/rank_main.py", 70, "run_rank"),
+    StackFrame("/repo/nodeagent/rank/process/template.py", 300, "<module>"),
 ]
 
 
@@ -37,10 +37,10 @@ def no_line(_file: str, _line: int) -> str:
 
 def test_wait_of_our_own_is_named_after_who_waits() -> None:
     frames = [
-        Frame("/usr/lib/python3.11/threading.py", 331, "wait"),
-        Frame("/usr/lib/python3.11/threading.py", 629, "wait"),
-        Frame(WAKE, 115, "wait_unless_halted"),
-        Frame("/repo/nodeagent/rank/iteration/iteration_phases.py", 170, "_sum_over_all"),
+        StackFrame("/usr/lib/python3.11/threading.py", 331, "wait"),
+        StackFrame("/usr/lib/python3.11/threading.py", 629, "wait"),
+        StackFrame(WAKE, 115, "wait_unless_halted"),
+        StackFrame("/repo/nodeagent/rank/iteration/iteration_phases.py", 170, "_sum_over_all"),
         *OUTER,
     ]
     assert waits_in(frames) == "_sum_over_all (rank/iteration/iteration_phases.py:170)"
@@ -48,9 +48,9 @@ def test_wait_of_our_own_is_named_after_who_waits() -> None:
 
 def test_collective_is_named_with_its_caller_and_without_wrappers() -> None:
     frames = [
-        Frame(C10D, 2938, "all_reduce"),
-        Frame(f"{SITE}/torch/distributed/c10d_logger.py", 83, "wrapper"),
-        Frame(f"{SITE}/megatron/core/tensor_parallel/mappings.py", 33, "_reduce"),
+        StackFrame(C10D, 2938, "all_reduce"),
+        StackFrame(f"{SITE}/torch/distributed/c10d_logger.py", 83, "wrapper"),
+        StackFrame(f"{SITE}/megatron/core/tensor_parallel/mappings.py", 33, "_reduce"),
         *OUTER,
     ]
     assert waits_in(frames) == "all_reduce in _reduce (core/tensor_parallel/mappings.py:33)"
@@ -62,21 +62,24 @@ def test_exchange_between_stages_and_the_rendezvous_are_waits() -> None:
         "/repo/nodeagent/rank/agent_link/rendezvous_store.py",
     ):
         assert (
-            waits_in([Frame(file, 9, "recv"), *OUTER])
+            waits_in([StackFrame(file, 9, "recv"), *OUTER])
             == "recv in run (rank/iteration/iteration_phases.py:60)"
         )
 
 
 def test_native_wait_for_a_handle_is_known_by_its_line() -> None:
-    frames = [Frame(f"{SITE}/megatron/core/tensor_parallel/layers.py", 535, "backward"), *OUTER]
+    frames = [
+        StackFrame(f"{SITE}/megatron/core/tensor_parallel/layers.py", 535, "backward"),
+        *OUTER,
+    ]
     assert waits_in(frames, "            handle.wait()\n") == str(frames[0])
     assert waits_in(frames, "grad_weight = grad_output.t().matmul(total_input)\n") is None
 
 
 def test_wrapper_of_torch_distributed_further_out_is_no_wait() -> None:
-    deep = [Frame("/repo/model.py", number, "forward") for number in range(8)]
-    assert waits_in([*deep, Frame(C10D, 1, "all_reduce"), *OUTER]) is None
-    assert waits_in([Frame(f"{SITE}/torch/distributed/fsdp/wrap.py", 1, "forward")]) is None
+    deep = [StackFrame("/repo/model.py", number, "forward") for number in range(8)]
+    assert waits_in([*deep, StackFrame(C10D, 1, "all_reduce"), *OUTER]) is None
+    assert waits_in([StackFrame(f"{SITE}/torch/distributed/fsdp/wrap.py", 1, "forward")]) is None
     assert waits_in([]) is None
 
 
@@ -138,7 +141,7 @@ def test_thread_that_a_library_starts_past_threading_is_not_the_one_that_trains(
 
 def test_dump_that_was_cut_off_tells_what_it_has() -> None:
     text = 'Thread 0x00007f (most recent call first):\n  File "/a/b.py", line 3 in f\n  File "/a/'
-    assert parse_dump(text) == [Thread("another thread", [Frame("/a/b.py", 3, "f")])]
+    assert parse_dump(text) == [Thread("another thread", [StackFrame("/a/b.py", 3, "f")])]
 
 
 def test_dump_of_py_spy_is_read() -> None:
@@ -168,7 +171,7 @@ def test_what_is_no_dump_says_nothing(text: str) -> None:
 
 
 def test_text_is_bounded_and_keeps_the_beginning() -> None:
-    deep = [Frame("/a/b/c.py", number, "f" * 50) for number in range(1000)]
+    deep = [StackFrame("/a/b/c.py", number, "f" * 50) for number in range(1000)]
     text = render([Thread("training thread", deep)])
     assert len(text) == MAX_STACK_CHARS
     assert text.startswith("training thread:\n    fff")

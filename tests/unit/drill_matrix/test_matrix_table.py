@@ -17,13 +17,13 @@ from controller.drill_matrix.matrix_table import (
     summary,
     write_section,
 )
-from controller.drill_matrix.row import Row, Seen, Struck
-from controller.drills.drill_arguments import DrillError
+from controller.drill_matrix.row import MatrixRow, Seen, Struck
+from controller.drills.drill_arguments import DrillArgumentError
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.drills.drill_catalogue import DRILL_BY_KIND, DRILLS
 
 KILL = DRILL_BY_KIND["kill-rank"]
-GOOD = Row(
+GOOD = MatrixRow(
     KILL,
     Struck(NodeId("n1"), TaskId("gpt-a"), 1),
     Seen(
@@ -40,7 +40,7 @@ GOOD = Row(
     ),
 )
 STOP = DRILL_BY_KIND["stop-rank"]
-BAD = Row(
+BAD = MatrixRow(
     STOP, GOOD.struck, Seen("none", "none", "", "none", "", is_culprit_right=False, ending="x")
 )
 NOT_RUN = {"partition": "not here: no namespaces"}
@@ -111,8 +111,8 @@ def test_drills_are_chosen_by_kind_or_family_in_the_order_of_the_catalogue() -> 
 
 
 def test_wrong_options_are_one_line_each() -> None:
-    with pytest.raises(DrillError, match="--only earthquake: unknown; known: kill-rank, "):
+    with pytest.raises(DrillArgumentError, match="--only earthquake: unknown; known: kill-rank, "):
         chosen(["earthquake"])
     for minutes in (0, -1, float("nan"), float("inf")):
-        with pytest.raises(DrillError, match="must be above 0"):
+        with pytest.raises(DrillArgumentError, match="must be above 0"):
             check_minutes(minutes)

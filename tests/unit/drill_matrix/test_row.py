@@ -4,8 +4,8 @@ import pytest
 
 from controller.api.views import IncidentState, IncidentView
 from controller.drill_matrix.row import (
+    MatrixRow,
     Notice,
-    Row,
     Struck,
     seen_of_incidents,
     seen_without_incident,
@@ -35,8 +35,8 @@ def incident(**changes: object) -> IncidentView:
     return IncidentView.model_validate({**facts, **changes})
 
 
-def row(*incidents: IncidentView) -> Row:
-    return Row(KILL, STRUCK, seen_of_incidents(KILL, STRUCK, incidents, 10.25))
+def row(*incidents: IncidentView) -> MatrixRow:
+    return MatrixRow(KILL, STRUCK, seen_of_incidents(KILL, STRUCK, incidents, 10.25))
 
 
 def test_what_was_expected_agrees() -> None:
@@ -73,19 +73,21 @@ def test_what_the_kernel_says_is_to_be_among_the_evidence() -> None:
         "evidence": ["rank 1 raised RuntimeError", "n1, kernel log: NVRM: Xid 31"],
     }
     told = seen_of_incidents(drill, STRUCK, [incident(**facts)], 10.0)
-    assert Row(drill, STRUCK, told).agrees
+    assert MatrixRow(drill, STRUCK, told).agrees
     deaf = incident(**{**facts, "evidence": ["rank 1 raised RuntimeError", "n2, kernel log: Xid"]})
-    assert Row(drill, STRUCK, seen_of_incidents(drill, STRUCK, [deaf], 10.0)).disagreements == (
-        "evidence: nothing of the kernel log of n1",
-    )
+    assert MatrixRow(
+        drill, STRUCK, seen_of_incidents(drill, STRUCK, [deaf], 10.0)
+    ).disagreements == ("evidence: nothing of the kernel log of n1",)
 
 
 def test_a_kill_for_memory_is_to_be_named_in_the_reason() -> None:
     drill = DRILL_BY_KIND["memory-kill"]
     told = incident(reason="rank 1 was killed by the kernel for memory; a dead process")
-    assert Row(drill, STRUCK, seen_of_incidents(drill, STRUCK, [told], 10.0)).agrees
+    assert MatrixRow(drill, STRUCK, seen_of_incidents(drill, STRUCK, [told], 10.0)).agrees
     plain = incident(reason="rank 1 was ended by SIGKILL")
-    assert Row(drill, STRUCK, seen_of_incidents(drill, STRUCK, [plain], 10.0)).disagreements == (
+    assert MatrixRow(
+        drill, STRUCK, seen_of_incidents(drill, STRUCK, [plain], 10.0)
+    ).disagreements == (
         "reason: rank 1 was ended by SIGKILL does not say 'killed by the kernel for memory'",
     )
 
@@ -98,7 +100,7 @@ def test_two_incidents_for_one_fault_disagree_though_one_is_right() -> None:
 
 def test_a_drill_that_nobody_saw_disagrees() -> None:
     seen = seen_without_incident(KILL, STRUCK, [], stalled="gpt-a does not advance")
-    found = Row(KILL, STRUCK, seen).disagreements
+    found = MatrixRow(KILL, STRUCK, seen).disagreements
     assert "status: none instead of exited_abnormally" in found
     assert "ending: gpt-a does not advance instead of resolved" in found
 
@@ -108,16 +110,16 @@ def test_a_node_at_fault_may_be_named_with_its_rank() -> None:
     told = incident(
         status="ecc_error", severity="SEV1", method="exception propagation", action="reconfigure"
     )
-    assert Row(drill, STRUCK, seen_of_incidents(drill, STRUCK, [told], 10.0)).agrees
+    assert MatrixRow(drill, STRUCK, seen_of_incidents(drill, STRUCK, [told], 10.0)).agrees
 
 
 def test_what_operators_are_told_counts_where_no_incident_is_expected() -> None:
     drill, node = DRILL_BY_KIND["kill-agent"], Struck(NodeId("n3"))
     told = Notice("unreachable", 0.5, None, "n3", None)
-    assert Row(drill, node, seen_without_incident(drill, node, [told], stalled="")).agrees
+    assert MatrixRow(drill, node, seen_without_incident(drill, node, [told], stalled="")).agrees
     elsewhere = Notice("unreachable", 0.5, None, "n4", None)
     seen = seen_without_incident(drill, node, [elsewhere], stalled="")
-    assert Row(drill, node, seen).disagreements == ("culprit: n4 instead of n3",)
+    assert MatrixRow(drill, node, seen).disagreements == ("culprit: n4 instead of n3",)
 
 
 def test_a_straggler_is_named_by_task_and_rank() -> None:
@@ -125,13 +127,13 @@ def test_a_straggler_is_named_by_task_and_rank() -> None:
     other = Notice("straggler", 1.0, "gpt-a", "n1", 0)
     told = Notice("straggler", 4.0, "gpt-a", "n1", 1)
     seen = seen_without_incident(drill, STRUCK, [other, told], stalled="")
-    assert Row(drill, STRUCK, seen).agrees
+    assert MatrixRow(drill, STRUCK, seen).agrees
     assert seen.detection_s == 4.0
 
 
 def test_nothing_seen_is_right_where_nothing_is_expected_and_training_goes_on() -> None:
     drill = DRILL_BY_KIND["nan:times=1"]
-    assert Row(drill, STRUCK, seen_without_incident(drill, STRUCK, [], stalled="")).agrees
+    assert MatrixRow(drill, STRUCK, seen_without_incident(drill, STRUCK, [], stalled="")).agrees
     stalled = seen_without_incident(drill, STRUCK, [], stalled="gpt-a does not advance")
-    assert not Row(drill, STRUCK, stalled).agrees
-    assert not Row(drill, STRUCK, seen_of_incidents(drill, STRUCK, [incident()], 10.0)).agrees
+    assert not MatrixRow(drill, STRUCK, stalled).agrees
+    assert not MatrixRow(drill, STRUCK, seen_of_incidents(drill, STRUCK, [incident()], 10.0)).agrees

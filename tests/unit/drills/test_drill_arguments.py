@@ -11,7 +11,7 @@ import pytest
 from controller.core.instructions import CarryOutDrill
 from controller.drills.drill_arguments import (
     NO_NAMESPACES,
-    DrillError,
+    DrillArgumentError,
     ScheduledDrill,
     offered,
     parse_drill,
@@ -37,7 +37,7 @@ def parse_in_namespaces(text: str) -> ScheduledDrill:
 
 
 def refusal(text: str, num_iterations: int | None = 30) -> str:
-    with pytest.raises(DrillError) as caught:
+    with pytest.raises(DrillArgumentError) as caught:
         parse(text, num_iterations)
     words = str(caught.value)
     assert "\n" not in words
@@ -97,7 +97,7 @@ def test_a_drill_that_a_command_can_not_stage_is_refused_before_anything_starts(
         assert parse_for_command(text).iteration == 3
     for text in ("slow-rank@3", "exception@3:status=ecc_error", "kernel-log@3:line=xid-31"):
         with pytest.raises(
-            DrillError, match=r"gpt-a is a command: .* needs a training loop"
+            DrillArgumentError, match=r"gpt-a is a command: .* needs a training loop"
         ) as error:
             parse_for_command(text)
         assert str(error.value).endswith("it can have kill-rank, memory-kill, exception, stop-rank")

@@ -9,7 +9,7 @@ from profiles.faults.entry import Precedence
 from profiles.faults.line_matching import Matcher
 from profiles.faults.matching.literals import Literal, needs_digit, needs_of, parsed
 from profiles.faults.matching.rules import Rule, rule_of
-from profiles.faults.matching.screen import Screen
+from profiles.faults.matching.screen import LiteralScreen
 from profiles.faults.status import Severity, Status
 
 _DATA = Path(__file__).parents[3] / "profiles" / "faults" / "data"
@@ -165,14 +165,14 @@ def _screens(literal: Literal) -> bool:
     return literal.part.is_whole or len(literal.part.letters) >= 3
 
 
-def rules_for(screen: Screen, line: bytes) -> tuple[Rule, ...]:
+def rules_for(screen: LiteralScreen, line: bytes) -> tuple[Rule, ...]:
     return screen.rules_with(screen.texts_in(line), line)
 
 
 def test_the_screen_lets_through_what_a_plain_search_finds() -> None:
     texts = (Path(__file__).with_name("specimens.jsonl")).read_text().replace("\\n", "\n")
     rules = [rule_of(entry) for entry in default_catalogue().entries.values()]
-    screen = Screen(rules)
+    screen = LiteralScreen(rules)
     for line in texts.splitlines()[::7]:
         passed = {rule.entry.id for rule in rules_for(screen, line.encode())}
         found = {rule.entry.id for rule in rules if rule.search(line, line)}

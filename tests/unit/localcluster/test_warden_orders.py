@@ -9,8 +9,8 @@ from controller.localcluster.warden_orders import (
     Answer,
     CutMethod,
     LineSocket,
-    Order,
     ServerCommand,
+    WardenOrder,
     decode_answer,
     decode_order,
     encode,
@@ -25,9 +25,9 @@ SERVER = ServerCommand(
 
 
 @pytest.mark.parametrize(
-    "order", [Order(1, Action.START, "n1", SERVER), Order(2, Action.LOSE, "n2")]
+    "order", [WardenOrder(1, Action.START, "n1", SERVER), WardenOrder(2, Action.LOSE, "n2")]
 )
-def test_an_order_is_read_as_it_was_written(order: Order) -> None:
+def test_an_order_is_read_as_it_was_written(order: WardenOrder) -> None:
     line = encode(order)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")

@@ -19,7 +19,7 @@ from nodeagent.ranks.command_ranks import CommandRanks
 from nodeagent.ranks.rank_exits import Witnesses
 from nodeagent.ranks.rank_files import RankFiles
 from nodeagent.ranks.rank_processes import RankProcesses
-from profiles.command_task import Command
+from profiles.command_task import CommandTask
 from tests.fakes.fake_rank import Script, launch
 
 STEM = "gpt-a.1.0"
@@ -92,7 +92,7 @@ class Watch:
         stat = read_stat(pid)
         assert stat is not None
         place = CommandPlace(
-            command=Command(argv=("program",)),
+            command=CommandTask(argv=("program",)),
             local_rank=0,
             local_workers=(0,),
             master_address="127.0.0.1",

@@ -18,7 +18,7 @@ from profiles.estimate.iteration_time import flops_per_s, iteration_s
 from profiles.estimate.layer import Machine
 from profiles.estimate.layout_search import Wish, best, layouts, setups
 from profiles.estimate.shape import SHAPE_BY_NAME, gpt
-from profiles.estimate.training_setup import CLASSIC, CORE, PTD, Recompute, Setup, Stack
+from profiles.estimate.training_setup import CLASSIC, CORE, PTD, Recompute, Stack, TrainingSetup
 from profiles.layout import Layout
 from profiles.model import ModelShape
 
@@ -32,8 +32,8 @@ PERFECT = Constants(
 MACHINE = Machine(A100, PERFECT)
 
 
-def setup_of(tp: int = 1, pp: int = 1, dp: int = 1, **options: object) -> Setup:
-    return replace(Setup(Layout(tp, pp, dp)), **options)  # type: ignore[arg-type]
+def setup_of(tp: int = 1, pp: int = 1, dp: int = 1, **options: object) -> TrainingSetup:
+    return replace(TrainingSetup(Layout(tp, pp, dp)), **options)  # type: ignore[arg-type]
 
 
 def test_flops_are_megatrons_formula() -> None:
@@ -148,7 +148,7 @@ def test_full_recomputation_costs_about_a_third_and_selective_little() -> None:
 
 
 def test_replicas_exchange_gradients_and_weights_over_the_network() -> None:
-    def between_iterations(setup: Setup, batch: int) -> float:
+    def between_iterations(setup: TrainingSetup, batch: int) -> float:
         """Return what no micro-batch adds: the bubble, the exchange and the optimizer's step."""
         once, twice = (
             iteration_s(GPT_175B, setup, CLASSIC, MACHINE, size) for size in (batch, 2 * batch)

@@ -7,7 +7,7 @@ from pathlib import Path
 from controller.clock import SystemClock
 from controller.core.rules.policy import Policy
 from controller.fleet.address import NodeAddress
-from controller.server.controller import Charter, Controller
+from controller.server.controller import Controller, ControllerConfig
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rendezvous import StoreCall
 
@@ -21,8 +21,10 @@ def address(node: NodeId) -> NodeAddress:
 
 
 def test_nodes_have_the_failure_domains_of_the_charter(tmp_path: Path) -> None:
-    charter = Charter([address(N1), address(N2)], [], {}, Policy(), failure_domains={N2: "rack-2"})
-    controller = Controller(charter, tmp_path / "journal", SystemClock(), lambda _node, _text: None)
+    config = ControllerConfig(
+        [address(N1), address(N2)], [], {}, Policy(), failure_domains={N2: "rack-2"}
+    )
+    controller = Controller(config, tmp_path / "journal", SystemClock(), lambda _node, _text: None)
     domains = {name: node.spec.failure_domain for name, node in controller.state.nodes.items()}
     controller._journal.close()
     assert domains == {N1: "", N2: "rack-2"}
@@ -57,10 +59,10 @@ def arrival(rank: str, generation: int = 1) -> StoreCall:
 
 async def test_what_ranks_told_the_former_controller_is_known_to_the_next(tmp_path: Path) -> None:
     journal, kept = tmp_path / "journal", tmp_path / "rendezvous"
-    charter = Charter([address(N1)], [], {}, Policy())
+    config = ControllerConfig([address(N1)], [], {}, Policy())
 
     def controller() -> Controller:
-        return Controller(charter, journal, SystemClock(), lambda _node, _text: None)
+        return Controller(config, journal, SystemClock(), lambda _node, _text: None)
 
     first = controller()
     first.fleet.take_store_call(N1, arrival("rank-0"))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from controller.core.rules.planner.lookup import LookupTable, Outlook, look_ahead
-from controller.server.precomputed_plans import Foresight
+from controller.server.precomputed_plans import PrecomputedPlans
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
@@ -21,7 +21,9 @@ class Watched:
         self.world.run(4.0)
         self.news = asyncio.Event()
         self.notes: list[str] = []
-        self.foresight = Foresight(self.world.machine, self.news, self._note, quiet_s=0.01)
+        self.precomputed_plans = PrecomputedPlans(
+            self.world.machine, self.news, self._note, quiet_s=0.01
+        )
         self.changes = asyncio.Event()
 
     def _note(self, text: str) -> None:
@@ -40,7 +42,7 @@ class Watched:
 async def watched() -> AsyncIterator[Watched]:
     watched = Watched()
     async with asyncio.TaskGroup() as group:
-        service = group.create_task(watched.foresight.run(watched.changes.set))
+        service = group.create_task(watched.precomputed_plans.run(watched.changes.set))
         yield watched
         service.cancel()
 
@@ -48,24 +50,26 @@ async def watched() -> AsyncIterator[Watched]:
 async def test_plans_for_what_comes_next_are_there_once_the_cluster_is_quiet(
     watched: Watched,
 ) -> None:
-    machine, foresight = watched.world.machine, watched.foresight
-    assert not foresight.prepared.is_current
-    await watched.until(lambda: foresight.prepared.is_current)
+    machine, precomputed_plans = watched.world.machine, watched.precomputed_plans
+    assert not precomputed_plans.prepared.is_current
+    await watched.until(lambda: precomputed_plans.prepared.is_current)
     assert machine.table.divisions == look_ahead(machine.outlook()).divisions
     watched.world.lose_node("n1")
     watched.world.run_until(lambda: machine.state.pending_plan() is not None)
-    assert (foresight.prepared.num_found, foresight.prepared.num_missed) == (1, 0)
+    assert (precomputed_plans.prepared.num_found, precomputed_plans.prepared.num_missed) == (1, 0)
 
 
 async def test_the_table_follows_the_cluster_and_keeps_count(watched: Watched) -> None:
-    machine, foresight = watched.world.machine, watched.foresight
-    await watched.until(lambda: foresight.prepared.is_current)
+    machine, precomputed_plans = watched.world.machine, watched.precomputed_plans
+    await watched.until(lambda: precomputed_plans.prepared.is_current)
     before = machine.table
     watched.world.lose_node("n1")
     watched.world.run_until(lambda: machine.state.pending_plan() is not None)
-    await watched.until(lambda: machine.table is not before and foresight.prepared.is_current)
+    await watched.until(
+        lambda: machine.table is not before and precomputed_plans.prepared.is_current
+    )
     assert machine.table.divisions == look_ahead(machine.outlook()).divisions
-    assert foresight.prepared.num_found == 1
+    assert precomputed_plans.prepared.num_found == 1
 
 
 async def test_a_plan_is_explained_after_it_is_made(watched: Watched) -> None:
@@ -73,8 +77,8 @@ async def test_a_plan_is_explained_after_it_is_made(watched: Watched) -> None:
     watched.world.run_until(lambda: watched.world.machine.state.pending_plan() is not None)
     plan = watched.world.machine.state.plans[0]
     key = plan.name, plan.revision
-    await watched.until(lambda: key in watched.foresight.explanations)
-    explanation = watched.foresight.explanations[key]
+    await watched.until(lambda: key in watched.precomputed_plans.explanations)
+    explanation = watched.precomputed_plans.explanations[key]
     assert explanation is not None
     assert {each.name for each in explanation.terms} == set(plan.changes)
     assert explanation.alternatives
@@ -82,11 +86,11 @@ async def test_a_plan_is_explained_after_it_is_made(watched: Watched) -> None:
 
 
 async def test_a_table_is_not_current_once_the_cluster_has_changed(watched: Watched) -> None:
-    foresight = watched.foresight
-    await watched.until(lambda: foresight.prepared.is_current)
+    precomputed_plans = watched.precomputed_plans
+    await watched.until(lambda: precomputed_plans.prepared.is_current)
     watched.world.lose_node("n1")
     watched.world.run_until(lambda: watched.world.machine.state.pending_plan() is not None)
-    await watched.until(lambda: not foresight.prepared.is_current)
+    await watched.until(lambda: not precomputed_plans.prepared.is_current)
 
 
 async def test_a_plan_is_explained_while_a_table_is_being_built(
@@ -104,8 +108,8 @@ async def test_a_plan_is_explained_while_a_table_is_being_built(
     assert await asyncio.to_thread(has_begun.wait, 30)
     watched.world.lose_node("n1")
     watched.world.run_until(lambda: watched.world.machine.state.pending_plan() is not None)
-    await watched.until(lambda: bool(watched.foresight.explanations))
-    assert not watched.foresight.prepared.is_current
+    await watched.until(lambda: bool(watched.precomputed_plans.explanations))
+    assert not watched.precomputed_plans.prepared.is_current
     may_end.set()
 
 

@@ -1,26 +1,26 @@
 """What ranks are told at their start."""
 
-from controller.core.instructions import Reserve, StartRanks
+from controller.core.instructions import ParkedSpare, StartRanks
 from controller.core.rules.placement import Worker
-from controller.server.rank_launches import CommandTask, measured_program, starts
+from controller.server.rank_launches import CommandLaunch, measured_program, starts
 from nodeagent.protocol import messages
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rank_launch import TrainingSpec
 from nodeagent.protocol.regroup import RankRef, Resume
-from profiles.command_task import Command
+from profiles.command_task import CommandTask
 from profiles.layout import Layout
 from profiles.model import ModelShape
 
 N1, N2 = NodeId("n1"), NodeId("n2")
-COMMAND = Command(argv=("python", "train.py"))
+COMMAND = CommandTask(argv=("python", "train.py"))
 
 
 def test_ranks_are_counted_on_their_node_and_meet_at_rank_0() -> None:
     placement = (Worker(N2, 3), Worker(N1, 0), Worker(N2, 1))
     instruction = StartRanks(1, TaskId("t"), Generation(4), Layout(dp=3), placement, (0, 1, 2))
     addresses = {N1: "10.0.0.1:22", N2: "[fd00::2]:2222"}
-    found = starts(instruction, CommandTask(COMMAND, "/shared/t"), "nccl", addresses)
+    found = starts(instruction, CommandLaunch(COMMAND, "/shared/t"), "nccl", addresses)
     places = {
         launch.global_rank: launch.command
         for launches in found.values()
@@ -45,7 +45,7 @@ def test_processes_that_wait_are_told_which_rank_they_stand_for_and_not_how_to_r
         (Worker(N1, 0), Worker(N1, 1)),
         (0, 1),
         resume=Resume(source="peer", committed=7, state_from=(0, 1)),
-        reserves={2: Reserve(Worker(N2, 3), was, stands_for=1)},
+        parked_spares={2: ParkedSpare(Worker(N2, 3), was, stands_for=1)},
     )
     found = starts(instruction, program, "gloo", {})
     assert [launch.global_rank for launch in found[N1]] == [0, 1]
@@ -62,15 +62,23 @@ def test_what_is_the_same_for_all_ranks_of_a_node_is_sent_once() -> None:
     placement = tuple(Worker(NodeId(f"n{rank // 8}"), rank % 8) for rank in range(256))
     resume = Resume(source="peer", committed=7, state_from=tuple(range(1, 256)))
     was = {rank: RankRef(generation=Generation(3), global_rank=rank) for rank in range(1, 256)}
-    reserves = {256: Reserve(placement[0], was[1], stands_for=1)}
+    parked_spares = {256: ParkedSpare(placement[0], was[1], stands_for=1)}
     instruction = StartRanks(
-        1, TaskId("t"), Generation(4), layout, placement, tuple(range(256)), was, resume, reserves
+        1,
+        TaskId("t"),
+        Generation(4),
+        layout,
+        placement,
+        tuple(range(256)),
+        was,
+        resume,
+        parked_spares,
     )
     launches = starts(instruction, program, "gloo", {})[NodeId("n0")]
     assert [launch.global_rank for launch in launches] == [*range(8), 256]
-    line = encode(messages.StartRanks.of("c", launches))
+    line = encode(messages.StartRanksCommand.of("c", launches))
     assert line.count(str(list(resume.state_from)).replace(" ", "").encode()) == 1
-    read = messages.StartRanks.model_validate_json(line)
+    read = messages.StartRanksCommand.model_validate_json(line)
     assert read.whole_launches() == launches
     assert launches[3].resume == resume
     assert None not in launches[3].copy_holders
@@ -90,5 +98,5 @@ def test_a_task_that_is_measured_runs_at_full_speed_and_keeps_nothing() -> None:
 
 
 def test_a_command_that_is_measured_has_a_directory_of_its_own() -> None:
-    measured = measured_program(CommandTask(COMMAND, "/shared/t"), Generation(3))
-    assert measured == CommandTask(COMMAND, "/shared/t@measure-3")
+    measured = measured_program(CommandLaunch(COMMAND, "/shared/t"), Generation(3))
+    assert measured == CommandLaunch(COMMAND, "/shared/t@measure-3")

@@ -22,7 +22,7 @@ from controller.core.instructions import (
     DropRendezvous,
     HaltRanks,
     Instruction,
-    PrepareRanks,
+    PrepareSpares,
     ProbeNode,
     SetTimer,
     StartRanks,
@@ -32,7 +32,7 @@ from controller.core.machine import Machine
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
 from controller.core.timers import JudgeNode, SettleIncident, Timer
-from controller.server.runtime import Runtime, Surroundings
+from controller.server.runtime import Runtime, RuntimeDependencies
 from controller.store.journal import Journal, read_journal
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import RankStarted
@@ -93,9 +93,9 @@ class Harness:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Harness"]:
-        surroundings = Surroundings(self.ports, self.ports, self.ports, self.ports)
+        dependencies = RuntimeDependencies(self.ports, self.ports, self.ports, self.ports)
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-            task = group.create_task(self.runtime.run(surroundings))
+            task = group.create_task(self.runtime.run(dependencies))
             yield self
             task.cancel()
         self.journal.close()
@@ -185,7 +185,7 @@ async def test_an_event_that_can_not_be_journaled_is_neither_handled_nor_acknowl
     runtime = Runtime(machine, journal, Ticks(), TRAINING)
     runtime.post(report(1))
     with pytest.raises(ValueError, match="closed file"):
-        await runtime.run(Surroundings(ports, ports, ports, ports))
+        await runtime.run(RuntimeDependencies(ports, ports, ports, ports))
     assert (machine.events, ports.calls) == ([], [])
 
 
@@ -274,7 +274,7 @@ async def test_ranks_that_prepare_are_told_which_rank_they_are_to_be(
     harness: Harness, machine: Scripted
 ) -> None:
     spares = {4: (Worker(N2, 1), 2), 5: (Worker(N1, 0), 3)}
-    machine.script = lambda _event: [PrepareRanks(1, B, Generation(3), Layout(tp=2, dp=3), spares)]
+    machine.script = lambda _event: [PrepareSpares(1, B, Generation(3), Layout(tp=2, dp=3), spares)]
     await harness.post(REQUEST)
 
     def launch(global_rank: int, worker: int, prepares_for: int) -> RankLaunch:

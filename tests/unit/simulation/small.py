@@ -6,7 +6,7 @@ from pathlib import Path
 from controller.simulation.scenarios.scenario import Scenario
 from controller.simulation.scenarios.scenario_file import parse_scenario
 from controller.simulation.world.happenings import Course, Happening
-from controller.simulation.world.initial_setup import Setup
+from controller.simulation.world.initial_setup import InitialSetup
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
 
@@ -68,7 +68,7 @@ def happening(
     return Happening(at_s, kind, node, slot, away_s, 5.0, 1800.0, 0.5)
 
 
-def with_one_replica(setup: Setup) -> Setup:
+def with_one_replica(setup: InitialSetup) -> InitialSetup:
     """Return the setup with tasks that have one replica at every size, in as many stages as workers."""
     points = [
         ThroughputPoint(workers=x, flops_per_s=1e14 * x, layout=Layout(tp=1, pp=x, dp=1))

@@ -11,7 +11,7 @@ from controller.core.events import Event, NodeAttached, TimerFired
 from controller.core.machine import Machine
 from controller.core.timers import JudgeNode, Timer
 from controller.store.journal import JournalError, read_journal
-from controller.store.replay import Legacy, fingerprint, replay
+from controller.store.replay import ReplayedRun, fingerprint, replay
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.saved_runs import write_journal
@@ -33,12 +33,12 @@ def test_the_state_is_rebuilt_and_the_newest_report_of_each_node_is_known(
     world.kill_rank(A, 1)
     world.run(12.0)
     machine = demo_machine(num_nodes=5)
-    legacy = replay(machine, read_journal(write_journal(world, tmp_path / "journal")))
+    replayed = replay(machine, read_journal(write_journal(world, tmp_path / "journal")))
     assert machine.state == world.machine.state
-    assert (legacy.num_events, legacy.at) == (len(world.events), world.events[-1].at)
-    assert legacy.last_seqs == {name: node.seq for name, node in world.nodes.items() if node.seq}
-    assert legacy.ended == {A: world.machine.state.tasks[A].generation - 1}
-    assert legacy.started == world.events[0].body
+    assert (replayed.num_events, replayed.at) == (len(world.events), world.events[-1].at)
+    assert replayed.last_seqs == {name: node.seq for name, node in world.nodes.items() if node.seq}
+    assert replayed.ended == {A: world.machine.state.tasks[A].generation - 1}
+    assert replayed.started == world.events[0].body
 
 
 def test_timers_that_have_not_fired_are_left_with_their_lengths(world: World) -> None:
@@ -56,7 +56,7 @@ def test_a_timer_that_has_fired_is_over() -> None:
 
 
 def test_nothing_is_left_where_nobody_was() -> None:
-    assert replay(demo_machine(), []) == Legacy()
+    assert replay(demo_machine(), []) == ReplayedRun()
 
 
 def test_a_journal_of_other_nodes_is_refused_in_words(world: World) -> None:

@@ -27,10 +27,10 @@ def world() -> World:
 
 
 def test_a_saved_run_is_read_back_as_it_was(tmp_path: Path, world: World) -> None:
-    machine, legacy = read_run(save_run(world, tmp_path))
+    machine, replayed = read_run(save_run(world, tmp_path))
     assert machine.state == world.machine.state
     assert machine.policy == world.machine.policy
-    assert legacy.num_events == len(world.events)
+    assert replayed.num_events == len(world.events)
 
 
 def test_what_a_run_is_of_is_private_and_comes_back_alike(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class DomainSite:
     """Where groups can be put: for every node, its free workers and the number of its domain."""
 
     rooms: Sequence[int]
@@ -81,7 +81,7 @@ _Trail = tuple["_Trail", int, _Sizes] | None
 
 def search(
     kinds: Sequence[Kind],
-    site: Site,
+    site: DomainSite,
     taken: Sequence[Counter[int]],
     known: tuple[int, int] | None,
     max_steps: int,
@@ -107,7 +107,7 @@ class _TooManyError(Exception):
 
 class _Search:
     def __init__(
-        self, kinds: Sequence[Kind], site: Site, taken: Sequence[Counter[int]], max_steps: int
+        self, kinds: Sequence[Kind], site: DomainSite, taken: Sequence[Counter[int]], max_steps: int
     ) -> None:
         self._kinds, self._site, self._taken = kinds, site, taken
         self._left = max_steps

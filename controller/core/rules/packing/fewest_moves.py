@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.core.rules.packing.clearing import clear, has_places
-from controller.core.rules.packing.exhaustive import Kind, Site, search
+from controller.core.rules.packing.exhaustive import DomainSite, Kind, search
 from controller.core.rules.packing.greedy import Fill, needy
 
 _MAX_STEPS: Final = 10_000
@@ -61,7 +61,9 @@ class NoPacking:
     is_proven: bool
 
 
-def pack(kinds: Sequence[Kind], site: Site, max_steps: int = _MAX_STEPS) -> Packing | NoPacking:
+def pack(
+    kinds: Sequence[Kind], site: DomainSite, max_steps: int = _MAX_STEPS
+) -> Packing | NoPacking:
     """Return the best packing of all groups of ``kinds``; ties go by the order of kinds and nodes.
 
     Args:
@@ -98,7 +100,7 @@ def _orders(kinds: Sequence[Kind]) -> list[list[int]]:
 
 
 def _spread_what_is_missing(
-    kinds: Sequence[Kind], site: Site, best: Fill, max_steps: int
+    kinds: Sequence[Kind], site: DomainSite, best: Fill, max_steps: int
 ) -> Packing:
     """Return the best packing in which all that can stay does."""
     kept = Fill(kinds, site)
@@ -109,7 +111,7 @@ def _spread_what_is_missing(
         else kind
         for k, kind in enumerate(kinds)
     ]
-    rest = Site(kept.rooms, site.domains)
+    rest = DomainSite(kept.rooms, site.domains)
     outcome = search(missing, rest, kept.by_domain, best.score_over(kept), max_steps)
     if outcome.groups is None:
         return _packing(best, has_fewest_moves=True, is_best=outcome.is_complete)
@@ -119,7 +121,7 @@ def _spread_what_is_missing(
 
 
 def _make_room(
-    kinds: Sequence[Kind], site: Site, best: Fill | None, max_steps: int
+    kinds: Sequence[Kind], site: DomainSite, best: Fill | None, max_steps: int
 ) -> Packing | NoPacking:
     """Return the best packing where not everything can stay, or the order of service was of no use."""
     nothing: tuple[Counter[int], ...] = tuple(Counter() for _ in kinds)
@@ -145,7 +147,7 @@ def _make_room(
     return _packing(best, has_fewest_moves=cleared.is_complete, is_best=False)
 
 
-def _least_spread(kinds: Sequence[Kind], site: Site) -> int:
+def _least_spread(kinds: Sequence[Kind], site: DomainSite) -> int:
     """Return a bound of the spread of packings in which all that can stay does.
 
     What a kind needs of what it holds, it keeps; that leaves the others less room.

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.core.rules.packing.clearing import Cleared
-from controller.core.rules.packing.exhaustive import Kind, Site
+from controller.core.rules.packing.exhaustive import DomainSite, Kind
 
 
-def needy(kinds: Sequence[Kind], site: Site) -> list[int]:
+def needy(kinds: Sequence[Kind], site: DomainSite) -> list[int]:
     """Return the kinds of which everything that is held is needed."""
     return [k for k, kind in enumerate(kinds) if kind.num_held(site.rooms) <= kind.count]
 
@@ -19,7 +19,7 @@ class Fill:
     """Groups put on nodes, one kind after the other."""
 
     kinds: Sequence[Kind]
-    site: Site
+    site: DomainSite
     cleared: Cleared | None = None
     """What may stay, and where sizes that do not divide each other go; None leaves it open."""
     rooms: list[int] = field(init=False)

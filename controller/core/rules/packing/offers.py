@@ -28,7 +28,7 @@ def divides_all(sizes: Sequence[int]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class NodeOffer:
     """What a node may give up.
 
     Attributes:
@@ -57,7 +57,7 @@ class Offers:
     kinds: Sequence[Kind]
     num_held: int
     missing: tuple[int, ...]
-    options: Sequence[Sequence[Option]]
+    options: Sequence[Sequence[NodeOffer]]
     tables: Sequence[Table]
 
     @classmethod
@@ -71,7 +71,7 @@ class Offers:
             *(kinds[k].num_held(rooms) - kinds[k].count for k in surplus),
         ]
         held = sum(sum(kind.usable_stays(v, rooms[v])) for kind in kinds for v in kind.stays)
-        options: list[list[Option]] = []
+        options: list[list[NodeOffer]] = []
         for v, room in enumerate(rooms):
             found = _options_of(v, room, kinds, sizes, surplus)
             if found is None:
@@ -90,7 +90,7 @@ class Offers:
         """Fewest ranks that must move; ``NEVER`` or more where nothing helps."""
         return int(self.tables[0][self.missing])
 
-    def answers(self, loss: int) -> Iterator[list[Option] | None]:
+    def answers(self, loss: int) -> Iterator[list[NodeOffer] | None]:
         """Yield the choices of one option per node that lose so many ranks and reach what is missing.
 
         None stands for one that loses fewer: it may take many of them to come to the next.
@@ -106,7 +106,7 @@ class Offers:
                 if self.tables[node + 1][after] <= left - option.loss:
                     stack.append((node + 1, after, left - option.loss, (chain, option)))
 
-    def keeps(self, answer: Sequence[Option]) -> list[dict[int, int]]:
+    def keeps(self, answer: Sequence[NodeOffer]) -> list[dict[int, int]]:
         """Return the groups that stay by node, for every kind."""
         keeps: list[dict[int, int]] = [{} for _ in self.kinds]
         for v, option in enumerate(answer):
@@ -115,11 +115,11 @@ class Offers:
         return keeps
 
 
-_Chain = tuple["_Chain", Option] | None
+_Chain = tuple["_Chain", NodeOffer] | None
 
 
-def _unchained(chain: _Chain) -> list[Option]:
-    answer: list[Option] = []
+def _unchained(chain: _Chain) -> list[NodeOffer]:
+    answer: list[NodeOffer] = []
     while chain:
         chain, option = chain
         answer.append(option)
@@ -128,7 +128,7 @@ def _unchained(chain: _Chain) -> list[Option]:
 
 def _options_of(
     v: int, room: int, kinds: Sequence[Kind], sizes: Sequence[int], surplus: Sequence[int]
-) -> list[Option] | None:
+) -> list[NodeOffer] | None:
     """Return every way to give up held groups of a node; groups that are alike give way in one order."""
     alike: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for k, kind in enumerate(kinds):
@@ -136,7 +136,7 @@ def _options_of(
             alike[(kind.size, stay, k if k in surplus else -1)].append(k)
     if math.prod(len(each) + 1 for each in alike.values()) > _MAX_OPTIONS:
         return None
-    options: list[Option] = []
+    options: list[NodeOffer] = []
     for nums in itertools.product(*(range(len(each) + 1) for each in alike.values())):
         loss, given_up = 0, Counter[int]()
         kept, used = Counter[int](), Counter[int]()
@@ -152,16 +152,16 @@ def _options_of(
             for size in sizes
         )
         gains = (*places, *(given_up[k] for k in surplus))
-        options.append(Option(loss, gains, dict(kept)))
+        options.append(NodeOffer(loss, gains, dict(kept)))
     return options
 
 
 def _over_least(
-    options: Sequence[Option], missing: tuple[int, ...], *, prune: bool
-) -> list[Option]:
+    options: Sequence[NodeOffer], missing: tuple[int, ...], *, prune: bool
+) -> list[NodeOffer]:
     """Return the options by loss, with what they gain over the least; perhaps only those that nothing beats."""
     base = [min(option.gains[i] for option in options) for i in range(len(missing))]
-    useful: list[Option] = []
+    useful: list[NodeOffer] = []
     for option in sorted(options, key=lambda option: option.loss):
         gains = tuple(
             min(gain - least, most)
@@ -171,11 +171,11 @@ def _over_least(
             all(g <= h for g, h in zip(gains, other.gains, strict=True)) for other in useful
         )
         if not is_beaten:
-            useful.append(Option(option.loss, gains, option.keeps))
+            useful.append(NodeOffer(option.loss, gains, option.keeps))
     return useful
 
 
-def _tables(options: Sequence[Sequence[Option]], missing: tuple[int, ...]) -> list[Table] | None:
+def _tables(options: Sequence[Sequence[NodeOffer]], missing: tuple[int, ...]) -> list[Table] | None:
     """Return, from each node on, the least loss for everything that may be missing."""
     shape = tuple(num + 1 for num in missing)
     num_open = sum(len(each) > 1 or each[0].loss > 0 for each in options)

@@ -24,7 +24,7 @@ _Piece = dict[int, int]
 
 
 @dataclass(slots=True)
-class Row:
+class SeatRow:
     """The seats of one tensor-parallel group.
 
     Attributes:
@@ -81,7 +81,7 @@ class Crew:
             for pieces in self._pieces
         ]
 
-    def rows(self, groups: Sequence[Mapping[int, int]]) -> list[list[Row]]:
+    def rows(self, groups: Sequence[Mapping[int, int]]) -> list[list[SeatRow]]:
         """Return the groups of each kind, those that stay with their slots.
 
         Args:
@@ -98,26 +98,26 @@ class Crew:
             for pieces, by_node in zip(self._pieces, groups, strict=True)
         ]
 
-    def _new_rows(self, by_node: Mapping[int, int]) -> list[Row]:
+    def _new_rows(self, by_node: Mapping[int, int]) -> list[SeatRow]:
         held = defaultdict[int, list[int]](list)
         for node, slot in self._held.values():
             held[node].append(slot)
-        rows: list[Row] = []
+        rows: list[SeatRow] = []
         tp = self._layout.tp
         for v, num in sorted(by_node.items()):
             slots = sorted(held[v])
             for start in range(0, num * tp, tp):
                 stay = slots[start : start + tp]
-                rows.append(Row(v, [*stay, *[None] * (tp - len(stay))]))
+                rows.append(SeatRow(v, [*stay, *[None] * (tp - len(stay))]))
         return rows
 
-    def _kept_rows(self, v: int, num: int, pieces: Mapping[int, _Piece]) -> list[Row]:
+    def _kept_rows(self, v: int, num: int, pieces: Mapping[int, _Piece]) -> list[SeatRow]:
         order = sorted(pieces, key=lambda r: (-len(pieces[r]), -self._sizes[r], r))
         rows = [
-            Row(v, [pieces[r].get(i) for i in range(self._layout.tp)], r)
+            SeatRow(v, [pieces[r].get(i) for i in range(self._layout.tp)], r)
             for r in sorted(order[:num])
         ]
-        rows += [Row(v, [None] * self._layout.tp) for _ in range(num - len(rows))]
+        rows += [SeatRow(v, [None] * self._layout.tp) for _ in range(num - len(rows))]
         for i in range(self._layout.tp):
             spare = [pieces[r][i] for r in order[num:] if i in pieces[r]]
             for row in rows:
@@ -125,7 +125,7 @@ class Crew:
                     row.slots[i] = spare.pop()
         return rows
 
-    def deal(self, rows: Sequence[Sequence[Row]], domains: Sequence[int]) -> list[Row]:
+    def deal(self, rows: Sequence[Sequence[SeatRow]], domains: Sequence[int]) -> list[SeatRow]:
         """Return all rows in the order of the global ranks.
 
         Args:
@@ -138,9 +138,9 @@ class Crew:
             queue = sorted(rows[0], key=lambda row: (domains[row.node], row.node))
             return [row for stage in range(pp) for row in queue[stage::pp]]
         number = self._replica_numbers(rows, self._before.dp)
-        table_of: list[list[Row | None]] = [[None] * self._layout.dp for _ in rows]
+        table_of: list[list[SeatRow | None]] = [[None] * self._layout.dp for _ in rows]
         replica_domains: list[set[int]] = [set() for _ in range(self._layout.dp)]
-        left: list[list[Row]] = []
+        left: list[list[SeatRow]] = []
         for table, each in zip(table_of, rows, strict=True):
             left.append([])
             for row in each:
@@ -154,7 +154,9 @@ class Crew:
             _fill(table, each, domains, replica_domains)
         return [row for table in table_of for row in table if row is not None]
 
-    def _replica_numbers(self, rows: Sequence[Sequence[Row]], num_before: int) -> dict[int, int]:
+    def _replica_numbers(
+        self, rows: Sequence[Sequence[SeatRow]], num_before: int
+    ) -> dict[int, int]:
         """Return the new number of each replica that goes on."""
         if num_before == self._layout.dp:
             return {replica: replica for replica in range(num_before)}
@@ -172,13 +174,13 @@ def _stays(pieces: Iterable[_Piece]) -> tuple[int, ...]:
 
 
 def _fill(
-    table: list[Row | None],
-    rows: Sequence[Row],
+    table: list[SeatRow | None],
+    rows: Sequence[SeatRow],
     domains: Sequence[int],
     replica_domains: Sequence[set[int]],
 ) -> None:
     """Put the rows of one stage into replicas that lack it, where they can to others in their domain."""
-    waiting = defaultdict[int, deque[Row]](deque)
+    waiting = defaultdict[int, deque[SeatRow]](deque)
     for row in rows:
         waiting[domains[row.node]].append(row)
     empty = [replica for replica, row in enumerate(table) if row is None]

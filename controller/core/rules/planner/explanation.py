@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, earned, forgone, gain
 from controller.core.rules.planner.options import Options, score
-from controller.core.rules.planner.solver import Decision, in_flops, solve
+from controller.core.rules.planner.solver import Division, in_flops, solve
 from controller.core.rules.planner.variants import best_divisions
 from nodeagent.protocol.ids import TaskId
 
@@ -77,7 +77,7 @@ class Sensitivity:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingCost:
     """What every minute costs until the plan is applied, while faulted tasks stand still.
 
     A task that goes on with its surviving replicas meanwhile loses less than this says.
@@ -105,7 +105,7 @@ class Explanation:
     terms: tuple[Terms, ...]
     alternatives: tuple[Alternative, ...]
     sensitivity: tuple[Sensitivity, ...]
-    waiting: Waiting
+    waiting: WaitingCost
 
 
 def explain(
@@ -229,7 +229,7 @@ def _sensitivity(
     planned = solve(tasks, num_workers=problem.num_workers, running_s=problem.running_s).assignments
     for estimate, factor, others, running_s in _variants(tasks, problem.running_s):
         after_step()
-        other: Decision = solve(others, num_workers=problem.num_workers, running_s=running_s)
+        other: Division = solve(others, num_workers=problem.num_workers, running_s=running_s)
         differs = {
             name: workers for name, workers in other.assignments.items() if workers != planned[name]
         }
@@ -249,10 +249,10 @@ def _variants(
 
 def _waiting(
     tasks: Sequence[PlanTask], num_workers: int, assignments: Mapping[TaskId, int]
-) -> Waiting:
+) -> WaitingCost:
     training = [task for task in tasks if not task.is_faulted]
     present = math.fsum(task.waf(task.workers) for task in training)
     planned = math.fsum(task.waf(assignments[task.name]) for task in tasks)
     num_idle = max(0, num_workers - sum(task.workers for task in training))
     num_put_to_use = max(0, num_idle - (num_workers - sum(assignments.values())))
-    return Waiting(max(0.0, 60.0 * (planned - present)), num_put_to_use / 60.0)
+    return WaitingCost(max(0.0, 60.0 * (planned - present)), num_put_to_use / 60.0)

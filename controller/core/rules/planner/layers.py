@@ -17,7 +17,7 @@ Scores: TypeAlias = Whole
 """Lost gain and change in one number each; where 64 bits do not hold it, arrays of Python's numbers."""
 
 
-class Row(NamedTuple):
+class ScoreRow(NamedTuple):
     """What one task may take: sizes in units, ascending, and the score of each."""
 
     sizes: Whole
@@ -46,7 +46,7 @@ class Layer:
 
     begin: int
     scores: Scores
-    row: Row | None = None
+    row: ScoreRow | None = None
     rest: Optional["Layer"] = None
     known: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class Layer:
         """One more than the largest number of workers."""
         return self.begin + len(self.scores)
 
-    def before(self, row: Row, bounds: Bounds) -> "Layer | None":
+    def before(self, row: ScoreRow, bounds: Bounds) -> "Layer | None":
         """Return the layer with one more task before these; None where nothing is within bounds."""
         first = int(row.sizes[0])
         begin, width = self.begin + first, len(self.scores)
@@ -85,7 +85,7 @@ class Layer:
         return division
 
 
-def _largest(row: Row, score: int, rest: Layer, workers: int) -> int:
+def _largest(row: ScoreRow, score: int, rest: Layer, workers: int) -> int:
     """Return the largest size with which the score comes about."""
     left = workers - row.sizes
     fits = (left >= rest.begin) & (left < rest.end)
@@ -122,7 +122,7 @@ class Head:
         """One more than the largest number of workers."""
         return self.begin + len(self.scores)
 
-    def after(self, row: Row, bounds: Bounds) -> "Head | None":
+    def after(self, row: ScoreRow, bounds: Bounds) -> "Head | None":
         """Return the head with one more task after these; None where nothing is within bounds."""
         first = int(row.sizes[0])
         begin, width = self.begin + first, len(self.scores)

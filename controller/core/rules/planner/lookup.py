@@ -19,7 +19,7 @@ import numpy as np
 
 from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, horizon_of, horizon_s
 from controller.core.rules.planner.options import Options
-from controller.core.rules.planner.solver import Decision, decide, solve
+from controller.core.rules.planner.solver import Division, decide, solve
 from controller.core.rules.planner.variants import Case, best_divisions
 from nodeagent.protocol.ids import TaskId
 
@@ -94,7 +94,7 @@ class LookupTable:
     num_found: int = 0
     num_missed: int = 0
 
-    def decide(self, problem: Problem) -> Decision:
+    def decide(self, problem: Problem) -> Division:
         """Return what ``planner.solve`` returns, from the table where it is there."""
         sizes = self._find(problem)
         if sizes is None:

@@ -19,7 +19,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from controller.core.rules.planner.layers import Bounds, Head, Layer, Row, join
+from controller.core.rules.planner.layers import Bounds, Head, Layer, ScoreRow, join
 from controller.core.rules.planner.options import Options, Whole, common_unit
 from controller.core.rules.planner.price import find_price, worth
 
@@ -105,9 +105,9 @@ class Scale:
         is_small = (self.gap + 1) * self.factor < _FAR
         return np.dtype(np.int64 if is_small else cast("type[np.int64]", object))
 
-    def row(self, task: Priced) -> Row:
+    def row(self, task: Priced) -> ScoreRow:
         """Return the scores of a task's options."""
-        return Row(task.sizes, task.losses.astype(self.dtype) * self.factor + task.changes)
+        return ScoreRow(task.sizes, task.losses.astype(self.dtype) * self.factor + task.changes)
 
     def idle(self, price: int, most: int) -> Layer:
         """Return the layer behind the last task: workers left idle, ``most`` or those within the gap."""

@@ -24,7 +24,7 @@ from nodeagent.protocol.ids import TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Division:
     """A division of the workers, and what it yields.
 
     Attributes:
@@ -44,7 +44,7 @@ class Decision:
     why: str
 
 
-def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> Decision:
+def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> Division:
     """Return the division of ``num_workers`` with the largest sum of G.
 
     Equal inputs give equal decisions, whatever the order of ``tasks``. Workers may be left idle.
@@ -68,13 +68,13 @@ def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> D
     return decide(Problem(tuple(ordered), num_workers, running_s), sizes)
 
 
-def decide(problem: Problem, sizes: Sequence[int]) -> Decision:
+def decide(problem: Problem, sizes: Sequence[int]) -> Division:
     """Return the decision for these sizes, of tasks in the order of their names."""
     tasks, running_s = problem.tasks, problem.running_s
     pairs = list(zip(tasks, sizes, strict=True))
     waf_before = math.fsum(task.waf(task.workers) for task in tasks)
     waf_after = math.fsum(task.waf(size) for task, size in pairs)
-    return Decision(
+    return Division(
         problem=problem,
         assignments={task.name: size for task, size in pairs},
         objective=math.fsum(gain(task, size, running_s) for task, size in pairs),

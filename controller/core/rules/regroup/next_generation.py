@@ -48,7 +48,7 @@ _HAS_VOTED: Final = frozenset({"vote", "stepping"})
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ResumeDecision:
     """How to go on, by which rung, and why in words for operators."""
 
     rung: Rung
@@ -64,7 +64,7 @@ def decide(
     excluded: Collection[Source] = (),
     allows_reuse: bool = True,
     disk_iteration: int = 0,
-) -> Decision:
+) -> ResumeDecision:
     """Decide how the generation after ``parked`` begins.
 
     Args:
@@ -102,7 +102,7 @@ def _of_survivors(
     cuts: Copies,
     *,
     allows_reuse: bool,
-) -> Decision | None:
+) -> ResumeDecision | None:
     """Go on from what survivors have, and copies of the same iteration where a shard is missing."""
     votes = known_votes(parked)
     for level, num_shards in itertools.product(_levels(survivors, votes), _divisions(survivors)):
@@ -212,7 +212,7 @@ def _commit(
     sources: _Sources,
     level: int,
     vote: VoteResult | None,
-) -> Decision:
+) -> ResumeDecision:
     num_stepping = sum(each.position.committed == level - 1 for each in sources.holders)
     num_copying = len(survivors) - len(sources.holders)
     steps = f"{num_stepping} of {len(survivors)} survivors step" if num_stepping else ""
@@ -222,7 +222,7 @@ def _commit(
     )
     what = ", ".join(filter(None, (steps, copies)))
     resume = sources.named_in(resume)
-    return Decision("commit", resume, f"commit: iteration {level} was voted; {what}")
+    return ResumeDecision("commit", resume, f"commit: iteration {level} was voted; {what}")
 
 
 def _finish(
@@ -232,16 +232,16 @@ def _finish(
     level: int,
     *,
     allows_reuse: bool,
-) -> Decision:
+) -> ResumeDecision:
     """Finish iteration ``level + 1``, from partial results where that can be."""
     iteration = PartialResults(parked, layout, sources.holders, level)
     obstacle = iteration.obstacle() if allows_reuse else "partial results were tried before"
     if obstacle is None:
         resume, reason = iteration.reuse()
-        return Decision("reuse", sources.named_in(resume), reason)
+        return ResumeDecision("reuse", sources.named_in(resume), reason)
     num_recomputed = iteration.num_begun(range(parked.layout.dp))
     resume = sources.named_in(Resume(committed=level, num_recomputed=num_recomputed))
-    return Decision("re-run", resume, f"re-run of iteration {level + 1}: {obstacle}")
+    return ResumeDecision("re-run", resume, f"re-run of iteration {level + 1}: {obstacle}")
 
 
 def _restore(
@@ -250,7 +250,7 @@ def _restore(
     survivors: Sequence[Survivor],
     cut: Cut | None,
     disk_iteration: int,
-) -> Decision:
+) -> ResumeDecision:
     """Take the state from in-memory checkpoints, or from the disk, if that is newer."""
     reason = "tp or pp change"
     if _is_same_model(parked.layout, layout):
@@ -260,7 +260,9 @@ def _restore(
     num_recomputed = iteration.num_begun(range(parked.layout.dp))
     if cut is None or cut.iteration < disk_iteration:
         resume = Resume(source="disk", num_recomputed=num_recomputed)
-        return Decision("restore", resume, f"from disk: {reason}, and no copies in memory serve")
+        return ResumeDecision(
+            "restore", resume, f"from disk: {reason}, and no copies in memory serve"
+        )
     resume = Resume(
         source="memory",
         committed=cut.iteration,
@@ -269,7 +271,7 @@ def _restore(
         num_recomputed=num_recomputed,
     )
     text = f"from memory: {reason}; the copies of iteration {cut.iteration} are complete"
-    return Decision("restore", resume, text)
+    return ResumeDecision("restore", resume, text)
 
 
 def _why_no_peer(survivors: Sequence[Survivor], layout: Layout) -> str:

@@ -17,7 +17,7 @@ Replica = Sequence[int]
 """Its global ranks: stage by stage, and the tensor-parallel ranks of each in their order."""
 
 
-class Part(NamedTuple):
+class ModelPart(NamedTuple):
     """A part of the model: which one, of a model that is divided into ``tp`` x ``pp``."""
 
     tp: int
@@ -26,9 +26,9 @@ class Part(NamedTuple):
     pp_rank: int
 
 
-def part_of(layout: Layout, global_rank: int) -> Part:
+def part_of(layout: Layout, global_rank: int) -> ModelPart:
     """Return the part of the model that a rank has."""
-    return Part(layout.tp, layout.pp, layout.tp_rank(global_rank), layout.pp_rank(global_rank))
+    return ModelPart(layout.tp, layout.pp, layout.tp_rank(global_rank), layout.pp_rank(global_rank))
 
 
 def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]:
@@ -80,21 +80,21 @@ def place_replicas(layout: Layout, placement: Placement, replicas: Sequence[Repl
 def with_waiting(
     layout: Layout,
     placement: Placement,
-    waiting: Iterable[tuple[Worker, Part]],
+    waiting: Iterable[tuple[Worker, ModelPart]],
     limit: int | None = None,
 ) -> tuple[Layout, Placement]:
     """Return what a task holds if those that wait are counted as parts of up to ``limit`` further replicas.
 
     Seats of these that nobody has are ``NO_WORKER``.
     """
-    workers: dict[Part, list[Worker]] = {}
+    workers: dict[ModelPart, list[Worker]] = {}
     for worker, part in waiting:
         workers.setdefault(part, []).append(worker)
     num_more = max(map(len, workers.values()), default=0)
     if limit is not None:
         num_more = min(num_more, limit)
     wide = Layout(layout.tp, layout.pp, layout.dp + num_more)
-    seats: dict[Part, list[Worker]] = {part_of(wide, n): [] for n in range(wide.num_workers)}
+    seats: dict[ModelPart, list[Worker]] = {part_of(wide, n): [] for n in range(wide.num_workers)}
     for rank, worker in enumerate(placement):
         seats[part_of(layout, rank)].append(worker)
     for part, each in seats.items():

@@ -19,7 +19,7 @@ def grown_world() -> World:
     trained(world, 12)
     assert len(task(world, B).ranks) == 2
     world.restore_node("n2")
-    world.run_until(lambda: task(world, B).preparation is not None)
+    world.run_until(lambda: task(world, B).spares is not None)
     return world
 
 
@@ -34,12 +34,12 @@ def test_a_task_trains_on_while_the_ranks_it_grows_by_prepare() -> None:
     trained(world, task(world, B).iteration + 4)
     assert set(before) <= set(pids(world, B))
     assert task(world, B).num_rerun_iterations == 0
-    assert task(world, B).preparation is None
+    assert task(world, B).spares is None
 
 
 def test_a_process_that_dies_while_it_prepares_costs_nothing_but_itself() -> None:
     world = grown_world()
-    number = min(task(world, B).preparation.ranks)  # type: ignore[union-attr]
+    number = min(task(world, B).spares.ranks)  # type: ignore[union-attr]
     world.run(world.now + 0.5)
     world.kill_rank("gpt-b", number)
     world.run_until(lambda: len(task(world, B).ranks) == 4)
@@ -51,7 +51,7 @@ def test_a_process_that_dies_while_it_prepares_costs_nothing_but_itself() -> Non
 def test_one_that_never_gets_ready_is_not_waited_for_for_ever() -> None:
     world = grown_world()
     world.run(world.now + 0.3)
-    spares = task(world, B).preparation.ranks  # type: ignore[union-attr]
+    spares = task(world, B).spares.ranks  # type: ignore[union-attr]
     world.deaf |= {rank.pid for rank in spares.values() if rank.pid is not None}
     limit_s = world.machine.policy.prepare_limit_s
     world.run(world.now + limit_s / 2)
@@ -87,7 +87,7 @@ def test_what_was_prepared_for_a_plan_that_gives_way_is_ended() -> None:
     world.lose_node("n3")
     world.run(world.now + 20.0)
     state = world.machine.state
-    assert all(each.preparation is None for each in state.tasks.values())
+    assert all(each.spares is None for each in state.tasks.values())
     known = {rank.pid for each in state.tasks.values() for rank in each.ranks.values()}
     living = {pid for node in world.nodes.values() if node.is_up for pid in node.ranks}
     assert living == known & living
@@ -99,5 +99,5 @@ def test_nothing_is_prepared_for_a_task_that_shrinks() -> None:
     world.lose_node("n2")
     trained(world, 14)
     assert len(task(world, B).ranks) == 2
-    assert not newest_start(world, B).reserves
+    assert not newest_start(world, B).parked_spares
     assert not [one for _, one in world.announcements if one.kind == "prepare"]

@@ -3,7 +3,7 @@
 from controller.core.machine import Machine
 from controller.core.planning.placed_division import divide
 from controller.core.planning.problem import Available
-from controller.core.rules.planner.solver import Decision
+from controller.core.rules.planner.solver import Division
 from controller.core.rules.policy import Policy
 from controller.core.state.cluster import NodeSpec
 from controller.core.state.task import TaskSpec
@@ -24,7 +24,7 @@ def pairs(name: str, num_sizes: int, rate: float) -> TaskSpec:
     return spec(name, {2 * n: rate * n for n in range(1, num_sizes + 1)}, tp=2)
 
 
-def divided(tasks: list[TaskSpec], node_sizes: list[int]) -> tuple[Decision, dict[str, int]]:
+def divided(tasks: list[TaskSpec], node_sizes: list[int]) -> tuple[Division, dict[str, int]]:
     """Return the decision, and how many workers each task got."""
     nodes = [NodeSpec(NodeId(f"n{i}"), "", size) for i, size in enumerate(node_sizes)]
     world = World(Machine(nodes, tasks, Policy()), num_iterations=10**6)

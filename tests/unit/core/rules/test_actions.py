@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.rules.actions import Action, Case, Cure, Occurrence, choose
+from controller.core.rules.actions import Action, Cure, FaultCase, Occurrence, choose
 from controller.core.rules.diagnosis import Diagnosis
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
@@ -18,9 +18,9 @@ OTHER = Worker(N1, 1)
 POLICY = Policy()
 
 
-def case(status: Status, at: float = 1000.0) -> Case:
+def case(status: Status, at: float = 1000.0) -> FaultCase:
     root = Evidence("exception", at, at, N1, TaskId("a"), 0, "rank 0 raised", named=status)
-    return Case(Diagnosis(status, root, root.summary), at, GPU, N1)
+    return FaultCase(Diagnosis(status, root, root.summary), at, GPU, N1)
 
 
 def seen(status: Status, *ats: float, worker: Worker | None = GPU) -> list[Occurrence]:

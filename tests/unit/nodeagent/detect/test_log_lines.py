@@ -1,12 +1,12 @@
 """Bytes of a log become lines, however they arrive."""
 
-from nodeagent.detect.log_lines import MAX_LINE_BYTES, LogLines
+from nodeagent.detect.log_lines import MAX_LINE_BYTES, LineCutter
 
 
 def test_lines_do_not_depend_on_how_the_bytes_arrive() -> None:
     text = b"one\ntwo \xff\xfe\r\n\nlast"
     for size in (1, 2, 3, 100):
-        lines = LogLines()
+        lines = LineCutter()
         found: list[bytes] = []
         for start in range(0, len(text), size):
             found += lines.feed(text[start : start + size])
@@ -16,7 +16,7 @@ def test_lines_do_not_depend_on_how_the_bytes_arrive() -> None:
 
 
 def test_long_line_loses_its_end_and_the_next_line_is_whole() -> None:
-    lines = LogLines()
+    lines = LineCutter()
     found: list[bytes] = []
     for _ in range(9):
         found += lines.feed(b"x" * 10_000)

@@ -6,7 +6,7 @@ from pathlib import Path
 from nodeagent.health.kernel_watch import KernelWatch
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.probes.log_file import MAX_BEHIND_BYTES
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.findings import NodeFinding
 from profiles.faults.catalogue import Catalogue, default_catalogue
 
@@ -15,7 +15,7 @@ def test_log_that_grows_faster_than_it_is_read_is_one_finding(tmp_path: Path) ->
     path = tmp_path / "kernel.log"
     path.touch()
     found: list[NodeFinding] = []
-    watch = KernelWatch(KernelLog(path), SystemClock(), found.append)
+    watch = KernelWatch(KernelLog(path), SystemNodeClock(), found.append)
     for _ in range(3):
         with path.open("ab") as log:
             log.write(b"usb 1-1: reset high-speed USB device\n" * (MAX_BEHIND_BYTES // 16))
@@ -29,7 +29,7 @@ def test_lines_that_wait_for_the_catalogue_are_bounded_and_counted(tmp_path: Pat
     path = tmp_path / "kernel.log"
     path.touch()
     found: list[NodeFinding] = []
-    watch = KernelWatch(KernelLog(path), SystemClock(), found.append)
+    watch = KernelWatch(KernelLog(path), SystemNodeClock(), found.append)
     for _ in range(2):
         with path.open("ab") as log:
             log.write(b"line\n" * 9_000)
@@ -49,7 +49,7 @@ async def test_catalogue_that_takes_long_is_waited_for_and_not_loaded_beside_its
         return default_catalogue()
 
     log, found = KernelLog(tmp_path / "kernel.log"), list[NodeFinding]()
-    hasty = KernelWatch(log, SystemClock(), found.append, load, load_limit_s=0.02)
+    hasty = KernelWatch(log, SystemNodeClock(), found.append, load, load_limit_s=0.02)
     for _ in range(2):
         assert await hasty._load_detector() is None
     go_on.set()

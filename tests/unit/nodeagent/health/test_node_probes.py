@@ -7,10 +7,10 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from nodeagent.health.node_probes import Look
+from nodeagent.health.node_probes import ScheduledProbe
 from nodeagent.outbox.finding_queue import FindingStore
 from nodeagent.outbox.outbox_file import OutboxFile
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.messages import Report
 
@@ -21,7 +21,7 @@ def judge(reading: str) -> Sequence[NodeFinding]:
     return [FULL.model_copy(update={"text": reading})]
 
 
-async def run_until(look: Look[str], num_findings: int) -> list[NodeFinding]:
+async def run_until(look: ScheduledProbe[str], num_findings: int) -> list[NodeFinding]:
     """Run ``look`` until it has reported so much."""
     found: list[NodeFinding] = []
     enough = asyncio.Event()
@@ -40,7 +40,7 @@ async def run_until(look: Look[str], num_findings: int) -> list[NodeFinding]:
 
 async def test_every_look_is_judged() -> None:
     readings = itertools.cycle("abc")
-    look = Look("disk", 0.01, lambda: lambda: next(readings), judge, lambda: "a state")
+    look = ScheduledProbe("disk", 0.01, lambda: lambda: next(readings), judge, lambda: "a state")
     assert [found.text for found in await run_until(look, 3)] == ["a", "b", "c"]
 
 
@@ -59,7 +59,9 @@ async def test_probe_that_hangs_is_told_once_and_so_is_its_return() -> None:
         go_on.wait(10)
         return "an answer"
 
-    look = Look("gpu", 0.01, lambda: (prepare(), work)[1], judge, lambda: "a state", limit_s=0.05)
+    look = ScheduledProbe(
+        "gpu", 0.01, lambda: (prepare(), work)[1], judge, lambda: "a state", limit_s=0.05
+    )
     silent, back, answer = await run_until(look, 3)
     assert (silent.probe, silent.sign, silent.is_over) == ("gpu", "unreadable", False)
     assert "no answer" in silent.text
@@ -75,7 +77,7 @@ async def test_probe_that_fails_is_told_and_what_it_had_found_is_not_over() -> N
             raise RuntimeError("the driver is being replaced")
         return "an answer"
 
-    look = Look("gpu", 0.01, lambda: work, judge, lambda: "a state")
+    look = ScheduledProbe("gpu", 0.01, lambda: work, judge, lambda: "a state")
     answer, failed, over, again = await run_until(look, 4)
     assert (answer.text, again.text) == ("an answer", "an answer")
     assert (failed.sign, failed.text) == ("unreadable", "the gpu probe failed; see agent.log")
@@ -84,7 +86,7 @@ async def test_probe_that_fails_is_told_and_what_it_had_found_is_not_over() -> N
 
 def test_findings_wait_in_order_while_the_outbox_can_not_be_written(tmp_path: Path) -> None:
     outbox = OutboxFile(tmp_path / "outbox.jsonl")
-    store = FindingStore(outbox, SystemClock())
+    store = FindingStore(outbox, SystemNodeClock())
     working = outbox._file
     outbox._file = os.open("/dev/full", os.O_WRONLY)
     for text in ("a", "b"):
@@ -102,7 +104,7 @@ def test_findings_wait_in_order_while_the_outbox_can_not_be_written(tmp_path: Pa
 
 def test_what_holds_is_told_to_the_next_run_of_the_controller(tmp_path: Path) -> None:
     outbox = OutboxFile(tmp_path / "outbox.jsonl")
-    store = FindingStore(outbox, SystemClock())
+    store = FindingStore(outbox, SystemNodeClock())
     event = FULL.model_copy(update={"sign": "link_changed", "subject": "eth0"})
     passed = FULL.model_copy(update={"subject": "/b"})
     for finding in (FULL, event, passed, passed.model_copy(update={"is_over": True})):

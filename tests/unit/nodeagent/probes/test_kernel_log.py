@@ -9,7 +9,7 @@ import pytest
 from nodeagent.detect.lost_lines import Lost
 from nodeagent.probes.kernel_log import RETRY_S, KernelLog
 from nodeagent.probes.kmsg import KernelMessages, SequenceGaps, as_dmesg
-from nodeagent.probes.systemd_journal import Journal
+from nodeagent.probes.systemd_journal import SystemdJournal
 from tests.fakes.polling import wait_until
 
 
@@ -131,7 +131,7 @@ def journalctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_journal_is_followed_line_by_line(journalctl: Path) -> None:
     journalctl.write_text('#!/bin/sh\necho "$@"\nexec sleep 60\n')
     journalctl.chmod(0o755)
-    journal = Journal()
+    journal = SystemdJournal()
     lines: list[bytes] = []
 
     def has_line() -> bool:
@@ -148,5 +148,5 @@ def test_journal_is_followed_line_by_line(journalctl: Path) -> None:
 def test_journal_that_ends_says_why(journalctl: Path) -> None:
     journalctl.write_text("#!/bin/sh\necho No journal files were opened >&2\nexit 1\n")
     journalctl.chmod(0o755)
-    log = KernelLog(openings=[Journal])
+    log = KernelLog(openings=[SystemdJournal])
     wait_until(lambda: log.read(0.0) or "No journal files" in log.state, limit_s=5)

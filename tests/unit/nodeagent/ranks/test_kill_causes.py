@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.process_tools.clock import SystemClock
+from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.ranks import kill_causes
 from nodeagent.ranks.kill_causes import MemoryKillCauses
 
@@ -24,7 +24,9 @@ class Node:
         self.num_reads = 0
         self.late_line = b""
         self.set_kills(node=0, group=0)
-        self.causes = MemoryKillCauses(SystemClock(), self._read, root / "proc", root / "cgroup")
+        self.causes = MemoryKillCauses(
+            SystemNodeClock(), self._read, root / "proc", root / "cgroup"
+        )
 
     def set_kills(self, *, node: int, group: int) -> None:
         (self._root / "proc/vmstat").write_text(f"oom_kill {node}\n")
@@ -33,7 +35,7 @@ class Node:
     def _read(self) -> None:
         self.num_reads += 1
         if self.num_reads == 3:
-            self.causes.kills.take_lines([self.late_line], SystemClock().monotonic_s())
+            self.causes.kills.take_lines([self.late_line], SystemNodeClock().monotonic_s())
 
 
 @pytest.fixture

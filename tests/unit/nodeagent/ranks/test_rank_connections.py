@@ -21,7 +21,7 @@ from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankDone
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
-from nodeagent.ranks.rank_connections import RankHub
+from nodeagent.ranks.rank_connections import RankConnections
 from nodeagent.ranks.store_relay import StoreRelay
 from nodeagent.ranks.supervisor import RankKey, key_of
 from tests.fakes.fake_rank import Script, launch
@@ -69,7 +69,7 @@ class Desk:
 
     def __init__(self, directory: Path) -> None:
         self.outbox = OutboxFile(directory / "outbox.jsonl")
-        self.hub = RankHub(self.outbox, StoreRelay(NodeId("n1")))
+        self.hub = RankConnections(self.outbox, StoreRelay(NodeId("n1")))
         self.ranks = OneRank()
         self.hub.attach(self.ranks)
 
@@ -87,10 +87,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path)
-    yield desk
-    desk.outbox.close()
+def operator_actions(tmp_path: Path) -> Iterator[Desk]:
+    operator_actions = Desk(tmp_path)
+    yield operator_actions
+    operator_actions.outbox.close()
 
 
 class Connection:
@@ -134,8 +134,10 @@ class Connection:
         await asyncio.get_running_loop().sock_sendall(self._end, encode(message))
 
 
-def iterations(desk: Desk) -> list[int]:
-    reports = [Report.model_validate_json(held.line) for held in desk.outbox.outbox.after(0)]
+def iterations(operator_actions: Desk) -> list[int]:
+    reports = [
+        Report.model_validate_json(held.line) for held in operator_actions.outbox.outbox.after(0)
+    ]
     return [one.observation.iteration for one in reports if isinstance(one.observation, RankDone)]
 
 
@@ -143,93 +145,99 @@ def halt(generation: int) -> Halt:
     return Halt(generation=Generation(generation), broken=[3])
 
 
-async def test_untroubled_rank_is_told_nothing(desk: Desk) -> None:
-    async with desk.connection() as connection:
+async def test_untroubled_rank_is_told_nothing(operator_actions: Desk) -> None:
+    async with operator_actions.connection() as connection:
         assert await connection.hello(1, 0) == []
 
 
-async def test_halted_generation_hears_it_at_every_connection(desk: Desk) -> None:
-    desk.outbox.request_halt(TASK, halt(1))
+async def test_halted_generation_hears_it_at_every_connection(operator_actions: Desk) -> None:
+    operator_actions.outbox.request_halt(TASK, halt(1))
     for _ in range(2):
-        async with desk.connection() as connection:
+        async with operator_actions.connection() as connection:
             assert await connection.hello(1, 0) == ["halt"]
             assert await connection.report(1, 0) == []
 
 
-async def test_halt_that_overtook_the_joining_is_repeated_at_the_new_hello(desk: Desk) -> None:
+async def test_halt_that_overtook_the_joining_is_repeated_at_the_new_hello(
+    operator_actions: Desk,
+) -> None:
     """It reached the rank before it had become part of that generation, and may be ignored."""
-    desk.process.rename(2, 1)
-    async with desk.connection() as connection:
+    operator_actions.process.rename(2, 1)
+    async with operator_actions.connection() as connection:
         assert await connection.hello(1, 0) == ["join"]
-        desk.outbox.request_halt(TASK, halt(2))
-        desk.hub.halt(PID, halt(2))
+        operator_actions.outbox.request_halt(TASK, halt(2))
+        operator_actions.hub.halt(PID, halt(2))
         assert await connection.report(1, 0) == ["halt"]
         assert await connection.hello(2, 1) == ["halt"]
 
 
-async def test_rank_that_was_renamed_unheard_is_told_at_its_hello(desk: Desk) -> None:
-    desk.outbox.request_halt(TASK, halt(1))
-    desk.process.rename(2, 1)
-    async with desk.connection() as connection:
+async def test_rank_that_was_renamed_unheard_is_told_at_its_hello(operator_actions: Desk) -> None:
+    operator_actions.outbox.request_halt(TASK, halt(1))
+    operator_actions.process.rename(2, 1)
+    async with operator_actions.connection() as connection:
         assert await connection.hello(1, 0) == ["halt", "join"]
         assert await connection.hello(2, 1) == []
 
 
-async def test_halt_of_the_new_generation_comes_after_the_join(desk: Desk) -> None:
-    desk.process.rename(2, 1)
-    desk.outbox.request_halt(TASK, halt(2))
-    async with desk.connection() as connection:
+async def test_halt_of_the_new_generation_comes_after_the_join(operator_actions: Desk) -> None:
+    operator_actions.process.rename(2, 1)
+    operator_actions.outbox.request_halt(TASK, halt(2))
+    async with operator_actions.connection() as connection:
         assert await connection.hello(1, 0) == ["join", "halt"]
 
 
-async def test_request_reaches_the_process_whatever_it_calls_itself(desk: Desk) -> None:
-    async with desk.connection() as connection:
+async def test_request_reaches_the_process_whatever_it_calls_itself(operator_actions: Desk) -> None:
+    async with operator_actions.connection() as connection:
         await connection.hello(1, 0)
-        desk.hub.join(PID, desk.process.rename(2, 1))
-        desk.hub.halt(PID, halt(2))
-        desk.hub.stop_at_boundary(PID)
-        assert desk.hub.break_rank(PID, RankFault(kind="raise"))
+        operator_actions.hub.join(PID, operator_actions.process.rename(2, 1))
+        operator_actions.hub.halt(PID, halt(2))
+        operator_actions.hub.stop_at_boundary(PID)
+        assert operator_actions.hub.break_rank(PID, RankFault(kind="raise"))
         asked = ["join", "halt", "stop_at_boundary", "break_rank"]
         assert await connection.report(1, 0) == asked
-    assert not desk.hub.break_rank(PID, RankFault(kind="raise"))
+    assert not operator_actions.hub.break_rank(PID, RankFault(kind="raise"))
 
 
-async def test_hello_of_a_name_in_between_brings_no_second_join(desk: Desk) -> None:
-    async with desk.connection() as connection:
+async def test_hello_of_a_name_in_between_brings_no_second_join(operator_actions: Desk) -> None:
+    async with operator_actions.connection() as connection:
         await connection.hello(1, 0)
-        desk.hub.join(PID, desk.process.rename(2, 1))
-        desk.hub.join(PID, desk.process.rename(3, 0))
+        operator_actions.hub.join(PID, operator_actions.process.rename(2, 1))
+        operator_actions.hub.join(PID, operator_actions.process.rename(3, 0))
         assert await connection.hello(2, 1) == ["join", "join"]
         assert await connection.hello(3, 0) == []
 
 
-async def test_stop_of_an_older_generation_does_not_reach_the_new_one(desk: Desk) -> None:
-    desk.outbox.advance(MarkScope.DRAIN, TASK, 1)
-    desk.process.rename(2, 1)
-    async with desk.connection() as connection:
+async def test_stop_of_an_older_generation_does_not_reach_the_new_one(
+    operator_actions: Desk,
+) -> None:
+    operator_actions.outbox.advance(MarkScope.DRAIN, TASK, 1)
+    operator_actions.process.rename(2, 1)
+    async with operator_actions.connection() as connection:
         assert await connection.hello(1, 0) == ["join"]
-        desk.outbox.advance(MarkScope.DRAIN, TASK, 2)
+        operator_actions.outbox.advance(MarkScope.DRAIN, TASK, 2)
         assert await connection.hello(2, 1) == ["stop_at_boundary"]
 
 
-async def test_reports_before_and_after_a_second_hello_are_one_sequence(desk: Desk) -> None:
-    async with desk.connection() as connection:
+async def test_reports_before_and_after_a_second_hello_are_one_sequence(
+    operator_actions: Desk,
+) -> None:
+    async with operator_actions.connection() as connection:
         await connection.hello(1, 0)
-        desk.process.rename(2, 1)
+        operator_actions.process.rename(2, 1)
         await connection.report(1, 0)
         await connection.hello(2, 1)
-    assert iterations(desk) == [1, 2, 3]
-    assert desk.outbox.outbox.mark(MarkScope.INTAKE, BORN.process(PID)) == 3
-    async with desk.connection() as connection:
+    assert iterations(operator_actions) == [1, 2, 3]
+    assert operator_actions.outbox.outbox.mark(MarkScope.INTAKE, BORN.process(PID)) == 3
+    async with operator_actions.connection() as connection:
         await connection.hello(2, 1)
         await connection.repeat(2, 1)
-    assert iterations(desk) == [1, 2, 3, 4]
+    assert iterations(operator_actions) == [1, 2, 3, 4]
 
 
-async def test_rank_of_another_run_is_answered_and_told_nothing(desk: Desk) -> None:
-    desk.outbox.request_halt(TASK, halt(1))
-    desk.process.rename(2, 1)
-    desk.process.is_foreign = True
-    async with desk.connection() as connection:
+async def test_rank_of_another_run_is_answered_and_told_nothing(operator_actions: Desk) -> None:
+    operator_actions.outbox.request_halt(TASK, halt(1))
+    operator_actions.process.rename(2, 1)
+    operator_actions.process.is_foreign = True
+    async with operator_actions.connection() as connection:
         assert await connection.hello(1, 0) == []
-    assert iterations(desk) == []
+    assert iterations(operator_actions) == []

@@ -6,8 +6,8 @@ from controller.simulation.policies.baselines import BASELINES
 from controller.simulation.policies.splits import split_of
 from controller.simulation.policies.static_division import run_baseline
 from controller.simulation.world.happenings import Course, Happening
-from controller.simulation.world.initial_setup import Setup, setup_of
-from controller.simulation.world.worker_time import Account
+from controller.simulation.world.initial_setup import InitialSetup, setup_of
+from controller.simulation.world.worker_time import WorkerAccount
 from tests.unit.simulation.small import course, happening, small, with_one_replica
 
 SCENARIO = small()
@@ -15,11 +15,11 @@ SETUP = setup_of(SCENARIO, course())
 END_S = 100_000.0
 
 
-def run(name: str, *happenings: Happening) -> Account:
+def run(name: str, *happenings: Happening) -> WorkerAccount:
     return run_baseline(BASELINES[name], SETUP, course(*happenings), 1)
 
 
-def lost_hours(account: Account, activity: str) -> float:
+def lost_hours(account: WorkerAccount, activity: str) -> float:
     return account.gpu_hours[activity]
 
 
@@ -143,7 +143,7 @@ def test_slow_node_that_is_lost_before_anybody_notices_is_away_once() -> None:
     assert lost_hours(account, "repair") == pytest.approx(2 * 36_000 / 3600, abs=1e-6)
 
 
-def recovery_of(setup: Setup, lost: Happening) -> tuple[float, float]:
+def recovery_of(setup: InitialSetup, lost: Happening) -> tuple[float, float]:
     """Return the transition and the recomputation of a split that never changes, seconds per worker."""
     account = run_baseline(BASELINES["equal"], setup, course(lost), 1)
     begins = 8 * 100

@@ -13,7 +13,7 @@ from controller.core.state.cluster import NodeSpec
 from controller.core.state.phases import TaskPhase
 from controller.simulation.policies.comparison import run_policy
 from controller.simulation.policies.present_runs import check_policies, setup_of_cluster
-from controller.simulation.scenarios.scenario import Rates
+from controller.simulation.scenarios.scenario import FaultRates
 from controller.simulation.scenarios.scenario_file import load_scenario
 from nodeagent.protocol.ids import NodeId
 from profiles.records import RecordError
@@ -61,7 +61,7 @@ def test_a_rehearsal_begins_with_what_is_there(present: ClusterSpec) -> None:
 
 def test_nodes_break_as_often_as_the_policy_says(present: ClusterSpec) -> None:
     faults = setup_of_cluster(None, present).scenario.values.faults
-    assert isinstance(faults, Rates)
+    assert isinstance(faults, FaultRates)
     # A node of two workers has a SEV1 fault every 50 hours: 480 in 1,000 days.
     assert faults.node_lost + faults.hardware == pytest.approx(480)
     assert [faults.process, faults.network] == pytest.approx([384, 1200])

@@ -10,7 +10,7 @@ from controller.core.state.invariants import check_invariants
 from controller.simulation.policies.unicron_core import run_unicron
 from controller.simulation.world.happenings import Happening
 from controller.simulation.world.initial_setup import setup_of
-from controller.simulation.world.worker_time import Account
+from controller.simulation.world.worker_time import WorkerAccount
 from tests.unit.simulation.small import course, happening, small, with_one_replica
 
 SCENARIO = small()
@@ -35,11 +35,11 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[ClusterState]:
     return seen
 
 
-def run(*happenings: Happening, seed: int = 1, is_auto_heal: bool = True) -> Account:
+def run(*happenings: Happening, seed: int = 1, is_auto_heal: bool = True) -> WorkerAccount:
     return run_unicron(SETUP, course(*happenings), seed, is_auto_heal=is_auto_heal)
 
 
-def seconds(account: Account, activity: str) -> float:
+def seconds(account: WorkerAccount, activity: str) -> float:
     return 3600 * account.gpu_hours[activity]
 
 

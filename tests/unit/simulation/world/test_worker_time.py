@@ -2,11 +2,11 @@
 
 import pytest
 
-from controller.simulation.world.worker_time import Ledger
+from controller.simulation.world.worker_time import WorkerTimeLedger
 
 
 def test_every_worker_is_counted_once_at_every_moment() -> None:
-    ledger = Ledger(num_workers=10, gpus_per_worker=2, tasks=["a", "b"])
+    ledger = WorkerTimeLedger(num_workers=10, gpus_per_worker=2, tasks=["a", "b"])
     ledger.task(0.0, "a", "training", workers=4, waf=7.0)
     ledger.out_of_service(3600.0, 2)
     ledger.task(3600.0, "a", "detection", workers=2)

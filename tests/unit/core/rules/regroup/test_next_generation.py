@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller.core.rules.regroup.next_generation import Decision, Source, decide
+from controller.core.rules.regroup.next_generation import ResumeDecision, Source, decide
 from controller.core.rules.regroup.parked import Parked
 from nodeagent.protocol.regroup import HeldCopy, Position, Resume, VoteResult
 from profiles.layout import Layout
@@ -37,7 +37,7 @@ def decided(
     excluded: tuple[Source, ...] = (),
     is_sharded: bool = False,
     allows_reuse: bool = True,
-) -> Decision:
+) -> ResumeDecision:
     parked = Parked(old, B, positions, resume, is_sharded)
     goes_on = {rank: rank for rank in positions} if continues is None else continues
     return decide(parked, new or old, goes_on, excluded=excluded, allows_reuse=allows_reuse)
