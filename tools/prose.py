@@ -113,7 +113,7 @@ def texts_of_page(file: str, source: str) -> Iterator[Text]:
 
 
 def _announcements(tree: ast.AST, file: str, docstrings: set[int]) -> Iterator[Text]:
-    inner = set()
+    inner = set[int]()
     for node in ast.walk(tree):
         if id(node) in inner:
             continue
