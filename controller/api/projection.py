@@ -27,8 +27,11 @@ from controller.api.views import (
 from controller.core.rules.placement import runs_of
 from controller.core.rules.planner.explanation import Explanation
 from controller.core.rules.transitions import Transition
-from controller.core.state.cluster import ClusterState, Incident, NodeState, Plan
+from controller.core.state.cluster import ClusterState
+from controller.core.state.incident import Incident
 from controller.core.state.measurement import NUM_WARM_UP, MeasuredRun, MeasuredSize, Measurement
+from controller.core.state.node import NodeState
+from controller.core.state.plan import Plan
 from controller.core.state.task import TaskState
 from profiles.layout import Layout
 
@@ -63,21 +66,23 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
         ),
         nodes=[_node(node, state) for node in state.nodes.values()],
         tasks=[_task(task, frame.max_losses) for task in state.tasks.values()],
-        incidents=[incident_view(incident) for incident in state.incidents],
+        incidents=[incident_view(incident) for incident in state.incidents.all],
         plans=[
             plan_view(plan, frame.explanations.get((plan.name, plan.revision)))
-            for plan in state.plans
+            for plan in state.plans.all
         ],
         drills=list(frame.drills),
         prepared=frame.prepared,
-        measurement=_measurement(state.measurement) if state.measurement else None,
+        measurement=_measurement(state.measurements.current)
+        if state.measurements.current
+        else None,
     )
 
 
 def _node(node: NodeState, state: ClusterState) -> NodeView:
     spec = node.spec
     workers = {
-        slot: WorkerView(worker=slot, isolated=node.isolated_gpus.get(slot, ""))
+        slot: WorkerView(worker=slot, isolated=node.service.isolated_gpus.get(slot, ""))
         for slot in range(spec.num_workers)
     }
     for task in state.tasks.values():
@@ -93,12 +98,12 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
                         "rss_bytes": rank.rss_bytes,
                     }
                 )
-        for rank in task.waiting.values():
+        for rank in task.spares.ranks.values():
             if rank.worker.node == spec.node and rank.is_alive:
                 slot = rank.worker.slot
                 held = {"waits_for": task.spec.task, "pid": rank.pid, "rss_bytes": rank.rss_bytes}
                 workers[slot] = workers[slot].model_copy(update=held)
-    if state.measurement and (run := state.measurement.run):
+    if state.measurements.current and (run := state.measurements.current.run):
         for number, worker in run.living.items():
             if worker.node == spec.node:
                 held = {"task": run.task, "global_rank": number}
@@ -106,14 +111,16 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
     return NodeView(
         node=spec.node,
         address=spec.address,
-        condition=node.condition,
-        note=node.note,
-        isolated=node.isolated,
-        asked_at=node.asked_at,
-        findings=[f"{finding.probe}: {finding.first_line}" for finding in node.findings.values()],
-        agent_pid=node.agent_pid,
-        agent_rss_bytes=node.rss_bytes,
-        heartbeat_at=node.last_message_at,
+        condition=node.contact.condition,
+        note=node.contact.note,
+        isolated=node.service.isolated,
+        asked_at=node.inquiry.asked_at,
+        findings=[
+            f"{finding.probe}: {finding.first_line}" for finding in node.findings.present.values()
+        ],
+        agent_pid=node.contact.agent_pid,
+        agent_rss_bytes=node.contact.rss_bytes,
+        heartbeat_at=node.contact.last_message_at,
         workers=list(workers.values()),
     )
 
@@ -145,28 +152,28 @@ def _measured_size(size: MeasuredSize, run: MeasuredRun | None) -> MeasuredSizeV
 
 def _task(task: TaskState, max_losses: int | None) -> TaskView:
     spec = task.spec
-    newest = sorted(task.losses)[-max_losses if max_losses else 0 :]
+    newest = sorted(task.progress.losses)[-max_losses if max_losses else 0 :]
     flops_per_s = None
-    if task.mean_iteration_s and task.waf and spec.flops_per_iteration:
-        flops_per_s = spec.flops_per_iteration / task.mean_iteration_s
+    if task.progress.mean_iteration_s and task.waf and spec.flops_per_iteration:
+        flops_per_s = spec.flops_per_iteration / task.progress.mean_iteration_s
     return TaskView(
         name=spec.task,
         weight=spec.weight,
-        phase=task.phase,
-        note=task.note,
+        phase=task.lifecycle.phase,
+        note=task.lifecycle.note,
         generation=task.generation,
         workers=len(task.living_ranks),
         layout=_layout(task.layout),
-        iteration=task.iteration,
-        checkpoint_iteration=task.checkpoint_iteration,
+        iteration=task.progress.iteration,
+        checkpoint_iteration=task.progress.checkpoint_iteration,
         target_iterations=spec.num_iterations,
-        loss=task.losses.get(task.iteration),
-        tokens_per_s=task.tokens_per_s if task.waf else None,
+        loss=task.progress.losses.get(task.progress.iteration),
+        tokens_per_s=task.progress.tokens_per_s if task.waf else None,
         flops_per_s=flops_per_s,
-        losses={iteration: task.losses[iteration] for iteration in newest},
-        num_rerun_iterations=task.num_rerun_iterations,
-        unsupported=list(task.unsupported),
-        transition=_transition(task.transition) if task.transition else None,
+        losses={iteration: task.progress.losses[iteration] for iteration in newest},
+        num_rerun_iterations=task.progress.num_rerun_iterations,
+        unsupported=list(task.limits.unsupported),
+        transition=_transition(task.transitions.current) if task.transitions.current else None,
     )
 
 
@@ -192,26 +199,26 @@ def incident_view(incident: Incident) -> IncidentView:
     return IncidentView(
         id=incident.name,
         task=incident.task,
-        node=incident.node,
-        rank=incident.global_rank,
-        status=incident.status,
-        severity=incident.severity,
-        method=incident.method,
-        action=incident.action,
+        node=incident.cause.node,
+        rank=incident.cause.global_rank,
+        status=incident.cause.status,
+        severity=incident.cause.severity,
+        method=incident.cause.method,
+        action=incident.cause.action,
         state=incident.state,
         evidence=[item.summary for item in incident.evidence[:8]],
-        reason=incident.reason,
-        is_drill=incident.is_drill,
-        fault_at=incident.fault_at,
+        reason=incident.cause.reason,
+        is_drill=incident.cause.is_drill,
+        fault_at=incident.cause.fault_at,
         detected_at=incident.detected_at,
-        decided_at=incident.decided_at,
+        decided_at=incident.cause.decided_at,
         acting_at=incident.acting_at,
         resolved_at=incident.resolved_at,
-        recovery_s=incident.recovery_s,
-        recomputed_micro_batches=incident.recomputed_micro_batches,
-        saved_micro_batches=incident.saved_micro_batches,
-        state_source=incident.state_source,
-        resume=incident.resume,
+        recovery_s=incident.recovery.recovery_s,
+        recomputed_micro_batches=incident.recovery.recomputed_micro_batches,
+        saved_micro_batches=incident.recovery.saved_micro_batches,
+        state_source=incident.recovery.state_source,
+        resume=incident.recovery.resume,
     )
 
 

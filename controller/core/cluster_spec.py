@@ -9,7 +9,8 @@ from typing import Final
 
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import ClusterState, NodeSpec
+from controller.core.state.cluster import ClusterState
+from controller.core.state.node import NodeSpec
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.task import TaskSpec, TaskState
 
@@ -58,9 +59,9 @@ def present_spec(state: ClusterState, policy: Policy) -> ClusterSpec:
     sized = [(task, _present_size(task)) for task in state.tasks.values()]
     return ClusterSpec(
         nodes=tuple(
-            replace(node.spec, num_workers=node.spec.num_workers - len(node.isolated_gpus))
+            replace(node.spec, num_workers=node.spec.num_workers - len(node.service.isolated_gpus))
             for node in state.nodes.values()
-            if node.condition in _PRESENT and not node.isolated
+            if node.contact.condition in _PRESENT and not node.service.isolated
         ),
         tasks=tuple(replace(task.spec, workers=size) for task, size in sized if size),
         policy=policy,
@@ -69,7 +70,7 @@ def present_spec(state: ClusterState, policy: Policy) -> ClusterSpec:
 
 def _present_size(task: TaskState) -> int:
     """Return the workers that the task is to have now, or else those that it goes on with."""
-    if task.phase in {TaskPhase.FINISHED, TaskPhase.HELD, TaskPhase.STOPPED}:
+    if task.lifecycle.phase in {TaskPhase.FINISHED, TaskPhase.HELD, TaskPhase.STOPPED}:
         return 0
-    place = task.target or task.interim or task.place
+    place = task.assignment.target or task.assignment.interim or task.place
     return place.layout.num_workers if place else 0

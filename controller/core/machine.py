@@ -34,7 +34,12 @@ from controller.core.incidents.evidence_intake import take_evidence
 from controller.core.incidents.resolution import close_cured_incidents
 from controller.core.instructions import Instruction
 from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS, take_life
-from controller.core.lifecycle.parking import halt, note_heard, wake_replica_peers
+from controller.core.lifecycle.parking import (
+    halt,
+    lose_patience,
+    note_heard,
+    wake_replica_peers,
+)
 from controller.core.lifecycle.spares import (
     drop_useless_spares,
     end_spare_preparation,
@@ -42,6 +47,7 @@ from controller.core.lifecycle.spares import (
 )
 from controller.core.lifecycle.start_stop import (
     leave_behind_unreachable,
+    note_stop,
     start_what_can_start,
     stop,
 )
@@ -69,9 +75,11 @@ from controller.core.rules.evidence import Evidence, EvidenceKind
 from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.planner.lookup import LookupTable, Outlook
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import ClusterState, NodeSpec, NodeState
+from controller.core.state.cluster import ClusterState
+from controller.core.state.node import NodeSpec, NodeState
 from controller.core.state.phases import InvariantViolationError, TaskPhase
-from controller.core.state.task import Target, TaskSpec, TaskState
+from controller.core.state.task import TaskSpec, TaskState
+from controller.core.state.task_records import Assignment, RegroupLimits, Target
 from controller.core.state.turn import Turn
 from controller.core.succession import take_over
 from controller.core.timers import (
@@ -91,6 +99,7 @@ from controller.core.timers import (
     TaskTimer,
     Timer,
 )
+from nodeagent.protocol.ids import TaskId
 from profiles.faults.excerpt import classify_excerpt
 
 
@@ -116,26 +125,12 @@ class Machine:
         self.table = LookupTable()
         self.state = ClusterState(
             nodes={node.node: NodeState(spec=node) for node in nodes},
-            tasks={task.task: _new_task(task) for task in tasks},
+            tasks=_place_at_start(nodes, tasks),
         )
         self._num_events = 0
         classify_excerpt(
             ""
         )  # reads the catalogue of faults now: the first fault must not wait for it
-        self._place_at_start()
-
-    def _place_at_start(self) -> None:
-        layouts = {
-            name: task.spec.table.layout(task.spec.workers)
-            for name, task in self.state.tasks.items()
-        }
-        available = {name: node.spec.num_workers for name, node in self.state.nodes.items()}
-        domains = {name: node.spec.failure_domain for name, node in self.state.nodes.items()}
-        placements = place(layouts, {}, available, domains=domains)
-        if isinstance(placements, Unplaceable):
-            raise ValueError(placements.reason)  # noqa: TRY004 - a value is wrong, not a type
-        for name, task in self.state.tasks.items():
-            task.target = Target(layouts[name], placements[name])
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take in one event and return what is to be done about it, in order."""
@@ -168,7 +163,7 @@ class Machine:
         return outlook(Turn(self.state, self.policy, cause=self._num_events, at=0.0))
 
     def _num_finished(self) -> int:
-        return sum(task.phase is TaskPhase.FINISHED for task in self.state.tasks.values())
+        return sum(task.lifecycle.phase is TaskPhase.FINISHED for task in self.state.tasks.values())
 
     def _dispatch(self, turn: Turn, event: Event) -> None:
         body = event.body
@@ -210,8 +205,28 @@ class Machine:
                 assert_never(body)
 
 
-def _new_task(spec: TaskSpec) -> TaskState:
-    return TaskState(spec, unsupported=(NOT_IN_PROCESS,) if spec.is_command else ())
+def _place_at_start(
+    nodes: Sequence[NodeSpec], specs: Sequence[TaskSpec]
+) -> dict[TaskId, TaskState]:
+    """Return the tasks, each with a target of its initial size.
+
+    Raises:
+        ValueError: The initial sizes do not fit the cluster; the text says why.
+    """
+    layouts = {spec.task: spec.table.layout(spec.workers) for spec in specs}
+    available = {node.node: node.num_workers for node in nodes}
+    domains = {node.node: node.failure_domain for node in nodes}
+    placements = place(layouts, {}, available, domains=domains)
+    if isinstance(placements, Unplaceable):
+        raise ValueError(placements.reason)  # noqa: TRY004 - a value is wrong, not a type
+    return {
+        spec.task: TaskState(
+            spec,
+            assignment=Assignment(Target(layouts[spec.task], placements[spec.task])),
+            limits=RegroupLimits((NOT_IN_PROCESS,) if spec.is_command else ()),
+        )
+        for spec in specs
+    }
 
 
 def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
@@ -221,13 +236,12 @@ def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
         return
     if event.generation != task.generation:
         return
-    if task.phase is TaskPhase.STOPPING and not task.is_stop_graceful:
-        task.stopped_nodes.add(event.node)
+    note_stop(task, event.node)
 
 
 def _note_failure(turn: Turn, event: CommandFailed) -> None:
     """A refused start is evidence; whatever is unknown is asked for again at the next attach."""
-    turn.tell(
+    turn.announce(
         "warning", "command_failed", event.node, f"{event.command} of {event.task}: {event.error}"
     )
     task = turn.state.tasks.get(event.task)
@@ -240,14 +254,14 @@ def _note_failure(turn: Turn, event: CommandFailed) -> None:
     lose_unseen_spares(turn, task, event.node, event.error)
     # On a node where processes only wait nothing is missing for training.
     has_ranks = any(worker.node == event.node for worker in task.placement)
-    if has_ranks and task.phase is TaskPhase.STARTING:
+    if has_ranks and task.lifecycle.phase is TaskPhase.STARTING:
         take_evidence(turn, task, _evidence(turn, task, "launch", event.error))
 
 
 def _fire(turn: Turn, timer: Timer) -> None:
     match timer:
         case SettleIncident():
-            incident = turn.state.find_incident(timer.incident)
+            incident = turn.state.incidents.find(timer.incident)
             if incident:
                 settle(turn, incident)
         case JudgeNode():
@@ -270,10 +284,10 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
         case CommandLives():
             take_life(turn, task)
         case StopOverdue():
-            if task.phase is TaskPhase.STOPPING:
+            if task.lifecycle.phase is TaskPhase.STOPPING:
                 note = "did not stop at an iteration boundary: killed"
-                turn.tell("warning", "stop", task.spec.task, note)
-                stop(turn, task, is_graceful=False, intent=task.intent, note=note)
+                turn.announce("warning", "stop", task.spec.task, note)
+                stop(turn, task, is_graceful=False, intent=task.stopping.intent, note=note)
         case HaltOverdue():
             _hasten(turn, task)
         case ReplicaPeersOverdue():
@@ -283,17 +297,16 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
         case IterationOverdue() | InspectionOverdue():
             take_timer(turn, task, timer)
         case CapacityOverdue():
-            if task.parking:
-                task.parking.is_impatient = True
+            lose_patience(task)
         case _:
             assert_never(timer)
 
 
 def _hasten(turn: Turn, task: TaskState) -> None:
     """Not all ranks have parked in time: no boundary is waited for, and no rank twice."""
-    if task.parking is None:
+    if task.lifecycle.parking is None:
         return
-    if task.parking.at_boundary:
+    if task.lifecycle.parking.at_boundary:
         halt(turn, task)
     else:
         take_hangs(turn, task)

@@ -11,15 +11,24 @@ from controller.core.incidents.cures import take_hardware
 from controller.core.incidents.evidence_intake import incident_of, take_evidence, take_late
 from controller.core.incidents.node_findings import take_finding
 from controller.core.incidents.resolution import note_source
-from controller.core.lifecycle.parking import take_position
-from controller.core.lifecycle.progress import is_reporter, take_commit
+from controller.core.lifecycle.leaving_ranks import note_end
+from controller.core.lifecycle.parking import note_heard
+from controller.core.lifecycle.progress import (
+    is_reporter,
+    note_checkpoint,
+    resume_from,
+    take_commit,
+)
+from controller.core.lifecycle.rank_records import note_broken, note_observed, note_sound
 from controller.core.lifecycle.spares import observe_spare
 from controller.core.lifecycle.start_stop import lose_rank
+from controller.core.lifecycle.transition_times import note_states
 from controller.core.measuring.measured_ranks import observe_run
 from controller.core.monitoring.divergence import note_figures
 from controller.core.monitoring.stalls import note_commit, note_joined, take_look
-from controller.core.monitoring.start_and_end import note_done
+from controller.core.monitoring.task_watch import note_done_rank
 from controller.core.nodes.contact import judge_nodes_of
+from controller.core.recovery.regroup_limits import take_unsupported
 from controller.core.rules.diagnosis import severity_of
 from controller.core.rules.evidence import HARDWARE, Evidence, evidence_of
 from controller.core.state.phases import TaskPhase
@@ -58,7 +67,7 @@ def observe(turn: Turn, event: Observed) -> None:
         return
     if observation.generation != task.generation:
         if isinstance(observation, RankExited | LaunchFailed):
-            task.leaving.pop((observation.generation, observation.global_rank), None)
+            note_end(task, observation)
         if isinstance(observation, RankRaised | RankExited) and not _is_expected(observation):
             evidence = _evidence(turn, event, observation)
             take_late(turn, task, observation.generation, evidence)
@@ -76,11 +85,10 @@ def _observe_rank(
     turn: Turn, task: TaskState, event: Observed, observation: RankObservation
 ) -> None:
     rank = task.ranks[observation.global_rank]
-    rank.is_seen = True
+    note_observed(rank, observation)
     match observation:
         case RankStarted():
-            rank.pid = observation.pid
-            turn.tell(
+            turn.announce(
                 "trace", "rank_started", task.spec.task,
                 f"rank {observation.global_rank} runs on {event.node} as {observation.pid}",
                 rank=observation.global_rank, pid=observation.pid, node=event.node,
@@ -90,34 +98,28 @@ def _observe_rank(
         case RankExited():
             _take_exit(turn, task, event, observation)
         case RankRaised():
-            if observation.position is not None:
-                take_position(task, observation.global_rank, observation.position)
-            evidence = _evidence(turn, event, observation)
-            is_own = evidence.is_local and severity_of(evidence.status) != Severity.SEV3
-            rank.is_broken = observation.position is None or is_own
-            _take_fault(turn, task, evidence)
+            _take_raised(turn, task, event, observation)
         case RankHalted():
-            _take_unsupported(turn, task, observation)
-            take_position(task, observation.global_rank, observation.position)
+            take_unsupported(turn, task, observation)
+            note_heard(task, rank.worker.node)
         case RankJoined():
-            rank.joined = observation
-            _take_unsupported(turn, task, observation)
+            take_unsupported(turn, task, observation)
             _take_joined(turn, task)
         case LaunchFailed():
-            rank.is_broken = True
+            note_broken(rank)
             _take_fault(turn, task, _evidence(turn, event, observation))
             lose_rank(turn, task, observation.global_rank)
         case IterationCommitted():
             if not is_reporter(task, observation):
                 return
-            if observation.iteration > task.iteration:
+            if observation.iteration > task.progress.iteration:
                 note_figures(turn, task, observation, event.observed_at)
             take_commit(turn, task, observation)
             note_commit(turn, task, observation, event.observed_at)
         case CheckpointSaved() | CheckpointMissed():
             _take_checkpoint(turn, task, observation)
         case RankDone():
-            note_done(turn, task, observation)
+            note_done_rank(turn, task)
         case RankInspected():
             take_look(turn, task, observation)
         case _:
@@ -134,18 +136,30 @@ def _take_checkpoint(
                 f"no in-memory checkpoints from iteration {saved.iteration} on, until the next"
                 f" generation; rank {saved.global_rank}"
             )
-        turn.tell(
+        turn.announce(
             "warning", "checkpoint_missed", task.spec.task, f"{what}: {saved.reason}",
             iteration=saved.iteration,
         )  # fmt: skip
         return
-    task.checkpoint_iteration = max(task.checkpoint_iteration, saved.iteration)
-    task.checkpoint_s = max(task.checkpoint_s, saved.duration_s)
-    turn.tell(
+    note_checkpoint(task, saved)
+    turn.announce(
         "trace", "checkpoint", task.spec.task,
         f"checkpoint of iteration {saved.iteration} saved",
         iteration=saved.iteration, duration_s=saved.duration_s,
     )  # fmt: skip
+
+
+def _take_raised(turn: Turn, task: TaskState, event: Observed, raised: RankRaised) -> None:
+    rank = task.ranks[raised.global_rank]
+    if raised.position is not None:
+        note_heard(task, rank.worker.node)
+    evidence = _evidence(turn, event, raised)
+    is_own = evidence.is_local and severity_of(evidence.status) != Severity.SEV3
+    if raised.position is None or is_own:
+        note_broken(rank)
+    else:
+        note_sound(rank)
+    _take_fault(turn, task, evidence)
 
 
 def _take_exit(turn: Turn, task: TaskState, event: Observed, exited: RankExited) -> None:
@@ -155,7 +169,7 @@ def _take_exit(turn: Turn, task: TaskState, event: Observed, exited: RankExited)
     # One that was done and broken was left over, and ended for that.
     is_clean = rank.done is not None and (exited.exit_code == 0 or rank.is_broken)
     if not exited.is_expected and not is_clean:
-        rank.is_broken = True
+        note_broken(rank)
         _take_fault(turn, task, _evidence(turn, event, exited))
     lose_rank(turn, task, exited.global_rank)
 
@@ -173,26 +187,12 @@ def _evidence(
 
 
 def _take_fault(turn: Turn, task: TaskState, evidence: Evidence) -> None:
-    if task.can_regroup or task.phase is TaskPhase.STOPPING:
+    if task.can_regroup or task.lifecycle.phase is TaskPhase.STOPPING:
         take_evidence(turn, task, evidence)
         incident = incident_of(turn, task, task.generation)
         if incident and evidence.status in HARDWARE:
             take_hardware(turn, incident, evidence)
         judge_nodes_of(turn, task)
-
-
-def _take_unsupported(turn: Turn, task: TaskState, told: RankJoined | RankHalted) -> None:
-    """Tell operators once what the task does not recover from in process, and remember it."""
-    new = [each for each in told.unsupported if each not in task.unsupported]
-    if not new:
-        return
-    task.unsupported = (*task.unsupported, *new)
-    turn.tell(
-        "warning", "unsupported", task.spec.task,
-        "does not recover in process, its faults start all its processes anew from disk: "
-        + "; ".join(new),
-        unsupported="; ".join(new),
-    )  # fmt: skip
 
 
 def _take_joined(turn: Turn, task: TaskState) -> None:
@@ -205,17 +205,12 @@ def _take_joined(turn: Turn, task: TaskState) -> None:
     iteration = min(each.iteration for each in joined)
     form_s = max(each.form_s for each in joined)
     state_s = max(each.state_s for each in joined)
-    if task.transition:
-        task.transition.join(turn.at, form_s=form_s, state_s=state_s)
-    num_lost = max(0, task.state_iteration - iteration)
+    note_states(turn, task, form_s=form_s, state_s=state_s)
+    num_lost = resume_from(task, iteration, source)
     note_source(turn, task, source, num_lost=num_lost)
-    task.state_iteration = iteration
-    if source in {"disk", "seed"}:
-        # Newer ones were damaged, or not what they seemed to be.
-        task.checkpoint_iteration = iteration
     note_joined(turn, task)
     lost = f"; iterations run again: {num_lost}" if num_lost else ""
-    turn.tell(
+    turn.announce(
         "warning" if num_lost else "info", "resume", task.spec.task,
         f"generation {task.generation} goes on after iteration {iteration}; state from {source}{lost}",
         iteration=iteration, generation=task.generation, state_source=source,

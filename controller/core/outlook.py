@@ -46,7 +46,7 @@ def _losses(planned: Sequence[TaskState], available: Available) -> list[Loss]:
     num_blocked = Counter(worker.node for worker in available.blocked)
     faulted: dict[NodeId, set[TaskId]] = {node: set() for node in available.workers_by_node}
     for task in planned:
-        parts = filter(None, (task.place, task.target))
+        parts = filter(None, (task.place, task.assignment.target))
         nodes = {worker.node for part in parts for worker in part.placement}
         for node in nodes & faulted.keys():
             faulted[node].add(task.spec.task)

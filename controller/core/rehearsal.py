@@ -15,16 +15,22 @@ from dataclasses import dataclass, field, replace
 from statistics import mode
 
 from controller.core.events import ContactLost
+from controller.core.incidents.isolation import release, release_gpu
 from controller.core.instructions import Announce
+from controller.core.lifecycle.assignments import lose_target
+from controller.core.lifecycle.rank_records import note_finished
 from controller.core.lifecycle.start_stop import lose_rank
-from controller.core.nodes.contact import declare_lost, lose_contact
+from controller.core.nodes.contact import declare_lost, gain_contact, lose_contact
 from controller.core.planning.plans import propose
 from controller.core.planning.problem import Available, plan_task, planned_tasks
 from controller.core.rules.planner.cost import PlanTask, horizon_s
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import ClusterState, NodeSpec, NodeState, Plan
+from controller.core.state.cluster import ClusterState
+from controller.core.state.node import Contact, NodeSpec, NodeState
 from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import Target, TaskState
+from controller.core.state.plan import Plan
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 
@@ -105,15 +111,15 @@ def snapshot(state: ClusterState) -> ClusterState:
     """
     memo: dict[int, object] = {id(node.spec): node.spec for node in state.nodes.values()}
     for task in state.tasks.values():
-        for value in (task.spec, task.placement, task.target, task.interim):
+        for value in (task.spec, task.placement, task.assignment.target, task.assignment.interim):
             memo[id(value)] = value
         for rank in task.ranks.values():
             memo[id(rank)] = copy.copy(rank)
-        memo[id(task.losses)] = task.losses.copy()
-    for plan in state.plans:
+        memo[id(task.progress.losses)] = task.progress.losses.copy()
+    for plan in state.plans.all:
         memo[id(plan.problem)] = plan.problem
         memo |= {id(change): change for change in plan.changes.values()}
-    for incident in state.incidents:
+    for incident in state.incidents.all:
         memo |= {id(evidence): evidence for evidence in incident.evidence}
     return copy.deepcopy(state, memo)
 
@@ -149,10 +155,12 @@ def rehearse(state: ClusterState, policy: Policy, at: float, supposition: Suppos
         tasks=tasks,
         before=before,
         after={
-            task.spec.task: plan.changes[task.spec.task].target if plan else task.target
+            task.spec.task: plan.changes[task.spec.task].target if plan else task.assignment.target
             for task in planned
         },
-        left_alone={name: task.phase for name, task in state.tasks.items() if task not in planned},
+        left_alone={
+            name: task.lifecycle.phase for name, task in state.tasks.items() if task not in planned
+        },
     )
 
 
@@ -170,14 +178,14 @@ def _why_none(turn: Turn) -> str:
 def _suppose(turn: Turn, supposition: Supposition) -> None:
     for name, weight in supposition.weights.items():
         task = _task(turn, name)
-        task.spec = replace(task.spec, weight=weight)
+        turn.state.tasks[name] = replace(task, spec=replace(task.spec, weight=weight))
     for name in supposition.finished:
         _finish(turn, _task(turn, name))
     for name in supposition.faulted:
         task = _task(turn, name)
-        if task.phase is TaskPhase.FINISHED:
+        if task.lifecycle.phase is TaskPhase.FINISHED:
             raise ImpossibleError(f"{name} has finished: it can't be faulted")
-        task.target = None
+        lose_target(task)
     for node, num_workers in supposition.added.items():
         _add(turn, node, num_workers)
     _add_workers(turn, supposition.num_added)
@@ -194,9 +202,11 @@ def _task(turn: Turn, name: TaskId) -> TaskState:
 
 def _finish(turn: Turn, task: TaskState) -> None:
     if not task.can_regroup:
-        raise ImpossibleError(f"{task.spec.task} is {task.phase}: only what trains can finish")
+        raise ImpossibleError(
+            f"{task.spec.task} is {task.lifecycle.phase}: only what trains can finish"
+        )
     for rank in task.ranks.values():
-        rank.done = "finished"
+        note_finished(rank)
     for number in task.ranks:
         lose_rank(turn, task, number)
 
@@ -206,16 +216,17 @@ def _add(turn: Turn, name: NodeId, num_workers: int) -> None:
     if node is None:
         size = num_workers or _usual_size(turn)
         spec = NodeSpec(name, "", size)
-        turn.state.nodes[name] = NodeState(spec, condition=NodeCondition.HEALTHY)
+        turn.state.nodes[name] = NodeState(spec, Contact(NodeCondition.HEALTHY))
         return
-    if node.is_in_service and not node.isolated_gpus:
+    if node.is_in_service and not node.service.isolated_gpus:
         raise ImpossibleError(f"{name} is in service already; name a new node, or one that is not")
     if num_workers not in {0, node.spec.num_workers}:
         raise ImpossibleError(f"{name} has {node.spec.num_workers} workers, not {num_workers}")
-    if node.condition is not NodeCondition.HEALTHY:
-        node.become(NodeCondition.HEALTHY)
-    node.isolated = ""
-    node.isolated_gpus.clear()
+    if node.contact.condition is not NodeCondition.HEALTHY:
+        gain_contact(turn, node)
+    release(node)
+    for slot in list(node.service.isolated_gpus):
+        release_gpu(node, slot)
 
 
 def _add_workers(turn: Turn, num_workers: int) -> None:
@@ -238,8 +249,8 @@ def _lose(turn: Turn, names: tuple[NodeId, ...]) -> None:
         if node is None:
             known = ", ".join(turn.state.nodes)
             raise ImpossibleError(f"there is no node {str(name)!r:.80}; there are {known}")
-        if node.condition in {NodeCondition.LOST, NodeCondition.EXPECTED}:
-            is_lost = node.condition is NodeCondition.LOST
+        if node.contact.condition in {NodeCondition.LOST, NodeCondition.EXPECTED}:
+            is_lost = node.contact.condition is NodeCondition.LOST
             how = "is lost already" if is_lost else "has never been in contact"
             raise ImpossibleError(f"{name} {how}: it can't be lost")
         lose_contact(turn, ContactLost(name, turn.at, "supposed"))

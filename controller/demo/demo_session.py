@@ -76,7 +76,7 @@ class DemoSession:
 
     def agent_pid(self, node: NodeId) -> int | None:
         """Return the process of a node's agent, if it has one."""
-        return self.state.nodes[node].agent_pid
+        return self.state.nodes[node].contact.agent_pid
 
     def kill_controller(self) -> None:
         """Drop the controller without a goodbye; the next one takes over."""
@@ -163,7 +163,8 @@ class DemoSession:
     def _has_reached_target(self) -> bool:
         target, tasks = self._options.num_iterations, self.state.tasks.values()
         return target is not None and all(
-            task.iteration >= target or task.phase is TaskPhase.FINISHED for task in tasks
+            task.progress.iteration >= target or task.lifecycle.phase is TaskPhase.FINISHED
+            for task in tasks
         )
 
     async def _reach_the_end(self) -> None:

@@ -128,8 +128,10 @@ class MatrixCluster:
             if f"isolated {node}" not in mended:
                 mended.add(f"isolated {node}")
                 self._session.post(UncordonRequested(self._request_id(), ACTOR, node))
-        held = {name for name, task in state.tasks.items() if task.phase is TaskPhase.HELD}
-        if not (lost or isolated or state.pending_plan()) and held - mended:
+        held = {
+            name for name, task in state.tasks.items() if task.lifecycle.phase is TaskPhase.HELD
+        }
+        if not (lost or isolated or state.plans.pending()) and held - mended:
             mended.update(held)
             self._session.post(PlanRequested(self._request_id(), ACTOR))
 
@@ -154,7 +156,7 @@ class MatrixCluster:
             self._returns_at[struck.node] = self._clock.now() + away_s + _RETURN_S
         hit = self._session.state.tasks[struck.task] if struck.task else None
         average_s = hit.watch.pace.average_s if hit else None
-        known = {incident.name for incident in self._session.state.incidents}
+        known = {incident.name for incident in self._session.state.incidents.all}
         mark, before = self._recorder.mark(), generations(self._session.state)
         node = struck.node if struck.task is None else None
         self._session.post(
@@ -237,7 +239,7 @@ class MatrixCluster:
     def _new_incidents(self, known: set[str]) -> list[IncidentView]:
         return [
             incident_view(incident)
-            for incident in self._session.state.incidents
+            for incident in self._session.state.incidents.all
             if incident.name not in known
         ]
 
@@ -245,7 +247,7 @@ class MatrixCluster:
         """Whether one of the new incidents will go on by itself. An operator is not waited for."""
         tasks = self._session.state.tasks.values()
         is_for_operator = drill.expected.ending == "held" or any(
-            task.phase is TaskPhase.HELD for task in tasks
+            task.lifecycle.phase is TaskPhase.HELD for task in tasks
         )
         ended = {IncidentState.RESOLVED, IncidentState.HELD if is_for_operator else None}
         return any(incident.state not in ended for incident in self._new_incidents(known))

@@ -12,25 +12,25 @@ _OPEN = frozenset({IncidentState.DETECTED, IncidentState.DECIDED, IncidentState.
 def why_not_calm(state: ClusterState) -> str | None:
     """Return why the cluster is not whole and at rest, or None where it is."""
     for node in state.nodes.values():
-        if node.condition is not NodeCondition.HEALTHY:
-            return f"{node.spec.node} is {node.condition}"
-        if node.isolated or node.isolated_gpus:
+        if node.contact.condition is not NodeCondition.HEALTHY:
+            return f"{node.spec.node} is {node.contact.condition}"
+        if node.service.isolated or node.service.isolated_gpus:
             return f"{node.spec.node} is isolated"
     for task in state.tasks.values():
-        if task.phase is not TaskPhase.RUNNING:
-            return f"{task.spec.task} is {task.phase}"
+        if task.lifecycle.phase is not TaskPhase.RUNNING:
+            return f"{task.spec.task} is {task.lifecycle.phase}"
         if len(task.living_ranks) != task.spec.workers:
             return f"{task.spec.task} has {len(task.living_ranks)} of {task.spec.workers} workers"
-    for incident in state.incidents:
+    for incident in state.incidents.all:
         if incident.state in _OPEN:
             return f"{incident.name} is {incident.state}"
-    plan = state.pending_plan() or state.executing_plan()
+    plan = state.plans.pending() or state.plans.executing()
     return f"{plan.name} is {plan.state}" if plan else None
 
 
 def iterations(state: ClusterState) -> dict[TaskId, int]:
     """Return the newest committed iteration of each task."""
-    return {name: task.iteration for name, task in state.tasks.items()}
+    return {name: task.progress.iteration for name, task in state.tasks.items()}
 
 
 def generations(state: ClusterState) -> dict[TaskId, Generation]:
@@ -40,7 +40,10 @@ def generations(state: ClusterState) -> dict[TaskId, Generation]:
 
 def have_advanced(state: ClusterState, since: Mapping[TaskId, int], num_iterations: int) -> bool:
     """Return whether every task has committed so many iterations since then."""
-    return all(task.iteration >= since[name] + num_iterations for name, task in state.tasks.items())
+    return all(
+        task.progress.iteration >= since[name] + num_iterations
+        for name, task in state.tasks.items()
+    )
 
 
 def why_stalled(
@@ -48,7 +51,7 @@ def why_stalled(
 ) -> str:
     """Return what a drill that must harm nothing has harmed; empty where that is nothing."""
     for name, task in state.tasks.items():
-        if task.iteration <= since[name]:
+        if task.progress.iteration <= since[name]:
             return f"{name} does not advance"
         if task.generation != before[name]:
             return f"{name} went to another generation"
@@ -57,7 +60,9 @@ def why_stalled(
 
 def lost_nodes(state: ClusterState) -> list[NodeId]:
     """Return the nodes that an operator would bring back."""
-    return [name for name, node in state.nodes.items() if node.condition is NodeCondition.LOST]
+    return [
+        name for name, node in state.nodes.items() if node.contact.condition is NodeCondition.LOST
+    ]
 
 
 def isolated_nodes(state: ClusterState) -> list[NodeId]:
@@ -65,5 +70,6 @@ def isolated_nodes(state: ClusterState) -> list[NodeId]:
     return [
         name
         for name, node in state.nodes.items()
-        if (node.isolated or node.isolated_gpus) and node.condition is NodeCondition.HEALTHY
+        if (node.service.isolated or node.service.isolated_gpus)
+        and node.contact.condition is NodeCondition.HEALTHY
     ]

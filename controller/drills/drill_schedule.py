@@ -35,16 +35,16 @@ class DrillSchedule:
     def look(self, state: ClusterState) -> None:
         """Post what is due by now."""
         situation = (
-            tuple((task.phase, task.generation) for task in state.tasks.values()),
-            tuple(node.condition for node in state.nodes.values()),
+            tuple((task.lifecycle.phase, task.generation) for task in state.tasks.values()),
+            tuple(node.contact.condition for node in state.nodes.values()),
         )
         for name, drill in list(self._waiting.items()):
             task = state.tasks[drill.task]
-            if task.phase in {TaskPhase.FINISHED, TaskPhase.HELD}:
+            if task.lifecycle.phase in {TaskPhase.FINISHED, TaskPhase.HELD}:
                 self.missed.append(self._waiting.pop(name))
             elif (
-                task.iteration >= drill.iteration
-                and task.phase is TaskPhase.RUNNING
+                task.progress.iteration >= drill.iteration
+                and task.lifecycle.phase is TaskPhase.RUNNING
                 and name not in self._unanswered
                 and self._asked.get(name) != situation
             ):
@@ -75,12 +75,15 @@ def why_stuck(state: ClusterState) -> str | None:
 
     Stuck is for good only if it lasts: a node may come up, an operator may propose a plan.
     """
-    unfinished = [task for task in state.tasks.values() if task.phase is not TaskPhase.FINISHED]
+    unfinished = [
+        task for task in state.tasks.values() if task.lifecycle.phase is not TaskPhase.FINISHED
+    ]
     idle = {TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.WAITING, TaskPhase.PARKING}
-    if not unfinished or not all(task.phase in idle for task in unfinished):
+    if not unfinished or not all(task.lifecycle.phase in idle for task in unfinished):
         return None
     return "; ".join(
-        f"{task.spec.task} is {task.phase}" + (f" ({task.note})" if task.note else "")
+        f"{task.spec.task} is {task.lifecycle.phase}"
+        + (f" ({task.lifecycle.note})" if task.lifecycle.note else "")
         for task in unfinished
     )
 
@@ -92,13 +95,15 @@ def has_settled(state: ClusterState) -> bool:
     """
     return (
         all(
-            task.phase is TaskPhase.FINISHED
-            or (task.spec.is_command and task.phase is TaskPhase.RUNNING)
+            task.lifecycle.phase is TaskPhase.FINISHED
+            or (task.spec.is_command and task.lifecycle.phase is TaskPhase.RUNNING)
             for task in state.tasks.values()
         )
         and all(
             incident.state in {IncidentState.RESOLVED, IncidentState.HELD}
-            for incident in state.incidents
+            for incident in state.incidents.all
         )
-        and all(node.condition is not NodeCondition.UNREACHABLE for node in state.nodes.values())
+        and all(
+            node.contact.condition is not NodeCondition.UNREACHABLE for node in state.nodes.values()
+        )
     )

@@ -8,7 +8,7 @@ from controller.core.rehearsal import Rehearsal, Supposition, rehearse
 from controller.core.rules.planner.cost import PlanTask, earned, forgone, gain
 from controller.core.rules.policy import Policy
 from controller.core.state.cluster import ClusterState
-from controller.core.state.task import Target
+from controller.core.state.task_records import Target
 
 
 def answered(

@@ -15,7 +15,8 @@ from controller.core.cluster_spec import spec_of
 from controller.core.events import ControllerStarted, EventBody
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import ClusterState, NodeSpec
+from controller.core.state.cluster import ClusterState
+from controller.core.state.node import NodeSpec
 from controller.core.state.task import TaskSpec
 from controller.fleet.address import NodeAddress
 from controller.fleet.node_link import Identity

@@ -14,7 +14,7 @@ from controller.background import Failure, Turns, beside
 from controller.core.machine import Machine
 from controller.core.rules.planner.explanation import Explanation, explain
 from controller.core.rules.planner.lookup import Outlook, look_ahead
-from controller.core.state.cluster import Plan
+from controller.core.state.plan import Plan
 
 _QUIET_S: Final = 1.0
 _MAX_EXPLAINED: Final = 4
@@ -80,7 +80,7 @@ class PrecomputedPlans:
         while True:
             await self._has_plans.wait()
             self._has_plans.clear()
-            newest = self._machine.state.plans[-_MAX_EXPLAINED:]
+            newest = self._machine.state.plans.all[-_MAX_EXPLAINED:]
             for plan in newest:
                 if (plan.name, plan.revision) not in self.explanations:
                     await self._explain(plan)

@@ -2,7 +2,7 @@
 
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import NodeSpec
+from controller.core.state.node import NodeSpec
 from controller.core.state.task import TaskSpec
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout

@@ -69,7 +69,7 @@ async def _run(remit: Remit) -> None:
     controller = Controller(config, remit.journal, SystemClock(), note)
     async with asyncio.TaskGroup() as group:
         service = group.create_task(controller.run(audience, audience))
-        while controller.state.tasks[remit.task.task].phase is not TaskPhase.FINISHED:
+        while controller.state.tasks[remit.task.task].lifecycle.phase is not TaskPhase.FINISHED:
             audience.changed.clear()
             await audience.changed.wait()
         service.cancel()

@@ -7,13 +7,13 @@ from tests.fakes.world import World
 def assert_settled(world: World) -> None:
     """No incident and no plan is open, and what can train does."""
     state = world.machine.state
-    assert all(i.state in {IncidentState.RESOLVED, IncidentState.HELD} for i in state.incidents)
-    assert all(plan.state is not PlanState.PENDING for plan in state.plans)
+    assert all(i.state in {IncidentState.RESOLVED, IncidentState.HELD} for i in state.incidents.all)
+    assert all(plan.state is not PlanState.PENDING for plan in state.plans.all)
     for task in state.tasks.values():
-        if task.phase is TaskPhase.RUNNING:
-            assert task.committed_at is not None
-            assert world.now - task.committed_at < 5.0
-        elif task.phase is TaskPhase.WAITING:
+        if task.lifecycle.phase is TaskPhase.RUNNING:
+            assert task.progress.committed_at is not None
+            assert world.now - task.progress.committed_at < 5.0
+        elif task.lifecycle.phase is TaskPhase.WAITING:
             assert not any(node.is_in_service for node in state.nodes.values())
         else:
-            assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
+            assert task.lifecycle.phase in {TaskPhase.STOPPED, TaskPhase.HELD}

@@ -373,16 +373,18 @@ class World:
             elif (start.task, rank.generation) in self.ended:
                 continue  # a plan stopped the task while the node was out of sight
             elif number is not None and old and rank.has_told and not rank.is_faulty:
-                is_seen = self.machine.state.nodes[node.name].condition is NodeCondition.HEALTHY
+                is_seen = (
+                    self.machine.state.nodes[node.name].contact.condition is NodeCondition.HEALTHY
+                )
                 assert not is_seen or not _is_same_place(old.layout, rank, start.layout, number)
 
     def _is_blamed(self, rank: FakeRank) -> bool:
         """Whether the machine gives the rank's place a new process, though nothing is wrong with it."""
         return any(
-            incident.action == "restart"
+            incident.cause.action == "restart"
             and incident.covers.get(rank.task) == rank.generation
-            and (incident.global_rank or 0) == rank.global_rank
-            for incident in self.machine.state.incidents
+            and (incident.cause.global_rank or 0) == rank.global_rank
+            for incident in self.machine.state.incidents.all
         )
 
     def _take_start(self, instruction: StartRanks, node: FakeNode, numbers: list[int]) -> None:

@@ -204,7 +204,7 @@ def live_through(world: World, faults: list[tuple[float, tuple[str, str, float]]
     world.run(world.now + 90.0)
     state = world.machine.state
     for node in world.nodes.values():
-        condition = state.nodes[node.name].condition
+        condition = state.nodes[node.name].contact.condition
         assert (condition is NodeCondition.HEALTHY) == node.is_up or (
             condition is NodeCondition.UNREACHABLE
             and not any(world.nodes[name].is_up for name in world.nodes)
@@ -239,10 +239,10 @@ def test_every_task_ends_whatever_hits_it_on_the_way(
     world.run(world.now + 150.0)
     state = world.machine.state
     for task in state.tasks.values():
-        if task.phase is TaskPhase.WAITING:
+        if task.lifecycle.phase is TaskPhase.WAITING:
             assert not any(node.is_in_service for node in state.nodes.values())
-        elif task.phase is not TaskPhase.FINISHED:
-            assert task.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
+        elif task.lifecycle.phase is not TaskPhase.FINISHED:
+            assert task.lifecycle.phase in {TaskPhase.STOPPED, TaskPhase.HELD}
 
 
 verdict = st.tuples(st.sampled_from(["lost", "wait"]), st.sampled_from(NODES), st.just(0.0))
@@ -253,7 +253,7 @@ decision = verdict | st.tuples(
 
 def decide(world: World, kind: str, node: str = "n1") -> None:
     """Do what an operator might."""
-    plan = world.machine.state.pending_plan()
+    plan = world.machine.state.plans.pending()
     if kind in {"lost", "wait"}:
         world.post(LossDecided("r", "op", NodeId(node), is_lost=kind == "lost"))
     elif kind == "request":
@@ -281,21 +281,21 @@ def test_an_operator_can_always_get_everything_going_again(
         else:
             strike(world, kind, target, detail)
     world.run(world.now + 90.0)
-    if not world.machine.state.pending_plan():
+    if not world.machine.state.plans.pending():
         decide(world, "request")
     decide(world, "approve")
     world.run(world.now + 60.0)
     state = world.machine.state
     for node in state.nodes.values():
-        if node.isolated or node.isolated_gpus:
+        if node.service.isolated or node.service.isolated_gpus:
             world.post(UncordonRequested("r", "op", node.spec.node))
     world.run(world.now + 1.0)
     for kind in ("request", "approve"):
         decide(world, kind)
     world.run(world.now + 60.0)
     if any(node.is_up for node in world.nodes.values()):
-        assert not [i for i in world.machine.state.incidents if i.is_open]
-        assert {t.phase for t in world.machine.state.tasks.values()} <= {
+        assert not [i for i in world.machine.state.incidents.all if i.is_open]
+        assert {t.lifecycle.phase for t in world.machine.state.tasks.values()} <= {
             TaskPhase.RUNNING,
             TaskPhase.STOPPED,
         }

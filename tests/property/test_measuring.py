@@ -23,7 +23,7 @@ steps = st.lists(st.tuples(pause, of_measurement | of_measurement | fault | deci
 
 def take(world: World, kind: str, target: str, detail: float) -> None:
     """Do one step; a size of 0 stands for all sizes."""
-    newest = world.machine.state.measurement
+    newest = world.machine.state.measurements.current
     if kind == "measure":
         sizes = (int(detail),) if detail else ()
         world.post(MeasurementRequested("r", "op", TaskId(target), sizes, 3))
@@ -36,7 +36,7 @@ def take(world: World, kind: str, target: str, detail: float) -> None:
 
 
 def _is_over(world: World) -> bool:
-    newest = world.machine.state.measurement
+    newest = world.machine.state.measurements.current
     return newest is None or newest.is_over
 
 
@@ -57,7 +57,7 @@ def test_a_measurement_ends_and_nothing_of_it_is_left(
     assert not [
         rank
         for node in world.nodes.values()
-        if node.is_up and state.nodes[node.name].condition is NodeCondition.HEALTHY
+        if node.is_up and state.nodes[node.name].contact.condition is NodeCondition.HEALTHY
         for rank in node.ranks.values()
         if rank.task in RUNS
     ]

@@ -15,15 +15,37 @@ broken hardware that a task names wherever it runs.
 from collections.abc import Sequence
 
 from controller.core.incidents.evidence_intake import incident_of, take_evidence
-from controller.core.incidents.isolation import isolate, isolate_gpu, release_gpu
+from controller.core.incidents.incident_log import act, decide, decide_again, hand_to_operator
+from controller.core.incidents.isolation import (
+    explain_isolation,
+    isolate,
+    isolate_gpu,
+    release,
+    release_gpu,
+)
 from controller.core.incidents.naming import handle, name_fault
-from controller.core.lifecycle.parking import awaited_ranks, halt, halt_limit_s
+from controller.core.incidents.resolution import reopen_cured
+from controller.core.lifecycle.assignments import lose_everything
+from controller.core.lifecycle.fault_history import (
+    accuse,
+    clear_of_blame,
+    confirm_accusation,
+    corroborate,
+    count_recovery,
+    is_found,
+    node_of,
+    note_cure,
+    suspect,
+)
+from controller.core.lifecycle.parking import awaited_ranks, halt, halt_limit_s, settle_doubts
+from controller.core.lifecycle.rank_records import note_broken
 from controller.core.lifecycle.start_stop import stop
-from controller.core.rules.actions import Action, Cure, Handling
+from controller.core.rules.actions import Action, Handling
 from controller.core.rules.diagnosis import Diagnosis, diagnose, diagnose_symptoms
 from controller.core.rules.evidence import HARDWARE, Evidence
 from controller.core.rules.placement import Worker
-from controller.core.state.cluster import Incident, NodeState
+from controller.core.state.incident import Incident
+from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import PlanRequest, Turn
@@ -36,8 +58,7 @@ def settle(turn: Turn, incident: Incident) -> None:
     if incident.state is not IncidentState.DETECTED or incident.task is None:
         return
     task = turn.state.tasks[incident.task]
-    if task.parking and incident.covers.get(task.spec.task) == task.generation:
-        task.parking.is_settled = True
+    settle_doubts(task, incident.covers.get(task.spec.task))
     _try_to_name(turn, task, incident)
     if incident.state is IncidentState.DETECTED:
         is_blind = _is_partly_out_of_sight(turn, task)
@@ -80,7 +101,7 @@ def _try_to_name(turn: Turn, task: TaskState, incident: Incident) -> None:
 
 def _is_partly_out_of_sight(turn: Turn, task: TaskState) -> bool:
     return any(
-        turn.state.nodes[rank.worker.node].condition is NodeCondition.UNREACHABLE
+        turn.state.nodes[rank.worker.node].contact.condition is NodeCondition.UNREACHABLE
         for rank in task.ranks.values()
     )
 
@@ -94,21 +115,21 @@ def take_hangs(turn: Turn, task: TaskState) -> None:
     limit_s = halt_limit_s(turn.policy, task)
     for number in awaited_ranks(turn, task):
         rank = task.ranks[number]
-        if turn.at - turn.state.nodes[rank.worker.node].in_contact_since < limit_s:
+        if turn.at - turn.state.nodes[rank.worker.node].contact.in_contact_since < limit_s:
             continue
-        rank.is_broken = True
+        note_broken(rank)
         summary = f"rank {number} did not park: it hangs"
         node, name = rank.worker.node, task.spec.task
         take_evidence(turn, task, Evidence("hang", turn.at, turn.at, node, name, number, summary))
     turn.set_timer(HaltOverdue(task.spec.task, task.generation), limit_s)
     incident = incident_of(turn, task, task.generation)
     diagnosis = diagnose(incident.evidence) if incident else None
-    if incident and diagnosis and incident.action == "reattempt" and incident.is_open:
+    if incident and diagnosis and incident.cause.action == "reattempt" and incident.is_open:
         root = diagnosis.root.global_rank
         culprit = task.ranks.get(root) if root is not None else None
         handle(turn, incident, diagnosis, culprit, None)  # for the record of its node
         name_fault(turn, incident, diagnosis, Handling("restart"))
-        task.last_cure = Cure("restart", culprit.worker if culprit else None)
+        note_cure(task, "restart", culprit)
 
 
 def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
@@ -118,8 +139,8 @@ def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
     if incident.state is IncidentState.DETECTED and incident.task is not None:
         return  # it is named in a moment, by this evidence among the rest
     diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
-    if node.isolated:
-        note_broken(turn, node, evidence)
+    if node.service.isolated:
+        note_broken_hardware(turn, node, evidence)
     elif evidence.task is None:
         _condemn(turn, incident, diagnosis)
     else:
@@ -135,48 +156,41 @@ def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: 
     """
     root = diagnosis.root
     assert root.node is not None, "hardware is somewhere"
-    is_doubted = incident.state is IncidentState.HELD and incident.action == "none"
-    if is_doubted and incident.status in HARDWARE:
+    is_doubted = incident.state is IncidentState.HELD and incident.cause.action == "none"
+    if is_doubted and incident.cause.status in HARDWARE:
         return  # another rank of the task that is held for it
-    is_found = any(_is_found(item, root.node) for item in incident.evidence)
-    others = [] if is_found else [name for name in task.accused if name != root.node]
-    if others and (task.can_regroup or task.phase is TaskPhase.STOPPING):
+    has_probe = is_found(incident.evidence, root.node)
+    others = [] if has_probe else [name for name in task.faults.accused if name != root.node]
+    if others and (task.can_regroup or task.lifecycle.phase is TaskPhase.STOPPING):
         text = (
             f"its ranks name broken hardware on {others[-1]} and then on {root.node}, and no probe has"
             " found any: more likely its program, driver or libraries are at fault than both nodes;"
             " the task is held; mend it, then propose a plan"
         )
         _hold_task(turn, task, incident, diagnosis, text)
-        _exonerate(turn, task, task.accused)
+        _exonerate(turn, task, task.faults.accused)
         return
     _condemn(turn, incident, diagnosis)
-    if not is_found:
-        task.accused.append(root.node)
+    accuse(task, root.node, incident.evidence)
 
 
-def _is_found(evidence: Evidence, node: NodeId) -> bool:
-    """Whether a probe has found that hardware of the node is broken."""
-    return evidence.kind == "finding" and evidence.status in HARDWARE and evidence.node == node
-
-
-def note_broken(turn: Turn, node: NodeState, evidence: Evidence) -> None:
+def note_broken_hardware(turn: Turn, node: NodeState, evidence: Evidence) -> None:
     """The hardware of a node that is out of service already is broken: that is why, from now on."""
-    node.isolated = f"isolated: {evidence.summary}"
+    explain_isolation(node, evidence)
     _forget_suspicion(turn, node.spec.node)
     for task in turn.state.tasks.values():
-        if task.spec.task != evidence.task:  # a probe, or another task, says so too
-            task.accused = [each for each in task.accused if each != node.spec.node]
+        if task.spec.task != evidence.task:
+            confirm_accusation(task, node.spec.node)
 
 
 def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
     """Isolate the node whose hardware is broken, whatever else is done about the incident."""
     assert diagnosis.root.node is not None, "hardware is somewhere"
     if incident.state is IncidentState.RESOLVED:
-        turn.state.reopen(incident, turn.at)
+        reopen_cured(turn, incident)
     handling = handle(turn, incident, diagnosis, None, None)
     name_fault(turn, incident, diagnosis, handling)
-    if incident.state is not IncidentState.DECIDED:
-        incident.become(IncidentState.DECIDED)
+    decide_again(incident)
     _forget_suspicion(turn, diagnosis.root.node)
     isolate(turn, turn.state.nodes[diagnosis.root.node], incident, diagnosis.reason)
 
@@ -184,24 +198,20 @@ def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
 def _forget_suspicion(turn: Turn, name: NodeId) -> None:
     """What is known about the node is more than a suspicion now."""
     for task in turn.state.tasks.values():
-        task.suspects = [each for each in task.suspects if _node_of(each) != name]
-
-
-def _node_of(suspect: NodeId | Worker) -> NodeId:
-    return suspect.node if isinstance(suspect, Worker) else suspect
+        corroborate(task, name)
 
 
 def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
     if diagnosis.status in HARDWARE and diagnosis.root.node is not None:
-        task.num_recoveries += 1
+        count_recovery(task)
         _blame_hardware(turn, task, incident, diagnosis)
         return
     is_over = incident.covers.get(task.spec.task) != task.generation
-    if is_over or not (task.can_regroup or task.phase is TaskPhase.STOPPING):
+    if is_over or not (task.can_regroup or task.lifecycle.phase is TaskPhase.STOPPING):
         name_fault(turn, incident, diagnosis, Handling("restart"))  # a plan ended this generation
-        incident.act(turn.at)
+        act(turn, incident)
         return
-    task.num_recoveries += 1
+    count_recovery(task)
     reason = _why_hopeless(turn, task, diagnosis)
     if reason:
         _hold_task(turn, task, incident, diagnosis, reason)
@@ -210,33 +220,37 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
     is_known = diagnosis.is_local and root.global_rank is not None
     rank = task.ranks.get(root.global_rank) if is_known and root.global_rank is not None else None
     at_fault = {root.node, rank.worker if rank else None}
-    if task.suspects and diagnosis.is_local and root.node and at_fault.isdisjoint(task.suspects):
-        _exonerate(turn, task, task.suspects)
-    last = task.last_cure
+    if (
+        task.faults.suspects
+        and diagnosis.is_local
+        and root.node
+        and at_fault.isdisjoint(task.faults.suspects)
+    ):
+        _exonerate(turn, task, task.faults.suspects)
+    last = task.faults.last_cure
     handling = handle(turn, incident, diagnosis, rank, last)
     worker = rank.worker if rank else None
-    task.last_cure = Cure(handling.action, worker)
+    note_cure(task, handling.action, rank)
     if handling.action == "reconfigure":
         assert root.node is not None, "only a node can be isolated"
         name_fault(turn, incident, diagnosis, handling)
-        incident.become(IncidentState.DECIDED)
-        suspect = worker if handling.is_gpu and worker else root.node
-        if last is not None:
-            task.suspects.append(suspect)
-        _isolate(turn, suspect, incident, handling.why or diagnosis.reason)
+        decide(incident)
+        subject = worker if handling.is_gpu and worker else root.node
+        suspect(task, subject, last)
+        _isolate(turn, subject, incident, handling.why or diagnosis.reason)
         return
     if handling.action == "restart":
         # Where nobody in particular is to blame, whoever told of the fault gets a new process.
-        (rank or task.ranks[root.global_rank or 0]).is_broken = True
+        note_broken(rank or task.ranks[root.global_rank or 0])
     handling = Handling(_possible(task, handling.action), handling.why)
-    task.last_cure = Cure(handling.action, worker)
+    note_cure(task, handling.action, rank)
     name_fault(turn, incident, diagnosis, handling)
-    incident.act(turn.at)
+    act(turn, incident)
     if task.can_regroup:
         halt(turn, task, note=f"parks after {incident.name}")
     else:
         note = f"restart after {incident.name}"
-        stop(turn, task, is_graceful=False, intent=task.intent, note=note)
+        stop(turn, task, is_graceful=False, intent=task.stopping.intent, note=note)
 
 
 def _isolate(turn: Turn, suspect: NodeId | Worker, incident: Incident, why: str) -> None:
@@ -248,7 +262,7 @@ def _isolate(turn: Turn, suspect: NodeId | Worker, incident: Incident, why: str)
 
 def _possible(task: TaskState, wanted: Action) -> Action:
     """Return what becomes of a reattempt or restart, given which processes can go on."""
-    needs_process = bool(task.unsupported) or any(
+    needs_process = bool(task.limits.unsupported) or any(
         rank.is_broken or not rank.is_alive for rank in task.ranks.values()
     )
     return "restart" if needs_process or wanted == "none" else "reattempt"
@@ -263,9 +277,9 @@ def _why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | No
             "the loss is not finite, also when the iteration is run once more: nothing was"
             " updated, and the task is held; look at data and learning rate, then propose a plan"
         )
-    if task.num_recoveries > turn.policy.max_recoveries and diagnosis.is_of_checkpoints:
+    if task.faults.num_recoveries > turn.policy.max_recoveries and diagnosis.is_of_checkpoints:
         return f"{diagnosis.root.summary}: the task is held; mend that, then propose a plan"
-    if task.num_recoveries > turn.policy.max_recoveries:
+    if task.faults.num_recoveries > turn.policy.max_recoveries:
         return (
             f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"
             " propose a plan to try again"
@@ -277,28 +291,26 @@ def _hold_task(
     turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis, text: str
 ) -> None:
     name_fault(turn, incident, diagnosis, Handling("none"))
-    incident.become(IncidentState.HELD)
-    task.target = task.interim = None
+    hand_to_operator(incident)
+    lose_everything(task)
     stop(turn, task, is_graceful=False, intent="hold", note=text)
-    turn.tell("error", "held", task.spec.task, text)
-    _exonerate(turn, task, task.suspects)
+    turn.announce("error", "held", task.spec.task, text)
+    _exonerate(turn, task, task.faults.suspects)
 
 
 def _exonerate(turn: Turn, task: TaskState, suspects: Sequence[NodeId | Worker]) -> None:
     """The fault came back elsewhere: what was isolated on suspicion of it returns to service."""
-    for suspect in suspects:
-        name, node = _node_of(suspect), turn.state.nodes[_node_of(suspect)]
-        if isinstance(suspect, Worker):
-            release_gpu(node, suspect.slot)
-            what, elsewhere = f"GPU {suspect.slot} of {name}", "elsewhere"
+    for subject in suspects:
+        name, node = node_of(subject), turn.state.nodes[node_of(subject)]
+        if isinstance(subject, Worker):
+            release_gpu(node, subject.slot)
+            what, elsewhere = f"GPU {subject.slot} of {name}", "elsewhere"
         else:
-            node.isolated = ""
-            node.record.clear()
+            release(node)
             what, elsewhere = str(name), "on another node"
-        turn.tell(
+        turn.announce(
             "info", "uncordon", name,
             f"{what} is back in service: the fault of {task.spec.task} came back {elsewhere}",
         )  # fmt: skip
         turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{what} is back in service"))
-    task.suspects = [each for each in task.suspects if each not in suspects]
-    task.accused = [each for each in task.accused if each not in suspects]
+    clear_of_blame(task, suspects)

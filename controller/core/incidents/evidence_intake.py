@@ -7,34 +7,18 @@ cause is named, and cured, in ``controller.core.incidents.cures``.
 
 from typing import Final
 
+from controller.core.incidents.incident_log import attach, open_incident
 from controller.core.lifecycle.parking import halt
 from controller.core.rules.evidence import NETWORK, Evidence
-from controller.core.state.cluster import Incident
+from controller.core.state.incident import Incident
+from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.timers import SettleIncident
 from nodeagent.protocol.ids import Generation, NodeId
 
-MAX_SYMPTOMS: Final = 200
-"""Pieces after which an incident takes no more symptoms: a storm says nothing new."""
-
-
-def open_incident(turn: Turn, task: TaskState | None, evidence: Evidence) -> Incident:
-    """Open an incident on its first piece of evidence."""
-    turn.state.num_incidents += 1
-    incident = Incident(
-        name=f"I-{turn.state.num_incidents}",
-        task=task.spec.task if task else None,
-        covers={task.spec.task: task.generation} if task else {},
-        detected_at=turn.at,
-        fault_at=evidence.observed_at,
-        node=evidence.node,
-        global_rank=evidence.global_rank,
-        evidence=[evidence],
-    )
-    turn.state.incidents.append(incident)
-    return incident
+_MAX_UNCLAIMED: Final = 10
 
 
 def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
@@ -43,12 +27,18 @@ def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     Evidence that can't be an echo parks the task at once, whatever the fault will be called.
     """
     incident = incident_of(turn, task, task.generation)
-    if incident is None and task.phase is TaskPhase.STOPPING and not task.is_stop_graceful:
+    if (
+        incident is None
+        and task.lifecycle.phase is TaskPhase.STOPPING
+        and not task.stopping.is_graceful
+    ):
         return
     if incident is None:
         incident = open_incident(turn, task, evidence)
         turn.set_timer(SettleIncident(incident.name), turn.policy.settle_s)
-        turn.tell("warning", "fault_seen", task.spec.task, evidence.summary, incident=incident.name)
+        turn.announce(
+            "warning", "fault_seen", task.spec.task, evidence.summary, incident=incident.name
+        )
     else:
         attach(turn, incident, evidence)
     if evidence.is_conclusive and evidence.node is not None:
@@ -60,7 +50,7 @@ def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
 def _claim(turn: Turn, incident: Incident, name: NodeId) -> None:
     """What the node's probes have found a moment before one of its ranks broke belongs to that fault."""
     node, policy = turn.state.nodes[name], turn.policy
-    found, node.unclaimed = node.unclaimed, []
+    found, node.unclaimed.evidence = node.unclaimed.evidence, []
     for each in found:
         window_s = policy.network_merge_s if each.status in NETWORK else policy.correlation_s
         if turn.at - each.at <= window_s:
@@ -74,21 +64,14 @@ def take_late(turn: Turn, task: TaskState, generation: Generation, evidence: Evi
         attach(turn, incident, evidence)
 
 
-def attach(turn: Turn, incident: Incident, evidence: Evidence) -> None:
-    """Add a piece of evidence to an incident, open or closed."""
-    if len(incident.evidence) >= MAX_SYMPTOMS and not evidence.is_conclusive:
-        return
-    incident.evidence.append(evidence)
-    late = "" if incident.is_open else ", late"
-    turn.tell(
-        "trace", "symptom", evidence.task or evidence.node or incident.name,
-        f"{evidence.summary} ({incident.name}{late})", incident=incident.name,
-    )  # fmt: skip
+def leave_unclaimed(node: NodeState, evidence: Evidence) -> None:
+    """Keep a finding that no incident explains: a rank may be about to report the same fault."""
+    node.unclaimed.evidence = [*node.unclaimed.evidence, evidence][-_MAX_UNCLAIMED:]
 
 
 def incident_of(turn: Turn, task: TaskState, generation: Generation) -> Incident | None:
     """Return the newest incident of a generation of the task, also a node's that covers it."""
-    for incident in reversed(turn.state.incidents):
+    for incident in reversed(turn.state.incidents.all):
         if incident.covers.get(task.spec.task) == generation:
             return incident
     return None
@@ -97,14 +80,14 @@ def incident_of(turn: Turn, task: TaskState, generation: Generation) -> Incident
 def network_fault_of(turn: Turn, node: NodeId, since: float) -> Incident | None:
     """Return the newest incident of the network that ``node`` has had, or a task there has now."""
     tasks = {task.spec.task for task in turn.state.tasks.values() if node in task.nodes}
-    for incident in reversed(turn.state.incidents):
+    for incident in reversed(turn.state.incidents.all):
         if incident.detected_at < since:
             return None
         if incident.state is IncidentState.DETECTED:
-            is_there = incident.node == node or not tasks.isdisjoint(incident.covers)
+            is_there = incident.cause.node == node or not tasks.isdisjoint(incident.covers)
             is_network = incident.evidence[0].status in NETWORK
         else:
-            is_there, is_network = incident.node == node, incident.status in NETWORK
+            is_there, is_network = incident.cause.node == node, incident.cause.status in NETWORK
         if is_there and is_network:
             return incident
     return None
@@ -112,7 +95,7 @@ def network_fault_of(turn: Turn, node: NodeId, since: float) -> Incident | None:
 
 def recent_incident_on(turn: Turn, node: NodeId, since: float) -> Incident | None:
     """Return the newest incident whose root, or first trace, is on ``node`` and not older."""
-    for incident in reversed(turn.state.incidents):
-        if incident.node == node and incident.detected_at >= since:
+    for incident in reversed(turn.state.incidents.all):
+        if incident.cause.node == node and incident.detected_at >= since:
             return incident
     return None

@@ -3,18 +3,27 @@
 Lost and isolated nodes differ in one thing: on a lost node the ranks are gone, on an isolated one
 they live and are ended. Of a single GPU the same is true as of an isolated node, and the other workers
 of its node go on. Either way the tasks that had a part there have no target until a plan gives
-them one, and go on meanwhile with the whole replicas that they have elsewhere.
+them one, and go on meanwhile with the whole replicas that they have elsewhere. The one writer of ``Service``.
 """
 
 from dataclasses import dataclass
 
+from controller.core.incidents.incident_log import absorb, cover
+from controller.core.lifecycle.assignments import lose_target, stay, withdraw_interim
+from controller.core.lifecycle.leaving_ranks import forget_on
 from controller.core.lifecycle.parking import halt
+from controller.core.lifecycle.rank_records import note_broken, note_spare_gone
 from controller.core.lifecycle.start_stop import lose_rank, stop
+from controller.core.rules.actions import Occurrence
+from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
-from controller.core.state.cluster import Incident, NodeState
+from controller.core.state.incident import Incident
+from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.state.task import Target, TaskState
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Target
 from controller.core.state.turn import PlanRequest, Turn
+from profiles.faults.status import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,7 @@ class Outage:
     @property
     def is_lost(self) -> bool:
         """Whether the ranks there are gone."""
-        return self.node.condition is NodeCondition.LOST
+        return self.node.contact.condition is NodeCondition.LOST
 
     def takes(self, worker: Worker) -> bool:
         """Whether ``worker`` is among what is out."""
@@ -48,19 +57,20 @@ def withdraw(turn: Turn, outage: Outage) -> list[TaskState]:
     """Take what is out from every target; return the tasks that had a part there."""
     for task in turn.state.tasks.values():
         if outage.is_lost:
-            task.leaving = {
-                key: worker for key, worker in task.leaving.items() if not outage.takes(worker)
-            }
-        if outage.takes_from(task.interim):
-            task.interim = None
-        for spare in task.waiting.values():
+            forget_on(task, outage.takes)
+        withdraw_interim(task, outage.takes_from)
+        for spare in task.spares.ranks.values():
             if outage.takes(spare.worker):
-                spare.is_alive &= not outage.is_lost
-                spare.is_broken = True
+                if outage.is_lost:
+                    note_spare_gone(spare)
+                note_broken(spare)
         is_elsewhere = task.can_regroup and task.place and not outage.takes_from(task.place)
-        if is_elsewhere and outage.takes_from(task.target):
+        if is_elsewhere and outage.takes_from(task.assignment.target):
             # It stays where it is, unless it has lost workers there too: then a plan has to say.
-            task.target = task.place if _may_stay(turn, task) else None
+            if _may_stay(turn, task):
+                stay(task)
+            else:
+                lose_target(task)
     return [task for task in turn.state.tasks.values() if _has_a_part_in(task, outage)]
 
 
@@ -68,45 +78,49 @@ def _may_stay(turn: Turn, task: TaskState) -> bool:
     """Whether nothing of the task's place is lost or isolated."""
     state = turn.state
     return not any(
-        state.nodes[worker.node].condition is NodeCondition.LOST
-        or state.nodes[worker.node].isolated
-        or worker.slot in state.nodes[worker.node].isolated_gpus
+        state.nodes[worker.node].contact.condition is NodeCondition.LOST
+        or state.nodes[worker.node].service.isolated
+        or worker.slot in state.nodes[worker.node].service.isolated_gpus
         for worker in task.placement
     )
 
 
 def _has_a_part_in(task: TaskState, outage: Outage) -> bool:
-    if task.phase is TaskPhase.FINISHED:
+    if task.lifecycle.phase is TaskPhase.FINISHED:
         return False
     has_ranks = any(outage.takes(rank.worker) for rank in task.living_ranks.values())
     is_there = has_ranks or (task.can_regroup and outage.takes_from(task.place))
-    return is_there or outage.takes_from(task.target)
+    return is_there or outage.takes_from(task.assignment.target)
 
 
 def strand(turn: Turn, task: TaskState, outage: Outage, incident: Incident) -> None:
     """A task that lost workers has no target until a plan gives it one; its survivors park."""
-    task.target = None
+    lose_target(task)
     for number, rank in task.living_ranks.items():
         if outage.takes(rank.worker):
-            rank.is_broken = True
+            note_broken(rank)
             if outage.is_lost:
                 lose_rank(turn, task, number)
     note = f"lost workers on {outage.name} ({incident.name})"
     if task.can_regroup:
         halt(turn, task, note=note)
         return
-    is_decided = task.phase in {TaskPhase.STOPPING, TaskPhase.HELD}
-    stop(turn, task, is_graceful=False, intent=task.intent if is_decided else "run", note=note)
+    is_decided = task.lifecycle.phase in {TaskPhase.STOPPING, TaskPhase.HELD}
+    stop(
+        turn,
+        task,
+        is_graceful=False,
+        intent=task.stopping.intent if is_decided else "run",
+        note=note,
+    )
 
 
 def _absorb(turn: Turn, incident: Incident, victims: list[TaskState]) -> None:
     """What was noticed about the tasks of the node, and not named yet, is a part of its incident."""
-    for other in list(turn.state.incidents):
+    for other in list(turn.state.incidents.all):
         is_undecided = other.state is IncidentState.DETECTED and other is not incident
         if is_undecided and any(task.spec.task in other.covers for task in victims):
-            incident.evidence += other.evidence
-            incident.task = incident.task or other.task
-            turn.state.incidents.remove(other)
+            absorb(turn, incident, other)
 
 
 def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> None:
@@ -118,8 +132,8 @@ def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> Non
         incident: Of SEV1; it covers all tasks of the node from now on.
         reason: Why, in words for operators.
     """
-    node.isolated = f"isolated by {incident.name}: {reason}"
-    turn.tell(
+    node.service.isolated = f"isolated by {incident.name}: {reason}"
+    turn.announce(
         "error", "isolated", node.spec.node, f"isolated: {reason}; unicron uncordon brings it back",
         incident=incident.name,
     )  # fmt: skip
@@ -138,8 +152,8 @@ def isolate_gpu(turn: Turn, worker: Worker, incident: Incident, reason: str) -> 
         reason: Why, in words for operators.
     """
     node = turn.state.nodes[worker.node]
-    node.isolated_gpus[worker.slot] = f"isolated by {incident.name}: {reason}"
-    turn.tell(
+    node.service.isolated_gpus[worker.slot] = f"isolated by {incident.name}: {reason}"
+    turn.announce(
         "error", "isolated", node.spec.node,
         f"GPU {worker.slot} isolated: {reason}; unicron uncordon {worker.node}:{worker.slot} brings"
         " it back",
@@ -148,17 +162,35 @@ def isolate_gpu(turn: Turn, worker: Worker, incident: Incident, reason: str) -> 
     _take_out(turn, Outage(node, worker.slot), incident, reason)
 
 
+def explain_isolation(node: NodeState, evidence: Evidence) -> None:
+    """The hardware of an isolated node is known to be broken: that is why, from now on."""
+    node.service.isolated = f"isolated: {evidence.summary}"
+
+
+def count_fault(turn: Turn, node: NodeState, status: Status, worker: Worker | None) -> None:
+    """Count a fault against the node; old ones stop to count."""
+    longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
+    faults = [each for each in node.service.faults if turn.at - each.at <= longest_s]
+    node.service.faults = [*faults, Occurrence(turn.at, status, worker)]
+
+
+def release(node: NodeState) -> None:
+    """The node goes back into service; its old faults do not isolate it again at once."""
+    node.service.isolated = ""
+    node.service.faults.clear()
+
+
 def release_gpu(node: NodeState, slot: int) -> None:
     """One GPU goes back into service; its old faults do not isolate it again at once."""
-    node.isolated_gpus.pop(slot, None)
+    node.service.isolated_gpus.pop(slot, None)
     worker = Worker(node.spec.node, slot)
-    node.record = [each for each in node.record if each.worker != worker]
+    node.service.faults = [each for each in node.service.faults if each.worker != worker]
 
 
 def _take_out(turn: Turn, outage: Outage, incident: Incident, reason: str) -> None:
     victims = withdraw(turn, outage)
     _absorb(turn, incident, victims)
-    incident.covers |= {task.spec.task: task.generation for task in victims}
+    cover(incident, victims)
     for task in victims:
         strand(turn, task, outage, incident)
     turn.plan_requests.append(

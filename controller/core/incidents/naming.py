@@ -1,13 +1,19 @@
-"""The fault of an incident: named, told to operators, and entered into the record of its node."""
+"""The fault of an incident: named, told to operators, and counted against its node.
 
-from controller.core.incidents.evidence_intake import open_incident
-from controller.core.rules.actions import Cure, FaultCase, Handling, Occurrence, choose
+The one writer of ``Cause``, and of which drill explains which incident.
+"""
+
+from controller.core.incidents.incident_log import cover_nothing, hand_to_operator, open_incident
+from controller.core.incidents.isolation import count_fault
+from controller.core.rules.actions import Cure, FaultCase, Handling, choose
 from controller.core.rules.diagnosis import Diagnosis, diagnose
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
-from controller.core.state.cluster import ClusterState, Incident, NodeState
-from controller.core.state.phases import IncidentState
-from controller.core.state.task import RankState, TaskState
+from controller.core.state.cluster import ClusterState
+from controller.core.state.incident import Incident
+from controller.core.state.node import NodeState
+from controller.core.state.rank import RankState
+from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
 from profiles.faults.status import Severity
@@ -15,30 +21,30 @@ from profiles.faults.status import Severity
 
 def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: Handling) -> None:
     """Write the diagnosis into the incident and announce it."""
-    root, action = diagnosis.root, handling.action
-    incident.status, incident.severity = diagnosis.status, diagnosis.severity
+    root, action, cause = diagnosis.root, handling.action, incident.cause
+    cause.status, cause.severity = diagnosis.status, diagnosis.severity
     if action == "reconfigure":
-        incident.severity = Severity.SEV1
-    incident.method, incident.reason = diagnosis.method, diagnosis.reason
+        cause.severity = Severity.SEV1
+    cause.method, cause.reason = diagnosis.method, diagnosis.reason
     if handling.why:
-        incident.reason += f"; {handling.why}"
+        cause.reason += f"; {handling.why}"
     if root.node is not None:
-        found = turn.state.nodes[root.node].findings.values()
-        others = [one for one in found if one.first_line not in incident.reason]
-        incident.reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in others)
-    incident.node, incident.global_rank = root.node, root.global_rank
+        found = turn.state.nodes[root.node].findings.present.values()
+        others = [one for one in found if one.first_line not in cause.reason]
+        cause.reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in others)
+    cause.node, cause.global_rank = root.node, root.global_rank
     seen_at = incident.detected_at if incident.reopened_at is None else incident.reopened_at
-    incident.fault_at = min(root.observed_at, seen_at)
-    incident.action = action
-    incident.decided_at = turn.at
-    incident.is_drill = is_staged(turn, incident, root.node)
+    cause.fault_at = min(root.observed_at, seen_at)
+    cause.action = action
+    cause.decided_at = turn.at
+    cause.is_drill = is_staged(turn, incident, root.node)
     where = f" on {root.node}" if root.node else ""
-    turn.tell(
+    turn.announce(
         "error", "incident", incident.name,
-        f"{incident.severity} {diagnosis.status}{where}: {incident.reason}; action: {action}",
-        status=diagnosis.status.value, severity=str(incident.severity), task=incident.task,
+        f"{incident.cause.severity} {diagnosis.status}{where}: {incident.cause.reason}; action: {action}",
+        status=diagnosis.status.value, severity=str(incident.cause.severity), task=incident.task,
         node=root.node, rank=root.global_rank, action=action, method=diagnosis.method,
-        fault_at=incident.fault_at, detected_at=incident.detected_at,
+        fault_at=incident.cause.fault_at, detected_at=incident.detected_at,
     )  # fmt: skip
 
 
@@ -48,11 +54,11 @@ def hand_over(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     It covers no generation, so evidence of another fault is not taken for a part of it.
     """
     incident = open_incident(turn, task, evidence)
-    incident.covers = {}
+    cover_nothing(incident)
     diagnosis = diagnose([evidence])
     assert diagnosis is not None, "what is handed over is conclusive"
     name_fault(turn, incident, diagnosis, Handling("none"))
-    incident.become(IncidentState.HELD)
+    hand_to_operator(incident)
 
 
 def handle(
@@ -73,16 +79,14 @@ def handle(
         worker=worker,
         node=node.spec.node if node else None,
         last=last,
-        record=node.record if node else (),
+        record=node.service.faults if node else (),
         is_drill=was_staged,
         is_last_node=node is not None and _is_last(state, node.spec.node),
         has_other_gpus=node is not None and worker is not None and _has_others(turn, node, worker),
     )
     handling = choose(case, turn.policy)
     if node is not None and (not was_staged or turn.policy.counts_drills):
-        longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
-        node.record = [each for each in node.record if turn.at - each.at <= longest_s]
-        node.record.append(Occurrence(turn.at, diagnosis.status, worker))
+        count_fault(turn, node, diagnosis.status, worker)
     return handling
 
 
@@ -92,9 +96,9 @@ def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
     That is a drill on the same node or task, at most ``Policy.drill_window_s`` before, that explains no
     other incident: what breaks there again is real.
     """
-    if any(drill.incident == incident.name for drill in turn.state.drills):
+    if any(drill.incident == incident.name for drill in turn.state.drills.staged):
         return True
-    for drill in turn.state.drills:
+    for drill in turn.state.drills.staged:
         is_near = 0 <= incident.detected_at - drill.at <= turn.policy.drill_window_s
         is_there = drill.node == node or (drill.task is not None and drill.task in incident.covers)
         if not drill.incident and is_near and is_there:
@@ -105,7 +109,7 @@ def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
 
 def spend_drills(turn: Turn, incident: Incident, node: NodeId) -> None:
     """An incident takes more of what was seen on ``node``: it explains the drills that made that, too."""
-    for drill in turn.state.drills:
+    for drill in turn.state.drills.staged:
         if drill.node == node and 0 <= turn.at - drill.at <= turn.policy.drill_window_s:
             drill.incident = drill.incident or incident.name
 
@@ -116,7 +120,7 @@ def _is_last(state: ClusterState, name: NodeId) -> bool:
 
 def _has_others(turn: Turn, node: NodeState, worker: Worker) -> bool:
     """Whether the node is of use without the worker: the last one only to all tasks that run on it."""
-    slots = set(range(node.spec.num_workers)) - node.isolated_gpus.keys() - {worker.slot}
+    slots = set(range(node.spec.num_workers)) - node.service.isolated_gpus.keys() - {worker.slot}
     if not _is_last(turn.state, node.spec.node):
         return bool(slots)
     tasks = [task for task in turn.state.tasks.values() if node.spec.node in task.nodes]

@@ -9,33 +9,33 @@ are counted: training that goes on is left alone until they come too often; what
 ``Policy.network_merge_s`` is one fault, by whomever it was noticed. Everything else explains
 faults of ranks on the node, or is told to operators. A finding within ``Policy.correlation_s`` of an
 incident on its node is part of that incident, open or closed, and makes it worse where it names hardware.
+The one writer of ``Findings``.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from controller.core.events import Observed
-from controller.core.incidents.cures import note_broken, take_hardware
+from controller.core.incidents.cures import note_broken_hardware, take_hardware
 from controller.core.incidents.evidence_intake import (
-    attach,
+    leave_unclaimed,
     network_fault_of,
-    open_incident,
     recent_incident_on,
 )
+from controller.core.incidents.incident_log import act, attach, decide, open_incident
 from controller.core.incidents.isolation import isolate
 from controller.core.incidents.naming import handle, name_fault, spend_drills
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis
 from controller.core.rules.evidence import HARDWARE, NETWORK, Evidence
-from controller.core.state.cluster import Incident, Message, NodeState
-from controller.core.state.phases import IncidentState
+from controller.core.state.incident import Incident
+from controller.core.state.node import Message, NodeState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.findings import FindingSign, NodeFinding
 from profiles.faults.excerpt import classify_excerpt
 from profiles.faults.status import Status
 
 _MAX_MESSAGES: Final = 50
-_MAX_UNCLAIMED: Final = 10
 _MESSAGE_WINDOW_S: Final = 300.0
 """How long words of a node are read together with newer ones."""
 
@@ -57,13 +57,8 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
     """Take in what a probe of a node has found, or finds no longer."""
     node = turn.state.nodes[event.node]
     key = (finding.sign, finding.subject)
-    was_open = key in node.findings
-    found_at = node.found_at.get(key, turn.at) if was_open else turn.at
-    if finding.is_over:
-        node.findings.pop(key, None)
-        node.found_at.pop(key, None)
-    elif not finding.is_event and finding.sign != "message":
-        node.findings[key], node.found_at[key] = finding, found_at
+    found_at = node.findings.found_at.get(key, turn.at)
+    was_open = keep_finding(turn, node, finding)
     status = _status(turn, node, finding, was_open=was_open)
     tell_finding(turn, node, finding, status)
     if status is Status.NONE:
@@ -91,11 +86,32 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
     elif known is not None:
         attach(turn, known, evidence)
     else:
-        _leave_unclaimed(node, evidence)
+        leave_unclaimed(node, evidence)
 
 
-def _leave_unclaimed(node: NodeState, evidence: Evidence) -> None:
-    node.unclaimed = [*node.unclaimed, evidence][-_MAX_UNCLAIMED:]
+def keep_finding(turn: Turn, node: NodeState, finding: NodeFinding) -> bool:
+    """Keep a finding until it is over; return whether it was known before."""
+    key, findings = (finding.sign, finding.subject), node.findings
+    was_open = key in findings.present
+    if finding.is_over:
+        findings.present.pop(key, None)
+        findings.found_at.pop(key, None)
+    elif not finding.is_event and finding.sign != "message":
+        findings.present[key] = finding
+        findings.found_at.setdefault(key, turn.at)
+    return was_open
+
+
+def forget_findings_of_agent(node: NodeState) -> None:
+    """A new agent begins: it does not say that what its predecessor found is over."""
+    findings = node.findings
+    findings.present = {key: one for key, one in findings.present.items() if one.probe == "clock"}
+    findings.found_at = {k: at for k, at in findings.found_at.items() if k in findings.present}
+
+
+def forget_messages(node: NodeState) -> None:
+    """The node goes back into service: what its kernel said before explains no new fault."""
+    node.findings.messages.clear()
 
 
 def _status(turn: Turn, node: NodeState, finding: NodeFinding, *, was_open: bool) -> Status:
@@ -112,8 +128,8 @@ def _status(turn: Turn, node: NodeState, finding: NodeFinding, *, was_open: bool
 
 def _status_of_words(turn: Turn, node: NodeState, text: str) -> Status:
     """Return what the newest words of a node mean, alone or with those before."""
-    before = [each for each in node.messages if turn.at - each.at <= _MESSAGE_WINDOW_S]
-    node.messages = [*before, Message(turn.at, text)][-_MAX_MESSAGES:]
+    before = [each for each in node.findings.messages if turn.at - each.at <= _MESSAGE_WINDOW_S]
+    node.findings.messages = [*before, Message(turn.at, text)][-_MAX_MESSAGES:]
     alone = classify_excerpt(text).status
     if alone is not Status.NONE or not before:
         return alone
@@ -128,7 +144,7 @@ def tell_finding(turn: Turn, node: NodeState, finding: NodeFinding, status: Stat
     what = f"{finding.probe}, {finding.subject}" if finding.subject else finding.probe
     more = f" (and {finding.num_dropped} more)" if finding.num_dropped else ""
     is_alarming = status is not Status.NONE or finding.sign != "message"
-    turn.tell(
+    turn.announce(
         "info" if finding.is_over else "warning" if is_alarming else "trace",
         "finding", node.spec.node,
         f"{what}: {'back to normal: ' if finding.is_over else ''}{finding.first_line}{more}",
@@ -142,8 +158,8 @@ def _take_hardware(turn: Turn, node: NodeState, known: Incident | None, evidence
     if known is not None:
         attach(turn, known, evidence)
         take_hardware(turn, known, evidence)
-    elif node.isolated:
-        note_broken(turn, node, evidence)
+    elif node.service.isolated:
+        note_broken_hardware(turn, node, evidence)
     else:
         take_hardware(turn, open_incident(turn, None, evidence), evidence)
 
@@ -158,7 +174,7 @@ def _take_network_fault(
     if known is not None:
         attach(turn, known, evidence)
         spend_drills(turn, known, node.spec.node)
-    if node.isolated:
+    if node.service.isolated:
         return
     incident = known or open_incident(turn, None, evidence)
     diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
@@ -167,9 +183,9 @@ def _take_network_fault(
         if known is not None:
             incident = open_incident(turn, None, evidence)
         name_fault(turn, incident, diagnosis, handling)
-        incident.become(IncidentState.DECIDED)
+        decide(incident)
         isolate(turn, node, incident, handling.why)
     elif known is None:
         name_fault(turn, incident, diagnosis, Handling("none", "training goes on"))
-        incident.act(turn.at)
-        _leave_unclaimed(node, evidence)
+        act(turn, incident)
+        leave_unclaimed(node, evidence)

@@ -3,14 +3,15 @@
 An incident is resolved when every task that the fault hit commits iterations again, in a newer
 generation and where it is to be; going on with less is no cure yet. That the cure holds is verified by
 an iteration that is back within its band (``controller.core.rules.pace``); a task that stays slower than before is
-called so after ``Policy.verify_iterations``.
+called so after ``Policy.verify_iterations``. The one writer of ``Recovery``.
 """
 
 from typing import Final
 
+from controller.core.incidents.incident_log import close, hold, reopen
 from controller.core.rules.policy import Policy
 from controller.core.rules.regroup.next_generation import ResumeDecision
-from controller.core.state.cluster import Incident
+from controller.core.state.incident import Incident
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -20,11 +21,11 @@ from nodeagent.protocol.regroup import StateSource
 
 def note_resume(turn: Turn, task: TaskState, decision: ResumeDecision) -> None:
     """The parked generation is followed by another one: write into its incidents how."""
-    for incident in turn.state.incidents:
+    for incident in turn.state.incidents.all:
         if incident.is_open and incident.covers.get(task.spec.task) == task.generation:
-            incident.resume = decision.reason
-            incident.recomputed_micro_batches += decision.resume.num_recomputed
-            incident.saved_micro_batches += decision.resume.num_saved
+            incident.recovery.resume = decision.reason
+            incident.recovery.recomputed_micro_batches += decision.resume.num_recomputed
+            incident.recovery.saved_micro_batches += decision.resume.num_saved
 
 
 def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: int) -> None:
@@ -34,20 +35,20 @@ def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: i
     """
     ours = [
         incident
-        for incident in turn.state.incidents
+        for incident in turn.state.incidents.all
         if incident.is_open
-        and incident.recovery_s is None
+        and incident.recovery.recovery_s is None
         and incident.covers.get(task.spec.task, task.generation) < task.generation
     ]
     for incident in ours:
-        incident.state_source = source
+        incident.recovery.state_source = source
     if ours:
-        ours[-1].recomputed_micro_batches += num_lost * task.spec.num_micro_batches
+        ours[-1].recovery.recomputed_micro_batches += num_lost * task.spec.num_micro_batches
 
 
 def close_cured_incidents(turn: Turn) -> None:
     """Resolve every named fault whose tasks train again in a newer generation, or have ended."""
-    for incident in turn.state.open_incidents():
+    for incident in turn.state.incidents.open():
         if incident.state is IncidentState.DETECTED:
             continue
         if is_handed_over(incident):
@@ -58,21 +59,21 @@ def close_cured_incidents(turn: Turn) -> None:
         if all(_is_cured(turn.policy, task, incident.covers[task.spec.task]) for task in tasks):
             cured = ", ".join(_words(turn.policy, task) for task in tasks)
             _resolve(turn, incident, cured or "no task is affected")
-        elif any(task.phase is TaskPhase.HELD for task in tasks):
+        elif any(task.lifecycle.phase is TaskPhase.HELD for task in tasks):
             hold(incident)
 
 
 def end_handed_over(turn: Turn, task: TaskState, text: str) -> None:
     """Resolve what was handed over about the task while it trained on: it is over by itself."""
-    for incident in turn.state.incidents:
+    for incident in turn.state.incidents.all:
         if incident.task == task.spec.task and is_handed_over(incident):
             _resolve(turn, incident, text)
 
 
 def _close_with_its_task(turn: Turn, incident: Incident) -> None:
     task = turn.state.tasks[incident.task] if incident.task else None
-    if task and task.phase in {TaskPhase.FINISHED, TaskPhase.STOPPED}:
-        _resolve(turn, incident, f"{task.spec.task} {_CURES[task.phase]}")
+    if task and task.lifecycle.phase in {TaskPhase.FINISHED, TaskPhase.STOPPED}:
+        _resolve(turn, incident, f"{task.spec.task} {_CURES[task.lifecycle.phase]}")
 
 
 def is_handed_over(incident: Incident) -> bool:
@@ -82,55 +83,54 @@ def is_handed_over(incident: Incident) -> bool:
 
 def _is_cured(policy: Policy, task: TaskState, generation: Generation) -> bool:
     """Whether the task is where it is to be, and as fast; going on with less is no cure yet."""
-    if task.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}:
+    if task.lifecycle.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}:
         return True
     pace = task.watch.pace
-    is_mute = task.spec.is_command and task.iteration == 0
+    is_mute = task.spec.is_command and task.progress.iteration == 0
     is_verified = pace.is_in_band(policy) or pace.num_commits >= policy.verify_iterations
     is_verified |= is_mute
-    return _trains_again(task, generation) and task.target is not None and is_verified
+    return _trains_again(task, generation) and task.assignment.target is not None and is_verified
 
 
 def _words(policy: Policy, task: TaskState) -> str:
     pace = task.watch.pace
-    is_slower = task.phase is TaskPhase.RUNNING and not pace.is_in_band(policy)
+    is_slower = task.lifecycle.phase is TaskPhase.RUNNING and not pace.is_in_band(policy)
     slower = f", but iterations take {pace.best_s:.2f} s" if is_slower and pace.best_s else ""
-    return f"{task.spec.task} {_CURES[task.phase]}{slower}"
+    return f"{task.spec.task} {_CURES[task.lifecycle.phase]}{slower}"
 
 
 def _trains_again(task: TaskState, generation: Generation) -> bool:
-    return task.phase is TaskPhase.RUNNING and task.generation > generation
+    return task.lifecycle.phase is TaskPhase.RUNNING and task.generation > generation
 
 
 def _note_recovery(turn: Turn, incident: Incident) -> None:
-    if incident.recovery_s is None and incident.covers:
+    if incident.recovery.recovery_s is None and incident.covers:
         covers = incident.covers.items()
         if all(_trains_again(turn.state.tasks[name], generation) for name, generation in covers):
-            incident.recovery_s = turn.at - incident.fault_at
+            incident.recovery.recovery_s = turn.at - incident.cause.fault_at
 
 
-def hold(incident: Incident) -> None:
-    """Hand a named fault to the operator."""
-    if incident.state in {IncidentState.DECIDED, IncidentState.ACTING}:
-        incident.become(IncidentState.HELD)
+def reopen_cured(turn: Turn, incident: Incident) -> None:
+    """A cured fault was a part of one that shows only now: its recovery is still to come."""
+    reopen(turn, incident)
+    incident.recovery.recovery_s = None
 
 
 def _resolve(turn: Turn, incident: Incident, text: str) -> None:
-    incident.become(IncidentState.RESOLVED)
-    incident.resolved_at = turn.at
-    took_s = turn.at - incident.fault_at
-    turn.tell(
+    close(turn, incident)
+    took_s = turn.at - incident.cause.fault_at
+    turn.announce(
         "good",
         "resolved",
         incident.name,
         f"resolved {took_s:.1f} s after the fault: {text}",
         took_s=took_s,
         resolved_at=turn.at,
-        recovery_s=incident.recovery_s,
-        recomputed_micro_batches=incident.recomputed_micro_batches,
-        saved_micro_batches=incident.saved_micro_batches,
-        state_source=incident.state_source,
-        resume=incident.resume,
+        recovery_s=incident.recovery.recovery_s,
+        recomputed_micro_batches=incident.recovery.recomputed_micro_batches,
+        saved_micro_batches=incident.recovery.saved_micro_batches,
+        state_source=incident.recovery.state_source,
+        resume=incident.recovery.resume,
     )
 
 

@@ -8,7 +8,9 @@ iteration. Whatever breaks a command starts all its processes anew; it goes on f
 
 from typing import Final
 
-from controller.core.lifecycle.progress import finish_transition
+from controller.core.lifecycle.fault_history import forget_cures
+from controller.core.lifecycle.phase_changes import begin_training
+from controller.core.lifecycle.transition_times import finish_transition
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -25,16 +27,16 @@ def watch_command(turn: Turn, task: TaskState) -> None:
 
 def take_life(turn: Turn, task: TaskState) -> None:
     """The processes of a command have had time to fail; it may have printed nothing."""
-    if task.iteration > 0:
+    if task.progress.iteration > 0:
         return
-    if task.phase is TaskPhase.STARTING:
+    if task.lifecycle.phase is TaskPhase.STARTING:
         if not all(rank.is_alive and rank.is_seen for rank in task.ranks.values()):
             watch_command(turn, task)
             return
         text = f"its {len(task.ranks)} processes live; it has printed no iteration"
-        task.become(TaskPhase.RUNNING, text)
-        turn.tell("good", "running", task.spec.task, text)
+        begin_training(task, text)
+        turn.announce("good", "running", task.spec.task, text)
         finish_transition(turn, task)
         turn.set_timer(CommandLives(task.spec.task, task.generation), turn.policy.command_proof_s)
-    elif task.phase is TaskPhase.RUNNING:
-        task.forget_cures()
+    elif task.lifecycle.phase is TaskPhase.RUNNING:
+        forget_cures(task)

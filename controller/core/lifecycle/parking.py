@@ -14,13 +14,14 @@ What is decided from the positions is not decided here (``controller.core.recove
 from typing import Final
 
 from controller.core.instructions import HaltRanks
+from controller.core.lifecycle.phase_changes import begin_parking
 from controller.core.rules.policy import Policy
-from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import Parking, RankState, TaskState
+from controller.core.state.phases import NodeCondition
+from controller.core.state.rank import RankState
+from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
-from controller.core.timers import HaltOverdue, ReplicaPeersOverdue
-from nodeagent.protocol.ids import NodeId
-from nodeagent.protocol.regroup import Position
+from controller.core.timers import CapacityOverdue, HaltOverdue, ReplicaPeersOverdue
+from nodeagent.protocol.ids import Generation, NodeId
 
 _MATES_LIMIT: Final = 0.3
 """Part of the time that ranks have to park, after which those that share a replica with a parked one are woken."""
@@ -36,10 +37,16 @@ def halt(
 ) -> None:
     """Have the task's ranks park; one that is told to park at once need not reach a boundary."""
     broken = _broken_ranks(task)
-    parking = task.parking
+    parking = task.lifecycle.parking
     if parking is None:
-        task.become(TaskPhase.PARKING, note)
-        task.parking = Parking(turn.at, at_boundary, broken, completes_copies)
+        begin_parking(
+            turn,
+            task,
+            broken=broken,
+            at_boundary=at_boundary,
+            completes_copies=completes_copies,
+            note=note,
+        )
         _set_limits(turn, task)
     else:
         is_hastened = parking.at_boundary and not at_boundary
@@ -53,11 +60,11 @@ def halt(
 
 
 def _set_limits(turn: Turn, task: TaskState) -> None:
-    assert task.parking is not None
+    assert task.lifecycle.parking is not None
     name, generation = task.spec.task, task.generation
-    if task.parking.at_boundary:
+    if task.lifecycle.parking.at_boundary:
         limit_s = boundary_limit_s(turn.policy, task)
-        if task.parking.completes_copies:
+        if task.lifecycle.parking.completes_copies:
             # How long copies take is not known. They save it a checkpoint, so as long as that may take.
             limit_s += checkpoint_limit_s(turn.policy, task)
         turn.set_timer(HaltOverdue(name, generation), limit_s)
@@ -74,7 +81,7 @@ def _set_mates_limit(turn: Turn, task: TaskState) -> None:
 
 def wake_replica_peers(turn: Turn, task: TaskState) -> None:
     """Wake ranks that have not parked from waiting for ranks of their replica that have."""
-    if task.parking is None or task.layout is None:
+    if task.lifecycle.parking is None or task.layout is None:
         return
     waiting = {task.layout.dp_rank(number) for number in awaited_ranks(turn, task)}
     left_them = {
@@ -82,53 +89,85 @@ def wake_replica_peers(turn: Turn, task: TaskState) -> None:
         for number, rank in task.ranks.items()
         if rank.position is not None and task.layout.dp_rank(number) in waiting
     }
-    if left_them - task.parking.left:
-        task.parking.left |= left_them
+    if left_them - task.lifecycle.parking.left:
+        task.lifecycle.parking.left |= left_them
         _send_halt(turn, task, _reachable_nodes(turn, task))
-    if task.parking.parked_at is None:
+    if task.lifecycle.parking.parked_at is None:
         _set_mates_limit(turn, task)
 
 
 def halt_again(turn: Turn, task: TaskState, node: NodeId) -> None:
     """Repeat the halt of a parking task to a node that may have missed it."""
-    if task.parking and any(worker.node == node for worker in task.placement):
+    if task.lifecycle.parking and any(worker.node == node for worker in task.placement):
         _send_halt(turn, task, (node,))
 
 
 def halt_limit_s(policy: Policy, task: TaskState) -> float:
     """Return how long ranks may take to park: a whole replica finishes its micro-batch first."""
-    return max(policy.halt_limit_s, policy.stall_factor * (task.mean_iteration_s or 0.0))
+    return max(policy.halt_limit_s, policy.stall_factor * (task.progress.mean_iteration_s or 0.0))
 
 
 def boundary_limit_s(policy: Policy, task: TaskState) -> float:
     """Return how long ranks may take to come to the end of their iteration."""
-    return max(policy.stop_limit_s, policy.stall_factor * (task.mean_iteration_s or 0.0))
+    return max(policy.stop_limit_s, policy.stall_factor * (task.progress.mean_iteration_s or 0.0))
 
 
 def checkpoint_limit_s(policy: Policy, task: TaskState) -> float:
     """Return how long a checkpoint may take to be complete, if it is saved at all."""
     if task.spec.is_command:
         return 0.0
-    return policy.stall_factor * task.checkpoint_s if task.checkpoint_s else policy.start_limit_s
-
-
-def take_position(task: TaskState, global_rank: int, position: Position) -> None:
-    """Note where a rank has parked, and that its node lives."""
-    rank = task.ranks[global_rank]
-    rank.position = position
-    note_heard(task, rank.worker.node)
+    return (
+        policy.stall_factor * task.progress.checkpoint_s
+        if task.progress.checkpoint_s
+        else policy.start_limit_s
+    )
 
 
 def note_heard(task: TaskState, node: NodeId) -> None:
     """The node has said something that it says only while it lives."""
-    if task.parking:
-        task.parking.heard.add(node)
+    if task.lifecycle.parking:
+        task.lifecycle.parking.heard.add(node)
 
 
 def note_loss(task: TaskState, node: NodeId) -> None:
     """A rank is gone: its node may be dying too, until it is heard again."""
-    if task.parking:
-        task.parking.heard.discard(node)
+    if task.lifecycle.parking:
+        task.lifecycle.parking.heard.discard(node)
+
+
+def settle_doubts(task: TaskState, generation: Generation | None) -> None:
+    """Time enough has passed for messages from the nodes that lost a rank of ``generation``."""
+    if task.lifecycle.parking and generation == task.generation:
+        task.lifecycle.parking.is_settled = True
+
+
+def note_parked(turn: Turn, task: TaskState) -> None:
+    """All ranks have reported their positions: what follows is no part of parking."""
+    parking = task.lifecycle.parking
+    if parking and parking.parked_at is None:
+        parking.parked_at = turn.at
+
+
+def await_capacity(turn: Turn, task: TaskState) -> None:
+    """Wait for workers of other tasks, for a limited time."""
+    parking = task.lifecycle.parking
+    if parking and not parking.waits_for_capacity:
+        parking.waits_for_capacity = True
+        timer = CapacityOverdue(task.spec.task, task.generation)
+        turn.set_timer(timer, turn.policy.capacity_limit_s)
+
+
+def lose_patience(task: TaskState) -> None:
+    """The time to wait for workers of other tasks is over."""
+    if task.lifecycle.parking:
+        task.lifecycle.parking.is_impatient = True
+
+
+def restart_parking_clock(turn: Turn, task: TaskState) -> None:
+    """A new controller begins: the time in which none was there is no part of parking."""
+    parking = task.lifecycle.parking
+    if parking:
+        parking.since, parking.parked_at = turn.at, None
 
 
 def awaited_ranks(turn: Turn, task: TaskState) -> list[int]:
@@ -152,17 +191,17 @@ def _is_awaited(turn: Turn, rank: RankState) -> bool:
         and not rank.is_broken
         and rank.done is None
         and (rank.is_seen or rank.continues is not None)
-        and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+        and turn.state.nodes[rank.worker.node].contact.condition is NodeCondition.HEALTHY
     )
 
 
 def has_doubtful_node(turn: Turn, task: TaskState) -> bool:
     """Return whether a node in contact lost a rank and has not been heard since."""
-    assert task.parking is not None
-    return not task.parking.is_settled and any(
+    assert task.lifecycle.parking is not None
+    return not task.lifecycle.parking.is_settled and any(
         not rank.is_alive
-        and turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
-        and rank.worker.node not in task.parking.heard
+        and turn.state.nodes[rank.worker.node].contact.condition is NodeCondition.HEALTHY
+        and rank.worker.node not in task.lifecycle.parking.heard
         for rank in task.ranks.values()
     )
 
@@ -176,12 +215,14 @@ def _broken_ranks(task: TaskState) -> tuple[int, ...]:
 def _reachable_nodes(turn: Turn, task: TaskState) -> tuple[NodeId, ...]:
     nodes = {rank.worker.node for rank in task.ranks.values()}
     return tuple(
-        node for node in sorted(nodes) if turn.state.nodes[node].condition is NodeCondition.HEALTHY
+        node
+        for node in sorted(nodes)
+        if turn.state.nodes[node].contact.condition is NodeCondition.HEALTHY
     )
 
 
 def _send_halt(turn: Turn, task: TaskState, nodes: tuple[NodeId, ...]) -> None:
-    assert task.parking is not None
+    assert task.lifecycle.parking is not None
     if nodes:
         turn.emit(
             HaltRanks(
@@ -189,8 +230,8 @@ def _send_halt(turn: Turn, task: TaskState, nodes: tuple[NodeId, ...]) -> None:
                 task.spec.task,
                 task.generation,
                 nodes,
-                tuple(sorted({*task.parking.broken, *task.parking.left})),
-                task.parking.at_boundary,
-                task.parking.completes_copies,
+                tuple(sorted({*task.lifecycle.parking.broken, *task.lifecycle.parking.left})),
+                task.lifecycle.parking.at_boundary,
+                task.lifecycle.parking.completes_copies,
             )
         )

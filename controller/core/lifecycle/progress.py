@@ -1,4 +1,6 @@
-"""How far tasks are: iterations that were committed, how fast, and with which loss.
+"""How far tasks are: committed iterations, how fast, and with which loss.
+
+The one writer of ``RunProgress``.
 
 An iteration is new once; after a restore from an older state it is run again, and its loss must be
 the one that was recorded first. An iteration whose commit nobody could report any more (the
@@ -7,11 +9,16 @@ reporting rank died) is known from the result of its vote, which its peers hold.
 
 from typing import Final
 
+from controller.core.lifecycle.fault_history import forget_cures
+from controller.core.lifecycle.phase_changes import begin_training
+from controller.core.lifecycle.rank_records import note_iteration
+from controller.core.lifecycle.transition_times import finish_transition
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
+from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
-from nodeagent.protocol.observations import IterationCommitted
-from nodeagent.protocol.regroup import VoteResult
+from nodeagent.protocol.observations import CheckpointSaved, IterationCommitted
+from nodeagent.protocol.regroup import StateSource, VoteResult
 
 LOSS_TOLERANCE: Final = 1e-4
 """Largest relative difference of a loss that was run again, also on other workers (float32)."""
@@ -25,12 +32,12 @@ _SMOOTHING: Final = 0.3
 
 def take_vote(turn: Turn, task: TaskState, vote: VoteResult) -> None:
     """Take in that an iteration is committed by its vote, unless it was reported before."""
-    task.state_iteration = max(task.state_iteration, vote.iteration)
-    if vote.iteration <= task.iteration:
+    task.progress.state_iteration = max(task.progress.state_iteration, vote.iteration)
+    if vote.iteration <= task.progress.iteration:
         return
-    task.voted_iteration = vote.iteration
+    task.progress.voted_iteration = vote.iteration
     _note_new(task, vote.iteration, vote.loss)
-    turn.tell(
+    turn.announce(
         "trace", "iteration", task.spec.task,
         f"iteration {vote.iteration}: loss {vote.loss:.6f}, by its vote",
         iteration=vote.iteration, loss=vote.loss, generation=task.generation,
@@ -39,77 +46,98 @@ def take_vote(turn: Turn, task: TaskState, vote: VoteResult) -> None:
 
 
 def _note_new(task: TaskState, iteration: int, loss: float | None) -> None:
-    task.iteration = iteration
+    task.progress.iteration = iteration
     if loss is not None:
-        task.losses[iteration] = loss
-    task.forget_cures()
+        task.progress.losses[iteration] = loss
+    forget_cures(task)
 
 
 def is_reporter(task: TaskState, commit: IterationCommitted) -> bool:
     """Return whether the rank's iterations count: every rank of a command may print the same."""
-    if task.reporter is None:
-        task.reporter = commit.global_rank
-    return task.reporter == commit.global_rank
+    if task.progress.reporter is None:
+        task.progress.reporter = commit.global_rank
+    return task.progress.reporter == commit.global_rank
 
 
 def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
     """Take in an iteration that the present generation has committed."""
-    is_known = commit.iteration == task.voted_iteration
-    task.voted_iteration = None
+    progress = task.progress
+    is_known = commit.iteration == progress.voted_iteration
+    progress.voted_iteration = None
     if not is_known:
         _note_commit(turn, task, commit)
-    task.state_iteration = commit.iteration
-    task.num_memory_uses = 0
+    progress.state_iteration = commit.iteration
+    progress.num_memory_uses = 0
     _measure_speed(task, commit)
-    task.committed_at = turn.at
-    task.note_iteration(commit.global_rank, commit.iteration, turn.at)
-    if task.phase is TaskPhase.STARTING:
-        task.become(TaskPhase.RUNNING)
-        turn.tell("good", "running", task.spec.task, f"trains on {len(task.ranks)} workers")
+    progress.committed_at = turn.at
+    note_advance(turn, task, commit.iteration)
+    note_iteration(task, commit)
+    if task.lifecycle.phase is TaskPhase.STARTING:
+        begin_training(task)
+        turn.announce("good", "running", task.spec.task, f"trains on {len(task.ranks)} workers")
         finish_transition(turn, task)
 
 
-def finish_transition(turn: Turn, task: TaskState) -> None:
-    """The task trains again: learn what the transition took."""
-    transition = task.transition
-    if transition is None:
-        return
-    if task.spec.is_command:
-        # Nobody tells when its ranks had met and loaded: all of it is in the first iteration.
-        transition.join(transition.decided_at, form_s=0.0, state_s=0.0)
-    transition.finish(turn.at)
-    task.experience.learn(transition)
-    took_s, predicted_s = transition.total_actual_s, transition.total_predicted_s
-    steps = ", ".join(f"{step} {seconds:.2f}" for step, seconds in transition.actual_s.items())
-    turn.tell(
-        "info", "transition", task.spec.task,
-        f"{transition.kind} in {took_s:.2f} s (predicted {predicted_s:.2f} s): {steps}",
-        transition=transition.kind, generation=task.generation, took_s=took_s,
-        predicted_s=predicted_s,
-        **{f"{step.replace(' ', '_')}_s": seconds for step, seconds in transition.actual_s.items()},
-    )  # fmt: skip
+def begin_progress(task: TaskState, target: Target) -> None:
+    """A generation begins at ``target``: with more replicas an iteration takes less time."""
+    layout, progress = task.layout, task.progress
+    progress.tokens_per_s = progress.committed_at = progress.reporter = None
+    if layout is None or (layout.tp, layout.pp) != (target.layout.tp, target.layout.pp):
+        progress.mean_iteration_s = None
+        progress.redivided_after = progress.iteration
+    elif progress.mean_iteration_s is not None:
+        progress.mean_iteration_s *= layout.dp / target.layout.dp
+
+
+def note_advance(turn: Turn, task: TaskState, iteration: int) -> None:
+    """A rank has finished ``iteration``: the task has advanced if no other rank had."""
+    if iteration > task.newest_iteration:
+        task.progress.advanced_at = turn.at
+
+
+def note_checkpoint(task: TaskState, saved: CheckpointSaved) -> None:
+    """A checkpoint is complete on disk."""
+    progress = task.progress
+    progress.checkpoint_iteration = max(progress.checkpoint_iteration, saved.iteration)
+    progress.checkpoint_s = max(progress.checkpoint_s, saved.duration_s)
+
+
+def note_memory_use(task: TaskState) -> None:
+    """A generation takes state from in-memory checkpoints."""
+    task.progress.num_memory_uses += 1
+
+
+def resume_from(task: TaskState, iteration: int, source: StateSource) -> int:
+    """All ranks have the state of ``iteration``; return how many iterations are run again."""
+    progress = task.progress
+    num_lost = max(0, progress.state_iteration - iteration)
+    progress.state_iteration = iteration
+    if source in {"disk", "seed"}:
+        # Newer checkpoints were damaged, or did not hold what they promised.
+        progress.checkpoint_iteration = iteration
+    return num_lost
 
 
 def _note_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
-    is_rerun = commit.iteration <= task.iteration
+    is_rerun = commit.iteration <= task.progress.iteration
     deviation = None
     if is_rerun:
-        task.num_rerun_iterations += 1
+        task.progress.num_rerun_iterations += 1
         # A command promises nothing about losses that are run again.
-        recorded = None if task.spec.is_command else task.losses.get(commit.iteration)
+        recorded = None if task.spec.is_command else task.progress.losses.get(commit.iteration)
         deviation = _deviation(commit.loss, recorded)
     else:
         _note_new(task, commit.iteration, commit.loss)
-    turn.tell(
+    turn.announce(
         "trace", "iteration", task.spec.task,
         f"iteration {commit.iteration}{' run again' if is_rerun else ''}{_loss_words(commit)}",
         iteration=commit.iteration, loss=commit.loss, generation=commit.generation,
         is_rerun=is_rerun, deviation=deviation, duration_s=commit.duration_s,
     )  # fmt: skip
-    is_of_other_model = commit.iteration <= task.redivided_after
+    is_of_other_model = commit.iteration <= task.progress.redivided_after
     tolerance = _TOLERANCE_OF_OTHER_MODEL if is_of_other_model else LOSS_TOLERANCE
     if deviation is not None and deviation > tolerance:
-        turn.tell(
+        turn.announce(
             "error", "loss_mismatch", task.spec.task,
             f"iteration {commit.iteration} run again gave another loss:"
             f" relative difference {deviation:.1e}",
@@ -129,14 +157,15 @@ def _deviation(loss: float | None, recorded: float | None) -> float | None:
 
 
 def _measure_speed(task: TaskState, commit: IterationCommitted) -> None:
-    if task.phase is TaskPhase.STARTING and task.mean_iteration_s is not None:
+    progress = task.progress
+    if task.lifecycle.phase is TaskPhase.STARTING and progress.mean_iteration_s is not None:
         return  # the first one after a regroup holds the recovery
     is_known = commit.num_tokens > 0 and commit.duration_s > 0
     rate = commit.num_tokens / commit.duration_s if is_known else None
-    if task.mean_iteration_s is None:
-        task.mean_iteration_s, task.tokens_per_s = commit.duration_s, rate
+    if progress.mean_iteration_s is None:
+        progress.mean_iteration_s, progress.tokens_per_s = commit.duration_s, rate
         return
-    task.mean_iteration_s += _SMOOTHING * (commit.duration_s - task.mean_iteration_s)
+    progress.mean_iteration_s += _SMOOTHING * (commit.duration_s - progress.mean_iteration_s)
     if rate is not None:
-        known = rate if task.tokens_per_s is None else task.tokens_per_s
-        task.tokens_per_s = known + _SMOOTHING * (rate - known)
+        known = rate if progress.tokens_per_s is None else progress.tokens_per_s
+        progress.tokens_per_s = known + _SMOOTHING * (rate - known)

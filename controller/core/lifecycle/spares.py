@@ -8,26 +8,32 @@ have had time enough, the task is parked at the end of its iteration, and they a
 like parked survivors that have no state.
 
 They are called by numbers of the generation that trains, beyond those of its ranks. One that fails
-costs nothing: its rank gets a new process when the generation begins.
+costs nothing: its rank gets a new process when the generation begins. The one writer of ``Spares``.
 """
 
 from collections.abc import Collection
 
 from controller.core.instructions import PrepareSpares, StopRanks
+from controller.core.lifecycle.leaving_ranks import begin_leaving, note_end
+from controller.core.lifecycle.rank_records import (
+    note_broken,
+    note_spare_gone,
+    note_spare_observed,
+)
 from controller.core.rules.placement import Worker
 from controller.core.rules.regroup.replicas import ModelPart, part_of
 from controller.core.state.phases import NodeCondition
-from controller.core.state.task import RankState, Spares, Target, TaskState
+from controller.core.state.rank import RankState
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Spares, Target
 from controller.core.state.turn import Turn
 from controller.core.timers import SparesOverdue
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.observations import (
     LaunchFailed,
     RankExited,
-    RankHalted,
     RankObservation,
     RankRaised,
-    RankStarted,
 )
 
 
@@ -40,28 +46,28 @@ def is_prepared(turn: Turn, task: TaskState, target: Target, staying: Collection
         target: Where it is to be; free, and in contact.
         staying: Ranks of the target whose processes go on.
     """
-    occupied = task.occupied_workers - set(task.leaving.values())
+    occupied = task.occupied_workers - set(task.leaving.workers.values())
     missing = [
         place
         for place, worker in enumerate(target.placement)
         if place not in staying and worker not in occupied
     ]
-    if any(target.placement[place] in task.leaving.values() for place in missing):
+    if any(target.placement[place] in task.leaving.workers.values() for place in missing):
         return False  # its memory may not have room for both
     spares = task.spares
-    if missing and (spares is None or spares.target != target):
+    if missing and spares.target != target:
         _begin(turn, task, target, missing)
         return False
-    return spares is None or spares.is_over or not _awaited(spares)
+    return spares.is_over or not _awaited(spares)
 
 
 def _begin(turn: Turn, task: TaskState, target: Target, places: list[int]) -> None:
+    spares = task.spares
     added = {
-        task.next_spare + offset: (target.placement[place], place)
+        spares.next_number + offset: (target.placement[place], place)
         for offset, place in enumerate(places)
     }
-    task.next_spare += len(added)
-    spares = task.spares = task.spares or Spares({}, {})
+    spares.next_number += len(added)
     spares.target, spares.is_over = target, False
     for number, (worker, place) in added.items():
         spares.ranks[number] = RankState(worker)
@@ -69,7 +75,7 @@ def _begin(turn: Turn, task: TaskState, target: Target, places: list[int]) -> No
     turn.emit(PrepareSpares(turn.cause, task.spec.task, task.generation, target.layout, added))
     turn.set_timer(SparesOverdue(task.spec.task, task.generation), turn.policy.prepare_limit_s)
     nodes = ", ".join(sorted({worker.node for worker, _ in added.values()}))
-    turn.tell(
+    turn.announce(
         "info", "prepare", task.spec.task,
         f"{len(added)} new process(es) on {nodes} prepare for {target.layout} while it trains on",
         generation=task.generation, num_new=len(added),
@@ -87,8 +93,6 @@ def _awaited(spares: Spares) -> list[int]:
 def ready_spares(turn: Turn, task: TaskState, target: Target) -> dict[int, int]:
     """Return, by number, the rank of ``target`` that each process that waits can be."""
     spares = task.spares
-    if spares is None:
-        return {}
     return {
         number: place
         for number, rank in spares.ranks.items()
@@ -102,12 +106,12 @@ def can_serve(turn: Turn, task: TaskState, worker: Worker, part: ModelPart) -> b
 
     While that is open it can, on a worker that no other task is to get.
     """
-    if task.target is not None:
-        return place_in(task.target, worker, part) is not None
+    if task.assignment.target is not None:
+        return place_in(task.assignment.target, worker, part) is not None
     moving = (
-        other.target
+        other.assignment.target
         for other in turn.state.tasks.values()
-        if other.target and other.target.placement is not other.placement
+        if other.assignment.target and other.assignment.target.placement is not other.placement
     )
     return not any(worker in target.placement for target in moving)
 
@@ -122,19 +126,15 @@ def place_in(target: Target, worker: Worker, part: ModelPart) -> int | None:
 
 def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> None:
     """Take what a process that prepares says into the state."""
-    rank = task.waiting.get(observation.global_rank)
+    rank = task.spares.ranks.get(observation.global_rank)
     if rank is None:
         if isinstance(observation, RankExited | LaunchFailed):
-            task.leaving.pop((observation.generation, observation.global_rank), None)
+            note_end(task, observation)
         return
-    rank.is_seen = True
+    note_spare_observed(rank, observation)
     match observation:
-        case RankStarted():
-            rank.pid = observation.pid
-        case RankHalted():
-            rank.position = observation.position
         case RankRaised():
-            rank.is_broken = True
+            note_broken(rank)
             _tell_failure(turn, task, observation.message)
         case LaunchFailed():
             lose_spare(turn, task, observation.global_rank, observation.reason)
@@ -146,35 +146,34 @@ def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> 
 
 def lose_spare(turn: Turn, task: TaskState, number: int, reason: str) -> None:
     """A process that waits, or prepares, is gone."""
-    task.waiting[number].is_alive = False
+    note_spare_gone(task.spares.ranks[number])
     _tell_failure(turn, task, reason)
 
 
 def lose_unseen_spares(turn: Turn, task: TaskState, node: NodeId, reason: str) -> None:
     """A node refuses a start: what was to wait there, and has not said that it does, is not counted on."""
-    for number, rank in task.waiting.items():
+    for number, rank in task.spares.ranks.items():
         if rank.worker.node == node and rank.continues and rank.is_alive and not rank.is_seen:
             lose_spare(turn, task, number, reason)
 
 
 def _tell_failure(turn: Turn, task: TaskState, reason: str) -> None:
-    turn.tell(
+    turn.announce(
         "warning", "prepare", task.spec.task,
         f"a process that was to join later is lost, another one is started then: {reason}",
     )  # fmt: skip
 
 
 def end_spare_preparation(task: TaskState) -> None:
-    """No wait any more: what is not prepared by now is started with the generation."""
-    if task.spares is not None:
-        task.spares.is_over = True
+    """The time to prepare is over: spares that are not ready are started with the generation."""
+    task.spares.is_over = True
 
 
 def drop_useless_spares(turn: Turn) -> None:
-    """End what can't have a part any more where its task is to be."""
+    """End spares that can't have a part any more where their task is to be."""
     for task in turn.state.tasks.values():
         spares = task.spares
-        if spares is None:
+        if not spares.ranks and spares.target is None:
             continue
         useless = {
             number: rank
@@ -183,12 +182,12 @@ def drop_useless_spares(turn: Turn) -> None:
         }
         for number in useless:
             del spares.ranks[number], spares.parts[number]
-        if not spares.ranks and spares.target != task.target:
-            task.spares = None
+        if not spares.ranks and spares.target != task.assignment.target:
+            spares.target, spares.is_over = None, False
         living = {number: rank for number, rank in useless.items() if rank.is_alive}
-        task.leaving |= {(task.generation, n): rank.worker for n, rank in living.items()}
+        begin_leaving(task, {number: rank.worker for number, rank in living.items()})
         for node in sorted({rank.worker.node for rank in living.values()}):
-            if turn.state.nodes[node].condition is NodeCondition.HEALTHY:
+            if turn.state.nodes[node].contact.condition is NodeCondition.HEALTHY:
                 numbers = tuple(n for n, rank in living.items() if rank.worker.node == node)
                 turn.emit(
                     StopRanks(

@@ -76,7 +76,7 @@ def compare_run(
     A rank that has trained and is not listed after a loss of contact has vanished. Where a stop was carried out,
     what is not listed is gone, and what still is, is told again.
     """
-    measurement = turn.state.measurement
+    measurement = turn.state.measurements.current
     run = measurement.run if measurement else None
     if run is None or node not in run.nodes:
         return
@@ -98,14 +98,14 @@ def compare_run(
 
 
 def _run_of(turn: Turn, task: TaskId, generation: Generation) -> MeasuredRun | None:
-    measurement = turn.state.measurement
+    measurement = turn.state.measurements.current
     run = measurement.run if measurement else None
     return run if run and (run.task, run.generation) == (task, generation) else None
 
 
 def _spec(turn: Turn) -> TaskSpec:
     """Return the task that is measured."""
-    measurement = turn.state.measurement
+    measurement = turn.state.measurements.current
     assert measurement is not None
     return turn.state.tasks[measurement.task].spec
 
@@ -157,6 +157,8 @@ def _limit_s(turn: Turn, run: MeasuredRun) -> float:
 
 def send_stop(turn: Turn, run: MeasuredRun, nodes: tuple[NodeId, ...]) -> None:
     """Have its ranks on these nodes killed, where they can be reached."""
-    healthy = tuple(n for n in nodes if turn.state.nodes[n].condition is NodeCondition.HEALTHY)
+    healthy = tuple(
+        n for n in nodes if turn.state.nodes[n].contact.condition is NodeCondition.HEALTHY
+    )
     if healthy:
         turn.emit(StopRanks(turn.cause, run.task, run.generation, healthy, is_graceful=False))

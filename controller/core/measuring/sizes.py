@@ -49,21 +49,21 @@ def begin_measurement(turn: Turn, event: MeasurementRequested) -> Measurement | 
     misfits = [each for each in places if isinstance(each, Unplaceable)]
     if len(misfits) == len(sizes):
         return Refusal("nothing", f"no size fits on idle workers: {misfits[0].reason}")
-    state.num_measurements += 1
-    name = f"M-{state.num_measurements}"
-    state.measurement = Measurement(name, event.task, event.num_iterations, sizes)
-    return state.measurement
+    state.measurements.num_named += 1
+    name = f"M-{state.measurements.num_named}"
+    state.measurements.current = Measurement(name, event.task, event.num_iterations, sizes)
+    return state.measurements.current
 
 
 def _why_not(turn: Turn, task: TaskState, event: MeasurementRequested) -> Refusal | None:
     """Return what speaks against a measurement of the task now, or at these sizes at all."""
     name, listed = task.spec.task, task.spec.table.sizes
-    running = turn.state.measurement
+    running = turn.state.measurements.current
     if running and not running.is_over:
         cancel = f"unicron profile measure --cancel {running.name} --connect SOCKET"
         text = f"{running.name} measures {running.task}: wait for it, or end it with {cancel}"
         return Refusal("busy", text)
-    if pending := turn.state.pending_plan():
+    if pending := turn.state.plans.pending():
         return Refusal("pending", f"{pending.name} waits for a decision: decide on it first")
     if task.spec.is_command and not event.is_contained:
         text = (
@@ -80,7 +80,7 @@ def _why_not(turn: Turn, task: TaskState, event: MeasurementRequested) -> Refusa
 
 def cancel_measurement(turn: Turn, name: str, actor: str) -> Refusal | None:
     """End a measurement; return why not."""
-    measurement = turn.state.measurement
+    measurement = turn.state.measurements.current
     if measurement is None or measurement.name != name:
         return Refusal("unknown", f"there is no measurement {name}")
     if measurement.ended:
@@ -89,9 +89,16 @@ def cancel_measurement(turn: Turn, name: str, actor: str) -> Refusal | None:
     return None
 
 
+def end_of_controller(turn: Turn) -> None:
+    """The controller was replaced: the operator who asked gets no answer any more."""
+    measurement = turn.state.measurements.current
+    if measurement and not measurement.ended:
+        measurement.ended = "the controller was replaced"
+
+
 def advance_measurement(turn: Turn) -> None:
     """Give way where it is in the way, end a run that is over, begin the next size."""
-    measurement = turn.state.measurement
+    measurement = turn.state.measurements.current
     if measurement is None or measurement.is_over:
         return
     if not measurement.ended:
@@ -106,11 +113,11 @@ def advance_measurement(turn: Turn) -> None:
 
 def _why_give_way(turn: Turn, measurement: Measurement) -> str:
     """Return what it is in the way of; empty if nothing."""
-    if pending := turn.state.pending_plan():
+    if pending := turn.state.plans.pending():
         return f"gives way: {pending.name} waits for a decision"
     held = set(measurement.run.placement) if measurement.run else set()
     for task in turn.state.tasks.values():
-        if task.target and not held.isdisjoint(task.target.placement):
+        if task.assignment.target and not held.isdisjoint(task.assignment.target.placement):
             return f"gives way: {task.spec.task} is to get its workers"
     return ""
 
@@ -129,7 +136,7 @@ def _is_left(turn: Turn, measurement: Measurement, run: MeasuredRun) -> bool:
             return True
         _end_run(turn, measurement, run)
     for number, worker in list(run.living.items()):
-        if turn.state.nodes[worker.node].condition is not NodeCondition.HEALTHY:
+        if turn.state.nodes[worker.node].contact.condition is not NodeCondition.HEALTHY:
             del run.living[number]
     return bool(run.living)
 
@@ -138,7 +145,9 @@ def _why_unfit(turn: Turn, run: MeasuredRun) -> Evidence | None:
     """Return what speaks against a worker of the run; out of contact for a while it is presumed training."""
     for worker in run.living.values():
         node = turn.state.nodes[worker.node]
-        if node.condition is not NodeCondition.UNREACHABLE and not turn.state.can_use(worker):
+        if node.contact.condition is not NodeCondition.UNREACHABLE and not turn.state.can_use(
+            worker
+        ):
             text = f"{worker} is lost or out of service"
             return Evidence("contact", turn.at, turn.at, worker.node, run.task, None, text)
     return None
@@ -163,7 +172,7 @@ def _keep(turn: Turn, measurement: Measurement, task: TaskState, run: MeasuredRu
     size.phase, size.iteration_s = "measured", median(run.durations_s)
     _rate(measurement, task.spec)
     turn.emit(RecordIterations(turn.cause, measurement.task, size.layout, size.iteration_s, num))
-    turn.tell(
+    turn.announce(
         "good", "measured", measurement.task,
         f"{size.workers} worker(s), {size.layout}: {size.iteration_s:.3f} s an iteration,"
         f" {size.flops_per_s:.3g} FLOP/s",
@@ -189,7 +198,7 @@ def _leave_out(
     reason: str,
 ) -> None:
     size.phase, size.reason = phase, reason
-    turn.tell(
+    turn.announce(
         "warning", "not_measured", measurement.task, f"{size.workers} worker(s): {reason}",
         workers=size.workers,
     )  # fmt: skip
@@ -200,7 +209,7 @@ def _place(turn: Turn, size: MeasuredSize) -> Placement | Unplaceable:
     idle, name = Available(turn, ()), TaskId("measure")
     # In one domain it is packed into few nodes: the table is of what its traffic does at its best.
     packed = dict.fromkeys(idle.workers_by_node, "all")
-    strays = {w for node in idle.workers_by_node for w in turn.state.nodes[node].strays}
+    strays = {w for node in idle.workers_by_node for w in turn.state.nodes[node].inventory.strays}
     blocked = idle.blocked | strays
     placed = place({name: size.layout}, {}, idle.workers_by_node, blocked=blocked, domains=packed)
     if isinstance(placed, Unplaceable):
@@ -225,10 +234,10 @@ def _begin_next(turn: Turn, measurement: Measurement) -> bool:
 def _begin_size(
     turn: Turn, measurement: Measurement, size: MeasuredSize, placement: Placement
 ) -> None:
-    turn.state.num_measured_runs += 1
+    turn.state.measurements.num_runs += 1
     run = MeasuredRun(
         task=TaskId(f"{measurement.task}@measure"),
-        generation=Generation(turn.state.num_measured_runs),
+        generation=Generation(turn.state.measurements.num_runs),
         size=size,
         placement=placement,
         living=dict(enumerate(placement)),
@@ -242,7 +251,7 @@ def _begin_size(
         )
     )  # fmt: skip
     expect_iteration(turn, run)
-    turn.tell(
+    turn.announce(
         "info", "measure", measurement.task,
         f"measures {size.workers} worker(s), {size.layout}, on {', '.join(run.nodes)}",
         workers=size.workers,
@@ -254,7 +263,7 @@ def _close(turn: Turn, measurement: Measurement) -> None:
         if size.phase == "waiting":
             _leave_out(turn, measurement, size, "skipped", measurement.ended)
     num = sum(size.phase == "measured" for size in measurement.sizes)
-    turn.tell(
+    turn.announce(
         "info", "measurement", measurement.name,
         f"{num} of {len(measurement.sizes)} sizes of {measurement.task} are measured:"
         f" {measurement.ended}",

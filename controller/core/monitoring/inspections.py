@@ -4,10 +4,9 @@ Looking wakes nobody and changes nothing. Who is to blame is judged in ``control
 """
 
 from collections.abc import Iterable
-from typing import Final
 
 from controller.core.incidents.evidence_intake import take_evidence
-from controller.core.instructions import InspectRanks
+from controller.core.lifecycle.rank_records import note_broken
 from controller.core.rules.collectives import record_of
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.hang import Hang
@@ -15,35 +14,14 @@ from controller.core.state.phases import NodeCondition
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.state.watch import Inspection
-from controller.core.timers import InspectionOverdue
 from nodeagent.protocol.standing import MAX_STACK_CHARS, Standing
 from profiles.faults.status import Status
-
-_GRACE_S: Final = 0.3
-"""For the way to the agents and back, beyond what they may take."""
 
 
 def is_in_sight(turn: Turn, task: TaskState) -> bool:
     """Return whether every node of the task is in contact."""
     nodes = (turn.state.nodes[name] for name in task.nodes)
-    return all(node.condition is NodeCondition.HEALTHY for node in nodes)
-
-
-def begin_inspection(turn: Turn, task: TaskState, inspection: Inspection) -> None:
-    """Ask the agents where the ranks stand; the answers are awaited for a limited time."""
-    task.watch.inspection = inspection
-    name, generation, policy = task.spec.task, task.generation, turn.policy
-    turn.emit(
-        InspectRanks(
-            turn.cause,
-            name,
-            generation,
-            task.nodes,
-            answer_limit_s=policy.answer_limit_s,
-            limit_s=policy.inspection_limit_s,
-        )
-    )
-    turn.set_timer(InspectionOverdue(name, generation), policy.inspection_limit_s + _GRACE_S)
+    return all(node.contact.condition is NodeCondition.HEALTHY for node in nodes)
 
 
 def is_complete(task: TaskState, inspection: Inspection) -> bool:
@@ -52,21 +30,10 @@ def is_complete(task: TaskState, inspection: Inspection) -> bool:
     return inspection.standings.keys() >= awaited
 
 
-def leave_out_parked(task: TaskState, inspection: Inspection) -> list[int]:
-    """Forget what was seen of parked ranks, and return them.
-
-    A rank whose collective failed has parked: it waits for the verdict, and hinders nobody.
-    """
-    parked = [number for number, rank in task.ranks.items() if rank.position is not None]
-    for number in parked:
-        inspection.standings.pop(number, None)
-    return parked
-
-
 def blame(turn: Turn, task: TaskState, inspection: Inspection, hang: Hang, what: str) -> None:
     """Take in that ranks hang, or that all wait in vain; ``what`` does not happen, in words."""
     for number in hang.reasons:
-        task.ranks[number].is_broken = True
+        note_broken(task.ranks[number])
     tell_stall(turn, task, inspection, hang, what)
     for evidence in hang_evidence(turn, task, inspection, hang, what):
         take_evidence(turn, task, evidence)
@@ -75,7 +42,7 @@ def blame(turn: Turn, task: TaskState, inspection: Inspection, hang: Hang, what:
 def tell_stall(turn: Turn, task: TaskState, inspection: Inspection, hang: Hang, what: str) -> None:
     """Tell operators that a task stands still, and whom it waits for."""
     stalled_s = turn.at - task.watch.moved_at
-    turn.tell(
+    turn.announce(
         "warning", "stall", task.spec.task,
         f"{what} for {stalled_s:.2f} s: {hang.summary}",
         stalled_s=stalled_s, culprits=", ".join(map(str, sorted(hang.reasons))),

@@ -48,14 +48,14 @@ def work_per_iteration(spec: TaskSpec, times_s: Mapping[int, float]) -> float:
 
 def _is_steady(turn: Turn, task: TaskState, iteration: int) -> bool:
     spec, watch = task.spec, task.watch
-    if task.phase is not TaskPhase.RUNNING or spec.has_floor or spec.is_long(iteration):
+    if task.lifecycle.phase is not TaskPhase.RUNNING or spec.has_floor or spec.is_long(iteration):
         return False
-    if not watch.pace.is_warm or watch.is_late or watch.stragglers:
+    if not watch.pace.is_warm or watch.slowness.is_late or watch.slowness.stragglers:
         return False
-    measurement = turn.state.measurement
+    measurement = turn.state.measurements.current
     if measurement is not None and measurement.run is not None:
         return False
-    if any(spec.task in incident.covers for incident in turn.state.open_incidents()):
+    if any(spec.task in incident.covers for incident in turn.state.incidents.open()):
         return False
     # After a loss it may run for a while with replicas that its table does not list.
     return any(point.layout == task.layout for point in spec.table.points)

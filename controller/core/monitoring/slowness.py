@@ -1,10 +1,11 @@
 """A task that is slow: iterations that take too long, and ranks that are slower than their peers.
 
 Both are warnings: one when it begins and one when it is over, never one per iteration. Noise is no
-alarm. A rank has to be slower in ``straggler_beats`` more heartbeats than it was not.
+alarm. A rank has to be slower in ``straggler_beats`` more heartbeats than it was not. The one writer of ``Slowness``.
 """
 
 from controller.core.instructions import Level
+from controller.core.lifecycle.rank_records import count_slow_beat
 from controller.core.rules.stragglers import Computing, is_straggler, median_of
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
@@ -16,9 +17,12 @@ def note_lateness(turn: Turn, task: TaskState) -> None:
     """Tell operators when iterations begin to be late, and when that is over."""
     watch, average_s = task.watch, task.watch.pace.average_s
     late_s = watch.pace.late_s(turn.policy)
-    if average_s is None or (late_s is not None) == watch.is_late:
+    if average_s is None or (late_s is not None) == watch.slowness.is_late:
         return
-    usual_s, watch.late_from_s = watch.late_from_s, None if late_s is None else average_s
+    usual_s, watch.slowness.late_from_s = (
+        watch.slowness.late_from_s,
+        None if late_s is None else average_s,
+    )
     if late_s is None:
         assert usual_s is not None, "it was late"
         now_s = watch.pace.newest_s(turn.policy) or average_s
@@ -30,20 +34,24 @@ def note_lateness(turn: Turn, task: TaskState) -> None:
                 f"late iterations have become the usual ones: {now_s:.2f} s, {ratio:.2f} x before"
             )
         level: Level = "info" if is_over else "warning"
-        turn.tell(level, "late_over", task.spec.task, text, average_s=average_s)
+        turn.announce(level, "late_over", task.spec.task, text, average_s=average_s)
         return
     text = f"iterations take {late_s:.2f} s, {late_s / average_s:.2f} x their average"
-    if watch.stragglers:
-        names = ", ".join(f"rank {number}" for number in sorted(watch.stragglers))
+    if watch.slowness.stragglers:
+        names = ", ".join(f"rank {number}" for number in sorted(watch.slowness.stragglers))
         text += f"; the others wait for {names}"
-    turn.tell("warning", "late", task.spec.task, text, now_s=late_s, average_s=average_s)
+    turn.announce("warning", "late", task.spec.task, text, now_s=late_s, average_s=average_s)
 
 
 def note_stragglers(turn: Turn, node: NodeId) -> None:
     """Compare the ranks of a node, whose heartbeat has come, with their peers."""
     for task in turn.state.tasks.values():
         average_s = task.watch.pace.average_s
-        if task.phase is TaskPhase.RUNNING and average_s is not None and node in task.nodes:
+        if (
+            task.lifecycle.phase is TaskPhase.RUNNING
+            and average_s is not None
+            and node in task.nodes
+        ):
             _compare(turn, task, node, average_s)
 
 
@@ -61,21 +69,21 @@ def _compare(turn: Turn, task: TaskState, node: NodeId, average_s: float) -> Non
             continue
         stage = layout.pp_rank(number)
         peers = [one for n, one in known.items() if n != number and layout.pp_rank(n) == stage]
-        step = 1 if is_straggler(own, peers, average_s, turn.policy) else -1
-        num_beats = turn.policy.straggler_beats
-        rank.num_slow_beats = min(num_beats, max(0, rank.num_slow_beats + step))
-        if rank.num_slow_beats == num_beats and number not in task.watch.stragglers:
-            task.watch.stragglers.add(number)
+        is_slow = is_straggler(own, peers, average_s, turn.policy)
+        most = turn.policy.straggler_beats
+        num_slow = count_slow_beat(rank, is_slow=is_slow, most=most)
+        if num_slow == most and number not in task.watch.slowness.stragglers:
+            task.watch.slowness.stragglers.add(number)
             _tell(turn, task, number, own.median_s, median_of(peers))
-        elif rank.num_slow_beats == 0 and number in task.watch.stragglers:
-            task.watch.stragglers.remove(number)
+        elif num_slow == 0 and number in task.watch.slowness.stragglers:
+            task.watch.slowness.stragglers.remove(number)
             text = f"rank {number} is as fast as its peers again"
-            turn.tell("info", "straggler_over", task.spec.task, text, rank=number)
+            turn.announce("info", "straggler_over", task.spec.task, text, rank=number)
 
 
 def _tell(turn: Turn, task: TaskState, number: int, busy_s: float, peers_s: float) -> None:
     node = task.ranks[number].worker.node
-    turn.tell(
+    turn.announce(
         "warning", "straggler", task.spec.task,
         f"rank {number} on {node} takes {busy_s:.3f} s for its micro-batches, its peers"
         f" {peers_s:.3f} s",

@@ -11,16 +11,22 @@ Hangs on the way to the first iteration, and after the last one, are in ``contro
 """
 
 from controller.core.incidents.cures import name_symptoms
-from controller.core.monitoring.inspections import (
-    begin_inspection,
-    blame,
-    is_complete,
-    is_in_sight,
-    leave_out_parked,
-)
+from controller.core.monitoring.inspections import blame, is_complete, is_in_sight
 from controller.core.monitoring.refinement import refine
 from controller.core.monitoring.slowness import note_lateness
 from controller.core.monitoring.start_and_end import conclude_edge, expect_end
+from controller.core.monitoring.task_watch import (
+    add_to_pace,
+    begin_inspection,
+    end_inspection,
+    expect_iteration_after,
+    leave_out_parked,
+    note_hang,
+    note_movement,
+    note_movement_unseen,
+    take_standing,
+    time_commit,
+)
 from controller.core.rules.hang import Hang, find_hang
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
@@ -35,7 +41,7 @@ from nodeagent.protocol.observations import IterationCommitted, RankInspected
 
 def note_joined(turn: Turn, task: TaskState) -> None:
     """All ranks of a generation have their state: from now on it should go on."""
-    task.watch.moved_at = turn.at
+    note_movement(turn, task)
     _expect_iteration(turn, task)
 
 
@@ -43,17 +49,9 @@ def note_commit(
     turn: Turn, task: TaskState, commit: IterationCommitted, observed_at: float
 ) -> None:
     """Take in that the generation has committed an iteration, and expect the next one."""
-    watch, spec = task.watch, task.spec
-    since, watch.committed_at, num = watch.committed_at, observed_at, 1
-    if spec.is_command:
-        # Its lines are read in bunches, and one may stand for several iterations.
-        num = max(1, commit.iteration - watch.iteration)
-        duration_s = num * commit.duration_s
-    else:
-        duration_s = commit.duration_s if since is None else max(0.0, observed_at - since)
+    duration_s, num = time_commit(task, commit, observed_at)
     refine(turn, task, commit.iteration, duration_s / num, num)
-    watch.pace.add(duration_s, is_long=spec.is_long(commit.iteration))
-    watch.moved_at, watch.inspection = turn.at, None
+    add_to_pace(turn, task, duration_s, is_long=task.spec.is_long(commit.iteration))
     _expect_iteration(turn, task)
     note_lateness(turn, task)
 
@@ -62,7 +60,7 @@ def note_contact(turn: Turn, node: NodeId) -> None:
     """A node is back in contact; what its ranks have done meanwhile is still on its way."""
     for task in turn.state.tasks.values():
         if task.is_active and task.watch.committed_at is not None and node in task.nodes:
-            task.watch.moved_at, task.watch.inspection = turn.at, None
+            note_movement_unseen(turn, task)
             _expect_iteration(turn, task)
 
 
@@ -70,14 +68,14 @@ def _expect_iteration(turn: Turn, task: TaskState) -> None:
     """Set the timer for the running iteration, if there is one to come."""
     watch, spec = task.watch, task.spec
     is_last = task.has_all_iterations
-    is_first_of_all = task.phase is TaskPhase.STARTING and task.iteration == 0
+    is_first_of_all = task.lifecycle.phase is TaskPhase.STARTING and task.progress.iteration == 0
     # How long a command loads before its first iteration is not known from those before.
     is_loading = spec.is_command and watch.committed_at is None
     if task.is_active and is_last:
         expect_end(turn, task)
     if not task.is_active or is_last or is_first_of_all or is_loading:
         return
-    watch.iteration = max(task.newest_iteration, task.state_iteration)
+    expect_iteration_after(task)
     turn.set_timer(IterationOverdue(spec.task, task.generation), _limit_s(turn, task))
 
 
@@ -107,24 +105,21 @@ def _take_overdue(turn: Turn, task: TaskState, timer: IterationOverdue) -> None:
     if not is_in_sight(turn, task):
         turn.set_timer(timer, turn.policy.judge_interval_s)
     elif task.newest_iteration > watch.iteration:
-        watch.moved_at = turn.at  # seen in heartbeats alone: the report is on its way
+        note_movement(turn, task)  # seen in heartbeats alone: the report is on its way
         _expect_iteration(turn, task)
     else:
-        begin_inspection(turn, task, Inspection(turn.at))
+        begin_inspection(turn, task)
 
 
 def take_look(turn: Turn, task: TaskState, inspected: RankInspected) -> None:
     """An agent tells where a rank stands; conclude once all have been seen."""
-    inspection = task.watch.inspection
-    if inspection is None:
-        return
-    inspection.standings[inspected.global_rank] = inspected.standing
-    if is_complete(task, inspection):
+    inspection = take_standing(task, inspected)
+    if inspection is not None and is_complete(task, inspection):
         _conclude(turn, task, inspection)
 
 
 def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
-    task.watch.inspection = None
+    end_inspection(task)
     if inspection.stage != "iteration":
         conclude_edge(turn, task, inspection)
         return
@@ -139,7 +134,7 @@ def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
             IterationOverdue(task.spec.task, task.generation), task.watch.pace.average_s or 1.0
         )
         return
-    task.watch.pace.note_hang()
+    note_hang(task)
     blame(turn, task, inspection, hang, "no iteration")
 
 

@@ -18,18 +18,23 @@ A culprit is replaced, as in a hang. One that is left over when others are done 
 to do any more, since nobody leaves before all is saved: it is ended, and its task is finished.
 """
 
-from controller.core.incidents.evidence_intake import incident_of, open_incident, take_evidence
+from controller.core.incidents.evidence_intake import incident_of, take_evidence
+from controller.core.incidents.incident_log import act, open_incident
 from controller.core.incidents.naming import name_fault
 from controller.core.instructions import StopRanks
 from controller.core.lifecycle.parking import checkpoint_limit_s
+from controller.core.lifecycle.rank_records import note_left_over
 from controller.core.monitoring.inspections import (
-    begin_inspection,
     blame,
     hang_evidence,
     is_complete,
     is_in_sight,
-    leave_out_parked,
     tell_stall,
+)
+from controller.core.monitoring.task_watch import (
+    begin_inspection,
+    leave_out_parked,
+    note_hang,
 )
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import diagnose
@@ -41,7 +46,6 @@ from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.state.watch import Inspection, Stage
 from controller.core.timers import InspectionDue
-from nodeagent.protocol.observations import RankDone
 
 _FORMING: tuple[Step, ...] = ("start", "form", "state")
 
@@ -51,13 +55,6 @@ def expect_end(turn: Turn, task: TaskState) -> None:
     turn.set_timer(InspectionDue(task.spec.task, task.generation), turn.policy.look_interval_s)
 
 
-def note_done(turn: Turn, task: TaskState, done: RankDone) -> None:
-    """A rank has done all that it was to do."""
-    task.ranks[done.global_rank].done = done.reason
-    if task.watch.done_at is None:
-        task.watch.done_at = turn.at
-
-
 def take_inspection_due(turn: Turn, task: TaskState) -> None:
     """Have the ranks looked at if they still form, or end; and again until they do not."""
     stage = _stage(task)
@@ -65,15 +62,15 @@ def take_inspection_due(turn: Turn, task: TaskState) -> None:
         return
     turn.set_timer(InspectionDue(task.spec.task, task.generation), turn.policy.look_interval_s)
     if task.watch.inspection is None and is_in_sight(turn, task):
-        begin_inspection(turn, task, Inspection(turn.at, stage))
+        begin_inspection(turn, task, stage)
 
 
 def take_late_start(turn: Turn, task: TaskState) -> None:
     """A generation has not come to its first iteration in time: see who is missing."""
-    if task.phase is not TaskPhase.STARTING:
+    if task.lifecycle.phase is not TaskPhase.STARTING:
         return
     if _stage(task) == "forming" and not task.spec.is_command and is_in_sight(turn, task):
-        begin_inspection(turn, task, Inspection(turn.at, "forming", is_last=True))
+        begin_inspection(turn, task, "forming", is_last=True)
     else:
         _give_start_up(turn, task)
 
@@ -99,7 +96,7 @@ def conclude_edge(turn: Turn, task: TaskState, inspection: Inspection) -> None:
             _give_start_up(turn, task)
         return
     if is_over:
-        task.watch.pace.note_hang()
+        note_hang(task)
     if are_others_done:
         _end_left_over(turn, task, inspection, hang)
     else:
@@ -109,11 +106,11 @@ def conclude_edge(turn: Turn, task: TaskState, inspection: Inspection) -> None:
 
 def _stage(task: TaskState) -> Stage | None:
     """Return what the generation is in, where no iteration is to come, or none is known to last."""
-    if task.phase is TaskPhase.STOPPING and task.is_stop_graceful:
+    if task.lifecycle.phase is TaskPhase.STOPPING and task.stopping.is_graceful:
         return "ending"
     has_joined = all(rank.joined for rank in task.ranks.values())
-    is_first_of_all = task.iteration == 0
-    if task.phase is TaskPhase.STARTING and (is_first_of_all or not has_joined):
+    is_first_of_all = task.progress.iteration == 0
+    if task.lifecycle.phase is TaskPhase.STARTING and (is_first_of_all or not has_joined):
         return "forming"
     return "ending" if task.is_active and task.has_all_iterations else None
 
@@ -148,9 +145,9 @@ def _is_over(turn: Turn, task: TaskState, stage: Stage) -> bool:
         start_s = task.spec.start_limit_s or policy.start_limit_s
         limit_s = max(start_s, save_s, checkpoint_limit_s(policy, task))
         return task.is_active and turn.at - watch.moved_at >= limit_s
-    if task.transition is None or task.spec.is_command:
+    if task.transitions.current is None or task.spec.is_command:
         return False
-    learned_s = task.experience.learned_s(task.transition.kind, _FORMING)
+    learned_s = task.transitions.experience.learned_s(task.transitions.current.kind, _FORMING)
     if learned_s is None:
         return False
     limit_s = max(policy.recovering_limit_s, policy.stall_factor * learned_s)
@@ -183,10 +180,10 @@ def _end_left_over(turn: Turn, task: TaskState, inspection: Inspection, hang: Ha
         assert diagnosis is not None, "a hang is conclusive"
         why = "the others are done, so it is ended"
         name_fault(turn, incident, diagnosis, Handling("none", why))
-        incident.act(turn.at)
+        act(turn, incident)
     for number in hang.reasons:
         rank = task.ranks[number]
-        rank.done, rank.is_broken = rank.done or "finished", True
+        note_left_over(rank)
         node, only = rank.worker.node, (number,)
         turn.emit(
             StopRanks(

@@ -4,32 +4,49 @@ The judgement itself is in ``controller.core.rules.node_loss``, its evidence com
 ``controller.core.nodes.node_evidence``; here the consequences are drawn: a lost node is isolated, its tasks' survivors are parked, one
 SEV1 incident absorbs whatever had been noticed about it, and a plan is proposed. Where nobody can tell,
 the operator is asked, until an answer comes or the evidence changes.
+The one writer of ``Contact`` and ``LossInquiry``.
 """
 
 from collections.abc import Sequence
 
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
-from controller.core.incidents.evidence_intake import open_incident, take_evidence
+from controller.core.incidents.evidence_intake import take_evidence
+from controller.core.incidents.incident_log import (
+    absorb,
+    cover_only,
+    decide,
+    keep_root,
+    open_incident,
+)
 from controller.core.incidents.isolation import Outage, strand, withdraw
 from controller.core.incidents.naming import name_fault
+from controller.core.incidents.node_findings import forget_findings_of_agent
 from controller.core.instructions import ProbeNode
 from controller.core.lifecycle.parking import note_heard
+from controller.core.lifecycle.rank_records import note_broken, note_missing
 from controller.core.lifecycle.spares import lose_spare
 from controller.core.lifecycle.start_stop import lose_rank
 from controller.core.measuring.measured_ranks import compare_run
 from controller.core.monitoring.slowness import note_stragglers
 from controller.core.monitoring.stalls import note_contact
 from controller.core.nodes.inventory import compare_inventory
-from controller.core.nodes.node_clocks import note_clock
-from controller.core.nodes.node_evidence import chosen_of, gather, peers_of, tasks_on
+from controller.core.nodes.node_clocks import forget_ages, note_clock
+from controller.core.nodes.node_evidence import chosen_of, gather, note_progress, peers_of
 from controller.core.planning.plans import reconsider
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.node_loss import judge
-from controller.core.state.cluster import Incident, NodeState
-from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.state.task import SeenProgress, TaskState
+from controller.core.state.incident import Incident
+from controller.core.state.node import NodeState
+from controller.core.state.phases import (
+    NODE_CHANGES,
+    IncidentState,
+    NodeCondition,
+    TaskPhase,
+    advance,
+)
+from controller.core.state.task import TaskState
 from controller.core.state.turn import PlanRequest, Turn
 from controller.core.timers import JudgeNode
 from nodeagent.protocol.ids import NodeId
@@ -38,26 +55,26 @@ from nodeagent.protocol.ids import NodeId
 def attach_node(turn: Turn, event: NodeAttached) -> None:
     """A session with the node's agent began: adopt what lives there, end what should not."""
     node = turn.state.nodes[event.node]
-    before, old_agent = node.condition, node.agent_id
+    before, old_agent = node.contact.condition, node.contact.agent_id
     if before is not NodeCondition.HEALTHY:
-        node.become(NodeCondition.HEALTHY)
-        node.in_contact_since = turn.at
+        gain_contact(turn, node)
     if old_agent != event.agent_id:
-        # What its predecessor told, nobody will take back.
-        node.findings = {key: one for key, one in node.findings.items() if one.probe == "clock"}
-    node.clock_ages_s = []  # what was under way when the old session ended says nothing about now
-    node.agent_id, node.agent_pid, node.last_message_at = event.agent_id, event.agent_pid, turn.at
-    node.answers.clear()
-    node.asked_at = None
+        forget_findings_of_agent(node)
+    forget_ages(node)
+    contact = node.contact
+    contact.agent_id, contact.agent_pid = event.agent_id, event.agent_pid
+    contact.last_message_at = turn.at
+    node.inquiry.answers.clear()
+    node.inquiry.asked_at = None
     text = f"agent attached (pid {event.agent_pid})"
     if before is NodeCondition.UNREACHABLE:
         is_new_agent = old_agent != event.agent_id
-        text = f"back in contact after {turn.at - node.lost_contact_at:.1f} s"
+        text = f"back in contact after {turn.at - node.contact.lost_contact_at:.1f} s"
         text += f"; a new agent (pid {event.agent_pid})" if is_new_agent else "; the same agent"
         text += f" holds {len(event.ranks)} living rank(s)"
     elif before is NodeCondition.LOST:
         text = f"has returned with a new session; {len(event.ranks)} stale rank(s) are ended"
-    turn.tell("good", "node_attached", event.node, text, agent_pid=event.agent_pid)
+    turn.announce("good", "node_attached", event.node, text, agent_pid=event.agent_pid)
     compare_inventory(turn, event.node, event.ranks, is_attach=True)
     compare_run(turn, event.node, event.ranks, is_attach=True)
     note_contact(turn, event.node)
@@ -72,30 +89,29 @@ def _is_spare(turn: Turn, name: NodeId) -> bool:
 
     While nodes are still awaited nothing is divided anew: it would have to be undone at once.
     """
-    if not any(task.phase is TaskPhase.RUNNING for task in turn.state.tasks.values()):
+    if not any(task.lifecycle.phase is TaskPhase.RUNNING for task in turn.state.tasks.values()):
         return False
     awaited = {
         node.spec.node
         for node in turn.state.nodes.values()
-        if node.condition is NodeCondition.EXPECTED
+        if node.contact.condition is NodeCondition.EXPECTED
     } | {name}
-    targets = [task.target for task in turn.state.tasks.values() if task.target]
+    targets = [
+        task.assignment.target for task in turn.state.tasks.values() if task.assignment.target
+    ]
     return not any(worker.node in awaited for each in targets for worker in each.placement)
 
 
 def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     """Take in what lives on a node, and how far it is."""
     node = turn.state.nodes[event.node]
-    node.last_message_at, node.rss_bytes = turn.at, event.rss_bytes
+    node.contact.last_message_at, node.contact.rss_bytes = turn.at, event.rss_bytes
     note_clock(turn, node, event.sent_wall_s, event.received_wall_s)
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
     compare_run(turn, event.node, event.ranks, is_attach=False)
     for task in turn.state.tasks.values():
         note_heard(task, event.node)
-    node.progress = {
-        task.spec.task: SeenProgress(task.newest_iteration, turn.at)
-        for task in tasks_on(turn, node)
-    }
+    note_progress(turn, node)
     _notice_vanished(turn, event)
     note_stragglers(turn, event.node)
 
@@ -109,23 +125,21 @@ def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
     for task in turn.state.tasks.values():
         here = {
             number: rank
-            for number, rank in (task.living_ranks | task.waiting).items()
+            for number, rank in (task.living_ranks | task.spares.ranks).items()
             if rank.is_alive and rank.is_seen and rank.worker.node == event.node
         }
         for number, rank in here.items() if task.can_regroup else ():
-            if (task.spec.task, task.generation, number) in listed:
-                rank.missing_since = None
+            is_listed = (task.spec.task, task.generation, number) in listed
+            missing_since = note_missing(rank, turn.at, is_listed=is_listed)
+            if is_listed or turn.at - missing_since < turn.policy.vanished_after_s:
                 continue
-            rank.missing_since = turn.at if rank.missing_since is None else rank.missing_since
-            if turn.at - rank.missing_since < turn.policy.vanished_after_s:
-                continue
-            if number in task.waiting:
+            if number in task.spares.ranks:
                 lose_spare(turn, task, number, f"{event.node} does not list it any more")
                 continue
             summary = f"rank {number} has vanished: {event.node} does not list it any more"
-            since, name = rank.missing_since, task.spec.task
+            since, name = missing_since, task.spec.task
             evidence = Evidence("exit", turn.at, since, event.node, name, number, summary)
-            rank.is_broken = True
+            note_broken(rank)
             take_evidence(turn, task, evidence)
             lose_rank(turn, task, number)
 
@@ -133,12 +147,10 @@ def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
 def lose_contact(turn: Turn, event: ContactLost) -> None:
     """Contact ended: the node is unreachable, presumed training, and its peers are asked."""
     node = turn.state.nodes[event.node]
-    if node.condition is not NodeCondition.HEALTHY:
+    if node.contact.condition is not NodeCondition.HEALTHY:
         return
-    node.become(NodeCondition.UNREACHABLE, f"presumed training: {event.reason}")
-    node.lost_contact_at = event.last_message_at
-    node.answers.clear()
-    turn.tell(
+    _lose_sight(node, event.last_message_at, f"presumed training: {event.reason}")
+    turn.announce(
         "warning",
         "unreachable",
         event.node,
@@ -148,17 +160,47 @@ def lose_contact(turn: Turn, event: ContactLost) -> None:
     _ask_peers(turn, node)
 
 
+def gain_contact(turn: Turn, node: NodeState) -> None:
+    """The node is in contact from now on."""
+    _change(node, NodeCondition.HEALTHY)
+    node.contact.in_contact_since = turn.at
+
+
+def _lose_sight(node: NodeState, since: float, note: str) -> None:
+    _change(node, NodeCondition.UNREACHABLE, note)
+    node.contact.lost_contact_at = since
+    node.inquiry.answers.clear()
+
+
+def _change(node: NodeState, condition: NodeCondition, note: str = "") -> None:
+    contact = node.contact
+    contact.condition = advance(NODE_CHANGES, contact.condition, condition, node.spec.node)
+    contact.note = note
+
+
+def await_node(turn: Turn, node: NodeState) -> None:
+    """A new controller begins: give a node time to be reached before it is judged."""
+    node.inquiry.answers.clear()
+    node.inquiry.open_probes.clear()
+    if node.contact.condition is NodeCondition.HEALTHY:
+        _lose_sight(node, turn.at, "presumed training: the controller was away")
+    if node.contact.condition is NodeCondition.UNREACHABLE:
+        node.contact.lost_contact_at = turn.at
+        node.inquiry.judged_from = turn.at + turn.policy.takeover_grace_s
+        turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
+
+
 def take_probe(turn: Turn, event: PeerProbed) -> None:
     """A peer has looked at the node's SSH port."""
     node = turn.state.nodes[event.node]
-    if node.condition is not NodeCondition.UNREACHABLE:
+    if node.contact.condition is not NodeCondition.UNREACHABLE:
         return
-    node.open_probes.discard(event.by)
+    node.inquiry.open_probes.discard(event.by)
     if event.outcome is None:
-        node.answers.pop(event.by, None)
+        node.inquiry.answers.pop(event.by, None)
     else:
-        node.answers[event.by] = event.outcome
-    turn.tell(
+        node.inquiry.answers[event.by] = event.outcome
+    turn.announce(
         "trace", "probe", event.node, f"SSH port, seen from {event.by}: {event.outcome}",
         by=event.by, outcome=event.outcome,
     )  # fmt: skip
@@ -167,9 +209,9 @@ def take_probe(turn: Turn, event: PeerProbed) -> None:
 
 def judge_node(turn: Turn, node: NodeState) -> None:
     """Judge an unreachable node by what its peers have found, and ask them again."""
-    if node.condition is NodeCondition.UNREACHABLE:
+    if node.contact.condition is NodeCondition.UNREACHABLE:
         _conclude(turn, node)
-    if node.condition is NodeCondition.UNREACHABLE:
+    if node.contact.condition is NodeCondition.UNREACHABLE:
         _ask_peers(turn, node)
 
 
@@ -177,13 +219,13 @@ def judge_nodes_of(turn: Turn, task: TaskState) -> None:
     """The task has reported something: it may decide about a node that is out of contact."""
     for name in task.nodes:
         node = turn.state.nodes[name]
-        if node.condition is NodeCondition.UNREACHABLE:
+        if node.contact.condition is NodeCondition.UNREACHABLE:
             _conclude(turn, node)
 
 
 def _ask_peers(turn: Turn, node: NodeState) -> None:
-    node.asked = frozenset()
-    node.open_probes.clear()
+    node.inquiry.asked = frozenset()
+    node.inquiry.open_probes.clear()
     _ask(turn, node, peers_of(turn, node))
     turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
 
@@ -191,22 +233,22 @@ def _ask_peers(turn: Turn, node: NodeState) -> None:
 def _ask_others(turn: Turn, node: NodeState) -> None:
     """Whoever was asked could not look, or is out of contact by now too: ask those who were not."""
     peers = peers_of(turn, node)
-    has_answer = any(peer in node.answers for peer in peers)
-    if not has_answer and node.open_probes.isdisjoint(peers):
-        _ask(turn, node, [peer for peer in peers if peer not in node.asked])
+    has_answer = any(peer in node.inquiry.answers for peer in peers)
+    if not has_answer and node.inquiry.open_probes.isdisjoint(peers):
+        _ask(turn, node, [peer for peer in peers if peer not in node.inquiry.asked])
 
 
 def _ask(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> None:
     """Have some of ``peers`` look at the node's SSH port."""
     chosen = chosen_of(peers)
     if chosen:
-        node.asked |= set(chosen)
-        node.open_probes |= set(chosen)
+        node.inquiry.asked |= set(chosen)
+        node.inquiry.open_probes |= set(chosen)
         turn.emit(ProbeNode(turn.cause, node.spec.node, chosen))
 
 
 def _conclude(turn: Turn, node: NodeState) -> None:
-    if turn.at < node.judged_from:
+    if turn.at < node.inquiry.judged_from:
         return
     _ask_others(turn, node)
     evidence = gather(turn, node)
@@ -214,34 +256,34 @@ def _conclude(turn: Turn, node: NodeState) -> None:
     if judgement.is_lost:
         declare_lost(turn, node, judgement.reason)
     elif judgement.asks:
-        node.note = judgement.reason
+        node.contact.note = judgement.reason
         _ask_operator(turn, node)
-    elif node.asked_at is None or not (evidence.unseen or evidence.suffering):
-        node.note = judgement.reason
-        if node.asked_at is not None:
-            node.asked_at = None
+    elif node.inquiry.asked_at is None or not (evidence.unseen or evidence.suffering):
+        node.contact.note = judgement.reason
+        if node.inquiry.asked_at is not None:
+            node.inquiry.asked_at = None
             text = f"the question is withdrawn: {judgement.reason}"
-            turn.tell("info", "question_over", node.spec.node, text)
+            turn.announce("info", "question_over", node.spec.node, text)
 
 
 def _ask_operator(turn: Turn, node: NodeState) -> None:
     """Ask, once, whether the node is lost; what nobody answers stays as it is."""
-    if node.asked_at is not None:
+    if node.inquiry.asked_at is not None:
         return
-    node.asked_at = turn.at
+    node.inquiry.asked_at = turn.at
     name = node.spec.node
-    turn.tell(
+    turn.announce(
         "warning", "question", name,
-        f"{node.note}: say so by `unicron unreachable {name} --lost`, or `--wait`",
-        silent_s=turn.at - node.lost_contact_at,
+        f"{node.contact.note}: say so by `unicron unreachable {name} --lost`, or `--wait`",
+        silent_s=turn.at - node.contact.lost_contact_at,
     )  # fmt: skip
 
 
 def wait_for(turn: Turn, node: NodeState, actor: str) -> None:
     """An operator says that the node is not lost, or not yet: ask again after the same time."""
-    node.asked_at, node.waits_since = None, turn.at
-    node.note = f"presumed training: {actor} waits for it"
-    turn.tell("info", "question_over", node.spec.node, f"{actor} waits for it")
+    node.inquiry.asked_at, node.inquiry.waits_since = None, turn.at
+    node.contact.note = f"presumed training: {actor} waits for it"
+    turn.announce("info", "question_over", node.spec.node, f"{actor} waits for it")
 
 
 def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
@@ -252,15 +294,15 @@ def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
         node: Unreachable until now.
         reason: How that is known, in words for operators.
     """
-    node.become(NodeCondition.LOST, reason)
-    node.asked_at = None
+    _change(node, NodeCondition.LOST, reason)
+    node.inquiry.asked_at = None
     name = node.spec.node
     outage = Outage(node)
     victims = withdraw(turn, outage)
     incident = _incident_of_node(turn, node, victims, reason)
     for task in victims:
         strand(turn, task, outage, incident)
-    incident.become(IncidentState.DECIDED)
+    decide(incident)
     turn.plan_requests.append(
         PlanRequest(
             trigger=incident.name,
@@ -278,27 +320,24 @@ def _incident_of_node(
     root = Evidence(
         kind="contact",
         at=turn.at,
-        observed_at=node.lost_contact_at,
+        observed_at=node.contact.lost_contact_at,
         node=name,
         task=None,
         global_rank=None,
-        summary=f"node {name} was last heard of at {node.lost_contact_at:.1f} s",
+        summary=f"node {name} was last heard of at {node.contact.lost_contact_at:.1f} s",
     )
     undecided = [
         incident
-        for incident in turn.state.incidents
+        for incident in turn.state.incidents.all
         if incident.state is IncidentState.DETECTED
         and any(task.spec.task in incident.covers for task in victims)
     ]
     first = victims[0] if victims else None
     incident = undecided[0] if undecided else open_incident(turn, first, root)
     for other in undecided[1:]:
-        incident.evidence += other.evidence
-        turn.state.incidents.remove(other)
-    incident.task = first.spec.task if first else None
-    incident.covers = {task.spec.task: task.generation for task in victims}
-    if undecided:
-        incident.evidence.append(root)
+        absorb(turn, incident, other)
+    cover_only(incident, victims)
+    keep_root(incident, root)
     diagnosis = Diagnosis(root.status, root, f"{name}: {reason}")
     name_fault(turn, incident, diagnosis, Handling("reconfigure"))
     return incident

@@ -1,11 +1,16 @@
 """What lives on a node, as its agent lists it, compared with what should.
 
 Strays are ended, what is missing is noted, and what may have been lost with a connection is told again.
+The one writer of ``Inventory``.
 """
 
 from controller.core.instructions import StopRanks
+from controller.core.lifecycle.generation_start import send_start
+from controller.core.lifecycle.leaving_ranks import forget_unlisted
 from controller.core.lifecycle.parking import halt_again
-from controller.core.lifecycle.start_stop import lose_rank, send_start, send_stop
+from controller.core.lifecycle.progress import note_advance
+from controller.core.lifecycle.rank_records import note_listed, note_returned, note_spare_listed
+from controller.core.lifecycle.start_stop import lose_rank, send_stop
 from controller.core.rules.placement import Worker
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
@@ -22,8 +27,8 @@ def compare_inventory(
     On an attach, ranks that should have been started but were not are asked for again, and so is
     a stop that is still wanted: the commands may have been lost with the connection.
     """
-    measured = turn.state.measurement.run if turn.state.measurement else None
-    turn.state.nodes[node].strays = {
+    measured = turn.state.measurements.current.run if turn.state.measurements.current else None
+    turn.state.nodes[node].inventory.strays = {
         Worker(node, status.worker)
         for status in ranks
         if status.task not in turn.state.tasks
@@ -37,15 +42,13 @@ def compare_inventory(
         _take_status(turn, node, status)
     listed = {(status.task, status.generation, status.global_rank) for status in ranks}
     for task in turn.state.tasks.values():
-        for (generation, number), worker in list(task.leaving.items()):
-            if worker.node == node and (task.spec.task, generation, number) not in listed:
-                del task.leaving[generation, number]
+        forget_unlisted(task, node, listed)
         missing = [
             number
             for number, rank in task.living_ranks.items()
             if rank.worker.node == node and (task.spec.task, task.generation, number) not in listed
         ]
-        if task.phase is TaskPhase.STOPPING:
+        if task.lifecycle.phase is TaskPhase.STOPPING:
             _pursue_stop(turn, task, node, missing, is_attach=is_attach)
         elif is_attach and task.can_regroup:
             _start_missing(turn, task, missing if task.is_active else [], node)
@@ -56,7 +59,7 @@ def _pursue_stop(
     turn: Turn, task: TaskState, node: NodeId, missing: list[int], *, is_attach: bool
 ) -> None:
     """Where a stop was carried out, what is not listed is gone, and what still is, is told again."""
-    if node in task.stopped_nodes:
+    if node in task.stopping.stopped_nodes:
         for number in missing:
             lose_rank(turn, task, number)
     elif not is_attach:
@@ -68,11 +71,11 @@ def _pursue_stop(
 def _note_return(turn: Turn, node: NodeId, status: RankStatus) -> None:
     """A rank that was given up with its node lives: a stop of its task waits for its end too."""
     task = turn.state.tasks.get(status.task)
-    if task is None or task.phase is not TaskPhase.STOPPING:
+    if task is None or task.lifecycle.phase is not TaskPhase.STOPPING:
         return
     rank = task.ranks.get(status.global_rank)
     if rank and rank.worker.node == node and status.generation == task.generation:
-        rank.is_alive = True
+        note_returned(rank)
 
 
 def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
@@ -85,25 +88,21 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         and status.generation == task.generation
     )
     if task is not None and rank is not None and is_ours and rank.is_alive:
-        rank.is_seen = True
-        rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
-        task.note_iteration(status.global_rank, status.iteration, turn.at)
-        rank.busy_s, rank.busy_spread_s = status.busy_s, status.busy_spread_s
-        rank.is_attached = status.is_attached
+        note_advance(turn, task, status.iteration)
+        note_listed(rank, status)
     elif task is not None and status.generation == task.generation and rank is None:
         _take_spare_status(turn, task, node, status)
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
         return  # sent before the agent had its orders; a stop would hit those that go on
-    elif not is_ours or task is None or task.phase is not TaskPhase.STOPPING:
+    elif not is_ours or task is None or task.lifecycle.phase is not TaskPhase.STOPPING:
         turn.emit(StopRanks(turn.cause, status.task, status.generation, (node,), is_graceful=False))
 
 
 def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankStatus) -> None:
     """A process that prepares is no stray; one that nobody waits for is ended, and no other."""
-    spare = task.waiting.get(status.global_rank)
+    spare = task.spares.ranks.get(status.global_rank)
     if spare is not None and spare.worker.node == node:
-        spare.is_seen = True
-        spare.pid, spare.rss_bytes = status.pid, status.rss_bytes
+        note_spare_listed(spare, status)
         return
     turn.emit(
         StopRanks(
@@ -121,7 +120,7 @@ def _is_being_taken_over(task: TaskState, node: NodeId) -> bool:
     """Whether parked processes on the node are to go on, or wait, and have not been heard of since."""
     return any(
         rank.worker.node == node and rank.continues and not rank.is_seen
-        for rank in (*task.living_ranks.values(), *task.waiting.values())
+        for rank in (*task.living_ranks.values(), *task.spares.ranks.values())
         if rank.is_alive
     )
 
@@ -131,7 +130,7 @@ def _start_missing(turn: Turn, task: TaskState, missing: list[int], node: NodeId
     never_seen = [number for number in missing if not task.ranks[number].is_seen]
     never_seen += [
         number
-        for number, rank in task.waiting.items()
+        for number, rank in task.spares.ranks.items()
         if rank.worker.node == node and rank.continues and rank.is_alive and not rank.is_seen
     ]
     if never_seen:

@@ -9,14 +9,14 @@ several in a row. So the smallest of the newest ages is the offset, wrong by no 
 of these travels took.
 
 A node can't know that its clock is wrong, so this is no probe of the agent's. Nothing is decided by
-it: operators are told, and it is a finding of the node until it is over.
+it: operators are told, and it is a finding of the node until it is over. The one writer of ``Clock``.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from controller.core.incidents.node_findings import tell_finding
-from controller.core.state.cluster import NodeState
+from controller.core.incidents.node_findings import keep_finding, tell_finding
+from controller.core.state.node import NodeState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
 from profiles.faults.status import Status
@@ -46,19 +46,24 @@ def note_clock(turn: Turn, node: NodeState, sent_wall_s: float, received_wall_s:
         sent_wall_s: By the node's wall clock, seconds since the epoch.
         received_wall_s: By the controller's.
     """
-    node.clock_ages_s = [*node.clock_ages_s[1 - _NUM_AGES :], received_wall_s - sent_wall_s]
-    offset_s, limit_s = clock_offset_s(node.clock_ages_s), turn.policy.clock_limit_s
+    node.clock.ages_s = [*node.clock.ages_s[1 - _NUM_AGES :], received_wall_s - sent_wall_s]
+    offset_s, limit_s = clock_offset_s(node.clock.ages_s), turn.policy.clock_limit_s
     if offset_s is None:
         return
-    known = node.findings.get(_KEY)
+    known = node.findings.present.get(_KEY)
     if abs(offset_s) > limit_s or (known and abs(offset_s) > _CALM_SHARE * limit_s):
-        node.findings[_KEY] = _finding(offset_s, limit_s)
-        if known is None:
-            tell_finding(turn, node, node.findings[_KEY], Status.NONE)
+        finding = _finding(offset_s, limit_s)
+        if not keep_finding(turn, node, finding):
+            tell_finding(turn, node, finding, Status.NONE)
     elif known:
-        del node.findings[_KEY]
         over = _finding(offset_s, limit_s).model_copy(update={"is_over": True})
+        keep_finding(turn, node, over)
         tell_finding(turn, node, over, Status.NONE)
+
+
+def forget_ages(node: NodeState) -> None:
+    """A new session begins: heartbeats of the old one that were under way say nothing about now."""
+    node.clock.ages_s = []
 
 
 def _finding(offset_s: float, limit_s: float) -> NodeFinding:

@@ -2,16 +2,16 @@
 
 Its tasks may have advanced since, as their ranks elsewhere show, or they suffer: collectives fail,
 or iterations stop. Peers in contact have looked at its SSH port, or are still to answer. What
-follows from all this is decided in ``controller.core.rules.node_loss``.
+follows from all this is decided in ``controller.core.rules.node_loss``. The one writer of ``TaskSightings``.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from controller.core.rules.node_loss import NodeEvidence
-from controller.core.state.cluster import NodeState
+from controller.core.state.node import NodeState, SeenProgress
 from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import SeenProgress, TaskState
+from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
 
@@ -35,10 +35,12 @@ def gather(turn: Turn, node: NodeState) -> NodeEvidence:
         elif not _is_seen(turn, task):
             unseen.append(task.spec.task)
     return NodeEvidence(
-        silent_s=turn.at - node.lost_contact_at,
+        silent_s=turn.at - node.contact.lost_contact_at,
         num_peers=len(peers),
-        answers={peer: node.answers[peer] for peer in peers if peer in node.answers},
-        has_open_probes=not node.open_probes.isdisjoint(peers),
+        answers={
+            peer: node.inquiry.answers[peer] for peer in peers if peer in node.inquiry.answers
+        },
+        has_open_probes=not node.inquiry.open_probes.isdisjoint(peers),
         advanced=", ".join(advanced) or None,
         suffering=", ".join(suffering) or None,
         unseen=", ".join(unseen) or None,
@@ -48,8 +50,10 @@ def gather(turn: Turn, node: NodeState) -> NodeEvidence:
 
 def _waits_since(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> float:
     """Since when the node's silence says something: not while the controller sees nobody."""
-    sees_since = min((turn.state.nodes[peer].in_contact_since for peer in peers), default=0.0)
-    return max(node.lost_contact_at, node.waits_since, sees_since)
+    sees_since = min(
+        (turn.state.nodes[peer].contact.in_contact_since for peer in peers), default=0.0
+    )
+    return max(node.contact.lost_contact_at, node.inquiry.waits_since, sees_since)
 
 
 def peers_of(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
@@ -57,7 +61,7 @@ def peers_of(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
     return tuple(
         other.spec.node
         for other in turn.state.nodes.values()
-        if other is not node and other.condition is NodeCondition.HEALTHY
+        if other is not node and other.contact.condition is NodeCondition.HEALTHY
     )
 
 
@@ -74,37 +78,51 @@ def tasks_on(turn: Turn, node: NodeState) -> list[TaskState]:
         task
         for task in turn.state.tasks.values()
         if node.spec.node in task.nodes
-        or (task.phase is TaskPhase.WAITING and task.target and task.target.uses(node.spec.node))
+        or (
+            task.lifecycle.phase is TaskPhase.WAITING
+            and task.assignment.target
+            and task.assignment.target.uses(node.spec.node)
+        )
     ]
 
 
 def _patience_s(turn: Turn, task: TaskState) -> float:
     """How long a task may go without a sign of progress."""
-    mean_s = task.mean_iteration_s or 0.0
+    mean_s = task.progress.mean_iteration_s or 0.0
     return max(turn.policy.stall_floor_s, turn.policy.stall_factor * mean_s)
 
 
 def _progress(turn: Turn, node: NodeState, task: TaskState) -> str | None:
     """Whether the task has advanced by two iterations since contact was lost, and lately."""
     newest, name = task.newest_iteration, task.spec.task
-    last = node.progress.setdefault(name, SeenProgress(newest, node.lost_contact_at))
+    last = node.sightings.by_task.setdefault(
+        name, SeenProgress(newest, node.contact.lost_contact_at)
+    )
     if newest >= last.iteration + 2:
-        last = node.progress[name] = SeenProgress(newest, task.advanced_at)
+        last = node.sightings.by_task[name] = SeenProgress(newest, task.progress.advanced_at)
     is_recent = turn.at - last.seen_at <= _patience_s(turn, task)
-    if last.seen_at > node.lost_contact_at and is_recent:
+    if last.seen_at > node.contact.lost_contact_at and is_recent:
         return f"{name} has reached iteration {last.iteration} since"
     return None
 
 
+def note_progress(turn: Turn, node: NodeState) -> None:
+    """The node is in contact: keep how far its tasks are, in case that it is lost from sight."""
+    node.sightings.by_task = {
+        task.spec.task: SeenProgress(task.newest_iteration, turn.at)
+        for task in tasks_on(turn, node)
+    }
+
+
 def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:
     """Whether the task stands still, as one of its ranks in contact shows, or waits for the node."""
-    name, last = task.spec.task, node.progress.get(task.spec.task)
-    since = max(node.lost_contact_at, last.seen_at if last else 0.0)
+    name, last = task.spec.task, node.sightings.by_task.get(task.spec.task)
+    since = max(node.contact.lost_contact_at, last.seen_at if last else 0.0)
     if turn.at - since <= _patience_s(turn, task):
         return None
-    if task.phase in {TaskPhase.WAITING, TaskPhase.PARKING}:
+    if task.lifecycle.phase in {TaskPhase.WAITING, TaskPhase.PARKING}:
         return f"{name} waits for it"
-    if task.phase is TaskPhase.RUNNING and _is_seen(turn, task):
+    if task.lifecycle.phase is TaskPhase.RUNNING and _is_seen(turn, task):
         return f"{name} has not advanced for {turn.at - since:.0f} s"
     return None
 
@@ -115,7 +133,7 @@ def _is_seen(turn: Turn, task: TaskState) -> bool:
     A command tells its iterations by one rank, or by none: the others' silence says nothing.
     """
     return any(
-        turn.state.nodes[rank.worker.node].condition is NodeCondition.HEALTHY
+        turn.state.nodes[rank.worker.node].contact.condition is NodeCondition.HEALTHY
         and (rank.iteration or not task.spec.is_command)
         for rank in task.living_ranks.values()
     )
@@ -123,8 +141,8 @@ def _is_seen(turn: Turn, task: TaskState) -> bool:
 
 def _failed_collective(node: NodeState, task: TaskState, turn: Turn) -> str | None:
     """Whether a rank elsewhere, of this generation, has lost a peer since the last progress."""
-    last = node.progress.get(task.spec.task)
-    for incident in turn.state.incidents:
+    last = node.sightings.by_task.get(task.spec.task)
+    for incident in turn.state.incidents.all:
         if incident.covers.get(task.spec.task) != task.generation:
             continue
         for item in incident.evidence:

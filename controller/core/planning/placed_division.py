@@ -22,7 +22,8 @@ from controller.core.rules.planner.options import Options
 from controller.core.rules.planner.ranking import ranked_divisions
 from controller.core.rules.planner.search import best_division
 from controller.core.rules.planner.solver import Division, decide
-from controller.core.state.task import Target, TaskState
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import TaskId
 

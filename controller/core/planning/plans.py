@@ -5,11 +5,16 @@ The division itself is the planner's (``controller.core.rules.planner.solver``),
 most one pending plan: a newer event gives it a new revision, and an approval names the revision it
 means. Carrying a plan out needs no script: every task gets a target and moves towards it on its
 own (``controller.core.recovery.generations``), so a fault in the middle is handled like any other.
+The one writer of ``Plan`` and ``PlanLog``.
 """
 
 from collections.abc import Collection
+from typing import Final
 
-from controller.core.incidents.resolution import hold, is_handed_over
+from controller.core.incidents.incident_log import act, hold
+from controller.core.incidents.resolution import is_handed_over
+from controller.core.lifecycle.assignments import follow
+from controller.core.lifecycle.fault_history import begin_anew
 from controller.core.lifecycle.start_stop import stop
 from controller.core.planning.placed_division import Targets, divide
 from controller.core.planning.problem import (
@@ -22,11 +27,21 @@ from controller.core.planning.problem import (
 from controller.core.recovery.generations import keeps_state
 from controller.core.rules.planner.solver import Division
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import Plan, TaskChange
-from controller.core.state.phases import IncidentState, NodeCondition, PlanState, TaskPhase
-from controller.core.state.task import Intent, TaskState
+from controller.core.state.phases import (
+    PLAN_CHANGES,
+    IncidentState,
+    NodeCondition,
+    PlanState,
+    TaskPhase,
+    advance,
+)
+from controller.core.state.plan import Plan, TaskChange
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Intent
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
+
+_OPEN: Final = frozenset({PlanState.PENDING, PlanState.APPROVED})
 
 
 def propose(
@@ -59,7 +74,7 @@ def propose(
         return None
     open_incidents = incidents | _open_incidents_of(turn, changes)
     plan = _new_plan(turn, decision, changes, trigger, seen, open_incidents)
-    turn.tell(
+    turn.announce(
         "warning",
         "plan",
         plan.name,
@@ -89,22 +104,22 @@ def reconsider(turn: Turn, *, trigger: str, seen: str) -> None:
 
 def _drop_pending(turn: Turn) -> None:
     """What a pending plan wanted to change does not need to be changed any more."""
-    pending = turn.state.pending_plan()
+    pending = turn.state.plans.pending()
     if pending:
-        pending.become(PlanState.SUPERSEDED)
-        turn.tell("info", "plan", pending.name, "is superseded: nothing has to change any more")
+        _become(turn, pending, PlanState.SUPERSEDED)
+        turn.announce("info", "plan", pending.name, "is superseded: nothing has to change any more")
 
 
 def _open_incidents_of(turn: Turn, changes: dict[TaskId, TaskChange]) -> set[str]:
     """Incidents that wait for a plan, of which every task takes part in this one."""
     return {
         incident.name
-        for incident in turn.state.incidents
+        for incident in turn.state.incidents.all
         if incident.is_open
         and not is_handed_over(incident)
-        and (incident.action == "reconfigure" or incident.state is IncidentState.HELD)
+        and (incident.cause.action == "reconfigure" or incident.state is IncidentState.HELD)
         and all(
-            name in changes or turn.state.tasks[name].phase is TaskPhase.FINISHED
+            name in changes or turn.state.tasks[name].lifecycle.phase is TaskPhase.FINISHED
             for name in incident.covers
         )
     }
@@ -112,25 +127,25 @@ def _open_incidents_of(turn: Turn, changes: dict[TaskId, TaskChange]) -> set[str
 
 def approve(turn: Turn, plan: Plan, actor: str) -> None:
     """Give every task of a pending plan its target, and begin the transition."""
-    plan.become(PlanState.APPROVED)
+    _become(turn, plan, PlanState.APPROVED)
     plan.approved_by, plan.decided_at = actor, turn.at
-    turn.tell(
+    turn.announce(
         "info", "plan", plan.name, f"approved by {actor}", state=plan.state.value, actor=actor
     )
-    for incident in turn.state.incidents:
+    for incident in turn.state.incidents.all:
         is_waiting = incident.state in {IncidentState.DECIDED, IncidentState.HELD}
         if incident.name in plan.incidents and is_waiting:
-            incident.act(turn.at)
+            act(turn, incident)
     for change in plan.changes.values():
         _redirect(turn, turn.state.tasks[change.task], change, plan.name)
 
 
 def reject(turn: Turn, plan: Plan, actor: str, reason: str) -> None:
     """Decline a pending plan: tasks stay as they are, and its incidents wait for the operator."""
-    plan.become(PlanState.REJECTED)
+    _become(turn, plan, PlanState.REJECTED)
     plan.approved_by, plan.decided_at = None, turn.at
     why = f": {reason}" if reason else ""
-    turn.tell(
+    turn.announce(
         "warning", "plan", plan.name, f"rejected by {actor}{why}", state=plan.state.value,
         actor=actor,
     )  # fmt: skip
@@ -139,21 +154,21 @@ def reject(turn: Turn, plan: Plan, actor: str, reason: str) -> None:
 
 def _hold(turn: Turn, incidents: Collection[str]) -> None:
     """Hand incidents that no plan cures to the operator."""
-    for incident in turn.state.incidents:
+    for incident in turn.state.incidents.all:
         if incident.name in incidents:
             hold(incident)
 
 
 def advance_plan(turn: Turn) -> None:
     """Close the plan that is being carried out once every task is where it was to be."""
-    plan = turn.state.executing_plan()
+    plan = turn.state.plans.executing()
     if plan is None or not all(
         _has_arrived(turn.state.tasks[change.task], change) for change in plan.changes.values()
     ):
         return
-    plan.become(PlanState.APPLIED)
+    _become(turn, plan, PlanState.APPLIED)
     took_s = turn.at - (plan.decided_at or turn.at)
-    turn.tell(
+    turn.announce(
         "good", "plan", plan.name, f"applied in {took_s:.1f} s", state=plan.state.value,
         took_s=took_s,
     )  # fmt: skip
@@ -169,8 +184,8 @@ def _change(policy: Policy, task: TaskState, decision: Division, targets: Target
         waf_before=spec.weight * spec.table.flops_per_s(before),
         waf_after=spec.weight * spec.table.flops_per_s(after),
         is_faulted=is_faulted(task),
-        moves=is_faulted(task) or target != task.target,
-        placement_before=() if task.phase is TaskPhase.STOPPED else task.placement,
+        moves=is_faulted(task) or target != task.assignment.target,
+        placement_before=() if task.lifecycle.phase is TaskPhase.STOPPED else task.placement,
         target=target,
         transition_s=expected_transition_s(policy, task),
     )
@@ -184,14 +199,14 @@ def _new_plan(
     seen: str,
     incidents: Collection[str],
 ) -> Plan:
-    pending, executing = turn.state.pending_plan(), turn.state.executing_plan()
+    pending, executing = turn.state.plans.pending(), turn.state.plans.executing()
     isolated = tuple(
         node.spec.node
         for node in turn.state.nodes.values()
-        if node.condition is NodeCondition.LOST or node.isolated
+        if node.contact.condition is NodeCondition.LOST or node.service.isolated
     )
     plan = Plan(
-        name=pending.name if pending else f"P-{turn.state.num_plans + 1}",
+        name=pending.name if pending else f"P-{turn.state.plans.num_named + 1}",
         revision=pending.revision + 1 if pending else 1,
         trigger=trigger,
         seen=seen,
@@ -207,12 +222,13 @@ def _new_plan(
         incidents=set(incidents),
     )
     if executing:
-        executing.become(PlanState.SUPERSEDED)
+        _become(turn, executing, PlanState.SUPERSEDED)
+    log = turn.state.plans
     if pending:
-        turn.state.plans[turn.state.plans.index(pending)] = plan
+        log.all[log.all.index(pending)] = plan
     else:
-        turn.state.num_plans += 1
-        turn.state.plans.append(plan)
+        log.num_named += 1
+        log.all.append(plan)
     return plan
 
 
@@ -223,7 +239,7 @@ def _steps(
     gpus = [
         f"GPU {slot} of {node.spec.node}"
         for node in turn.state.nodes.values()
-        for slot in sorted(node.isolated_gpus)
+        for slot in sorted(node.service.isolated_gpus)
         if node.is_in_service
     ]
     out = [*isolated, *gpus]
@@ -235,10 +251,10 @@ def _steps(
 
 def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
     name, target = change.task, change.target
-    is_running = task.phase is TaskPhase.RUNNING
+    is_running = task.lifecycle.phase is TaskPhase.RUNNING
     stop_step = [f"{name}: finish the iteration, save a checkpoint, stop"] if is_running else []
     if target is None:
-        verb = "stays" if is_running or task.phase is TaskPhase.STOPPED else "is"
+        verb = "stays" if is_running or task.lifecycle.phase is TaskPhase.STOPPED else "is"
         return [*stop_step, f"{name}: {verb} stopped"]
     where = f"on {', '.join(sorted({worker.node for worker in target.placement}))}"
     layout = target.layout
@@ -255,20 +271,27 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
     """Set a task on its way to where the plan wants it."""
     if not change.moves:
         return
-    task.target, task.interim = change.target, None
-    if not turn.policy.is_auto_heal or task.phase is TaskPhase.HELD:
-        task.num_recoveries = 0  # an operator has looked at it
-        task.last_cure = None
+    follow(task, change)
+    if not turn.policy.is_auto_heal or task.lifecycle.phase is TaskPhase.HELD:
+        begin_anew(task)
     if change.target and task.can_regroup:
         return  # it parks and goes on by itself
     intent: Intent = "run" if change.target else "stop"
-    is_healthy = task.phase is TaskPhase.RUNNING
+    is_healthy = task.lifecycle.phase is TaskPhase.RUNNING
     stop(turn, task, is_graceful=is_healthy, intent=intent, note=f"moves by {plan}")
 
 
+def _become(turn: Turn, plan: Plan, state: PlanState) -> None:
+    plan.state = advance(PLAN_CHANGES, plan.state, state, plan.name)
+    log = turn.state.plans
+    # Searches for the pending plan, after every event, begin after the plans that are over.
+    while log.num_over < len(log.all) and log.all[log.num_over].state not in _OPEN:
+        log.num_over += 1
+
+
 def _has_arrived(task: TaskState, change: TaskChange) -> bool:
-    if task.phase in {TaskPhase.FINISHED, TaskPhase.HELD}:
+    if task.lifecycle.phase in {TaskPhase.FINISHED, TaskPhase.HELD}:
         return True
     if change.target is None:
-        return task.phase is TaskPhase.STOPPED
-    return task.phase is TaskPhase.RUNNING and task.place == change.target
+        return task.lifecycle.phase is TaskPhase.STOPPED
+    return task.lifecycle.phase is TaskPhase.RUNNING and task.place == change.target

@@ -14,7 +14,8 @@ from controller.core.rules.policy import Policy
 from controller.core.rules.regroup.replicas import with_waiting
 from controller.core.rules.transitions import TransitionKind
 from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import Target, TaskState
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import TaskId
 from profiles.layout import Layout
@@ -33,12 +34,15 @@ class Available:
             worker
             for task in turn.state.tasks.values()
             if task not in planned
-            for worker in (*task.occupied_workers, *(task.target.placement if task.target else ()))
+            for worker in (
+                *task.occupied_workers,
+                *(task.assignment.target.placement if task.assignment.target else ()),
+            )
             if worker.node in self.workers_by_node
         } | {
             Worker(name, slot)
             for name in self.workers_by_node
-            for slot in turn.state.nodes[name].isolated_gpus
+            for slot in turn.state.nodes[name].service.isolated_gpus
         }
         self.domains = {
             name: turn.state.nodes[name].spec.failure_domain for name in self.workers_by_node
@@ -62,32 +66,34 @@ def planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
     return [
         task
         for task in turn.state.tasks.values()
-        if task.phase is not TaskPhase.FINISHED
+        if task.lifecycle.phase is not TaskPhase.FINISHED
         and (includes_held or not _is_the_operators(task))
-        and not (task.can_regroup and task.target and _is_out_of_sight(turn, task))
+        and not (task.can_regroup and task.assignment.target and _is_out_of_sight(turn, task))
     ]
 
 
 def _is_the_operators(task: TaskState) -> bool:
     """Whether it is held, or will be once its ranks are gone."""
-    is_going = task.phase is TaskPhase.STOPPING and task.intent == "hold"
-    return task.phase is TaskPhase.HELD or is_going
+    is_going = task.lifecycle.phase is TaskPhase.STOPPING and task.stopping.intent == "hold"
+    return task.lifecycle.phase is TaskPhase.HELD or is_going
 
 
 def _is_out_of_sight(turn: Turn, task: TaskState) -> bool:
-    return any(turn.state.nodes[node].condition is NodeCondition.UNREACHABLE for node in task.nodes)
+    return any(
+        turn.state.nodes[node].contact.condition is NodeCondition.UNREACHABLE for node in task.nodes
+    )
 
 
 def size_before(task: TaskState) -> int:
     """Return the workers of the task before the event, also while its ranks are down."""
-    if task.phase is TaskPhase.STOPPED or task.granted is None:
+    if task.lifecycle.phase is TaskPhase.STOPPED or task.assignment.granted is None:
         return 0
-    return task.granted.num_workers
+    return task.assignment.granted.num_workers
 
 
 def is_faulted(task: TaskState) -> bool:
     """Return whether the task lost workers, or its recovery failed: it can't stay where it is."""
-    return task.target is None and task.intent != "stop"
+    return task.assignment.target is None and task.stopping.intent != "stop"
 
 
 def plan_task(turn: Turn, task: TaskState) -> PlanTask:
@@ -115,7 +121,7 @@ def expected_transition_s(policy: Policy, task: TaskState) -> float:
     kinds: tuple[TransitionKind, ...] = ("shrink", "grow", "move")
     if len(models) > 1:
         kinds += ("layout change",)
-    return task.experience.expected_s(kinds, policy.step_s)
+    return task.transitions.experience.expected_s(kinds, policy.step_s)
 
 
 def _held(task: TaskState, layout: Layout | None) -> Target | None:
@@ -124,7 +130,7 @@ def _held(task: TaskState, layout: Layout | None) -> Target | None:
     Of no others: what waits has no state, and must not take the place of a rank that has.
     """
     place, spares = task.place, task.spares
-    if place is None or spares is None or layout is None:
+    if place is None or not spares.ranks or layout is None:
         return place
     waiting = [(rank.worker, spares.parts[n]) for n, rank in spares.ranks.items()]
     is_same_model = (layout.tp, layout.pp) == (place.layout.tp, place.layout.pp)
@@ -144,8 +150,8 @@ def place_targets(
     current = {
         task.spec.task: held
         for task in tasks
-        if task.phase is not TaskPhase.STOPPED
-        and (held := task.target or _held(task, layouts.get(task.spec.task)))
+        if task.lifecycle.phase is not TaskPhase.STOPPED
+        and (held := task.assignment.target or _held(task, layouts.get(task.spec.task)))
     }
     placements = place(
         layouts,

@@ -11,23 +11,36 @@ can't recover in process; after a fault all its processes are started anew, from
 """
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from controller.core.incidents.cures import name_cause
 from controller.core.incidents.evidence_intake import incident_of
 from controller.core.incidents.resolution import note_resume
-from controller.core.instructions import DropRendezvous, StopRanks
-from controller.core.lifecycle.parking import awaits_ranks, halt, has_doubtful_node
-from controller.core.lifecycle.progress import take_vote
-from controller.core.lifecycle.spares import can_serve, is_prepared, ready_spares
-from controller.core.lifecycle.start_stop import begin_generation, obstacle, stop
+from controller.core.instructions import DropRendezvous
+from controller.core.lifecycle.assignments import settle_for
+from controller.core.lifecycle.generation_start import begin_generation
+from controller.core.lifecycle.obstacles import obstacle
+from controller.core.lifecycle.parking import awaits_ranks, halt, has_doubtful_node, note_parked
+from controller.core.lifecycle.progress import note_memory_use, take_vote
+from controller.core.lifecycle.spares import is_prepared, ready_spares
+from controller.core.lifecycle.start_stop import stop
+from controller.core.lifecycle.transition_times import learn_nothing
 from controller.core.recovery.next_target import (
     goal_of,
     is_same_model,
     is_without_hope,
     with_waiting_ranks,
 )
+from controller.core.recovery.processes import (
+    fit_ranks,
+    going_on,
+    leave_out,
+    parts_left,
+    processes_of,
+    spares_of,
+)
+from controller.core.recovery.regroup_limits import forget_failed_copies, note_failed_copies
 from controller.core.rules.placement import Placement
 from controller.core.rules.regroup.copy_holders import copy_holders
 from controller.core.rules.regroup.next_generation import (
@@ -37,11 +50,12 @@ from controller.core.rules.regroup.next_generation import (
     known_votes,
 )
 from controller.core.rules.regroup.parked import Parked
-from controller.core.rules.regroup.replicas import ModelPart, part_of
+from controller.core.rules.regroup.replicas import part_of
 from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import RankState, Spares, Target, TaskState
+from controller.core.state.rank import RankState
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
-from nodeagent.protocol.regroup import RankRef
 from profiles.layout import Layout
 
 _MAX_REUSES = 2
@@ -58,12 +72,14 @@ def park_what_moves(turn: Turn) -> None:
     for the other.
     """
     for task in turn.state.tasks.values():
-        target = task.target
+        target = task.assignment.target
         if target == task.place:
-            task.copies_failed_in = None  # another plan has withdrawn what they were for
-        if task.phase is not TaskPhase.RUNNING or target is None or target == task.place:
+            forget_failed_copies(task)  # another plan has withdrawn what they were for
+        if task.lifecycle.phase is not TaskPhase.RUNNING or target is None or target == task.place:
             continue
-        if any(turn.state.nodes[n].condition is not NodeCondition.HEALTHY for n in task.nodes):
+        if any(
+            turn.state.nodes[n].contact.condition is not NodeCondition.HEALTHY for n in task.nodes
+        ):
             continue
         needs_copies = not keeps_state(task, target, with_copies=False)
         is_blocked = bool(obstacle(turn, task, target))
@@ -83,13 +99,12 @@ def park_what_moves(turn: Turn) -> None:
 def continue_parked(turn: Turn) -> None:
     """Begin the next generation of every parked task that knows how."""
     for task in turn.state.tasks.values():
-        if task.parking is None or awaits_ranks(turn, task):
+        if task.lifecycle.parking is None or awaits_ranks(turn, task):
             continue
         if has_doubtful_node(turn, task) or _awaits_node(turn, task):
             continue
-        if task.parking.parked_at is None:
-            task.parking.parked_at = turn.at
-        if not name_cause(turn, task) or task.parking is None:
+        note_parked(turn, task)
+        if not name_cause(turn, task) or task.lifecycle.parking is None:
             continue
         goal = goal_of(turn, task) or _goal_with_waiting(turn, task)
         if goal is not None and _loses_state(turn, task, goal):
@@ -103,31 +118,27 @@ def continue_parked(turn: Turn) -> None:
 def _goal_with_waiting(turn: Turn, task: TaskState) -> Target | None:
     """Return where the task can go on with processes that wait, if there is a nearer source than the disk."""
     goal = with_waiting_ranks(turn, task)
-    if goal is None:
+    if goal is None or goal.layout.num_workers < task.spec.min_workers:
         return None
     decision = _decide(task, goal, _all_continuing(turn, task, goal))
     if decision.resume.source == "disk":
         return None
-    task.interim = goal
-    return goal
+    return settle_for(task, goal, task.spec.min_workers)
 
 
 def _all_continuing(turn: Turn, task: TaskState, goal: Target) -> dict[int, int]:
     """Return the new global rank of each parked or waiting process that goes on at ``goal``."""
-    if task.unsupported:
+    if task.limits.unsupported:
         return {}
-    return _continues(task, goal, _fit(turn, task)) | ready_spares(turn, task, goal)
-
-
-def _fit(turn: Turn, task: TaskState) -> list[int]:
-    return [number for number, rank in task.ranks.items() if turn.state.is_fit(rank)]
+    return _continues(task, goal, fit_ranks(turn, task)) | ready_spares(turn, task, goal)
 
 
 def _awaits_node(turn: Turn, task: TaskState) -> bool:
     """Return whether living ranks are on a node that a new controller has just begun to look for."""
     nodes = [turn.state.nodes[rank.worker.node] for rank in task.living_ranks.values()]
     return any(
-        node.condition is NodeCondition.UNREACHABLE and turn.at < node.judged_from for node in nodes
+        node.contact.condition is NodeCondition.UNREACHABLE and turn.at < node.inquiry.judged_from
+        for node in nodes
     )
 
 
@@ -139,7 +150,7 @@ def _loses_state(turn: Turn, task: TaskState, goal: Target) -> bool:
     place = task.place
     if place is None or goal == place or incident_of(turn, task, task.generation):
         return False
-    as_before = _continues(task, place, _fit(turn, task))
+    as_before = _continues(task, place, fit_ranks(turn, task))
     if len(as_before) < place.layout.num_workers or obstacle(turn, task, place):
         return False
     here = _decide(task, place, as_before).resume
@@ -149,15 +160,14 @@ def _loses_state(turn: Turn, task: TaskState, goal: Target) -> bool:
 
 def _go_on_as_before(turn: Turn, task: TaskState) -> None:
     assert task.place is not None
-    turn.tell(
+    turn.announce(
         "warning", "copies", task.spec.task,
         "not all state would stay: goes on as before, and then through a checkpoint on disk",
         generation=task.generation,
     )  # fmt: skip
     _regroup(turn, task, task.place)
-    if task.transition is not None:
-        task.transition.teaches = False  # it has waited for copies, and is no reattempt
-    task.copies_failed_in = task.generation
+    learn_nothing(task)  # it has waited for copies, and is no reattempt
+    note_failed_copies(task)
 
 
 def keeps_state(task: TaskState, target: Target, *, with_copies: bool = True) -> bool:
@@ -167,7 +177,7 @@ def keeps_state(task: TaskState, target: Target, *, with_copies: bool = True) ->
     it holds of another's. Ranks can complete their copies before they park.
     """
     layout = task.layout
-    if layout is None or task.unsupported or not is_same_model(layout, target.layout):
+    if layout is None or task.limits.unsupported or not is_same_model(layout, target.layout):
         return False
     continues = _continues(task, target, task.living_ranks)
     is_sharded = task.spec.is_sharded
@@ -176,7 +186,7 @@ def keeps_state(task: TaskState, target: Target, *, with_copies: bool = True) ->
         for number in range(layout.num_workers)
     ]
     lost = set(shards) - {shards[number] for number in continues}
-    has_copies = task.spec.makes_copies and task.copies_failed_in != task.generation
+    has_copies = task.spec.makes_copies and task.limits.copies_failed_in != task.generation
     if not lost or not with_copies or not has_copies:
         return not lost
     holders = _copy_holders(layout, task.placement, is_sharded=is_sharded)
@@ -198,7 +208,9 @@ def _copy_holders(
 def _is_in_the_way(turn: Turn, task: TaskState, target: Target) -> bool:
     given_up = task.occupied_workers - set(target.placement)
     return any(
-        other is not task and other.target and given_up & set(other.target.placement)
+        other is not task
+        and other.assignment.target
+        and given_up & set(other.assignment.target.placement)
         for other in turn.state.tasks.values()
     )
 
@@ -210,21 +222,21 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
     continues = _all_continuing(turn, task, goal)
     decision = _decide(task, goal, continues)
     note_resume(turn, task, decision)
-    turn.tell(
+    turn.announce(
         "info", "regroup", task.spec.task, decision.reason,
         generation=task.generation, rung=decision.rung, state_source=decision.resume.source,
         num_recomputed=decision.resume.num_recomputed, num_saved=decision.resume.num_saved,
     )  # fmt: skip
     _take_known_vote(turn, task, decision)
     if any(shard.is_copy for shard in decision.resume.shards):
-        task.num_memory_uses += 1
+        note_memory_use(task)
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
-    parked_spares = {} if task.unsupported else _parts_left(turn, task, goal, continues)
-    _leave_out(turn, task, goal, {*continues, *parked_spares})
+    parked_spares = {} if task.limits.unsupported else parts_left(turn, task, goal, continues)
+    leave_out(turn, task, goal, {*continues, *parked_spares})
     ranks = {number: RankState(worker) for number, worker in enumerate(goal.placement)}
-    processes = _processes(task)
-    ranks |= {new: _going_on(task, processes[old], old) for old, new in continues.items()}
-    begin_generation(turn, task, goal, ranks, decision.resume, _waiting(task, goal, parked_spares))
+    processes = processes_of(task)
+    ranks |= {new: going_on(task, processes[old], old) for old, new in continues.items()}
+    begin_generation(turn, task, goal, ranks, decision.resume, spares_of(task, goal, parked_spares))
 
 
 def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[int, int]:
@@ -255,22 +267,22 @@ def _parked(task: TaskState) -> Parked:
 
 
 def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> ResumeDecision:
-    if task.unsupported:
+    if task.limits.unsupported:
         decision = decide(_parked(task), goal.layout, {}, excluded=("peer", "memory"))
         if task.spec.is_command:
             return replace(decision, reason="restart: a command goes on from its own checkpoints")
-        names = ", ".join(each.partition(": ")[0] for each in task.unsupported)
+        names = ", ".join(each.partition(": ")[0] for each in task.limits.unsupported)
         return replace(decision, reason=f"restart from disk: not in process with {names}")
     excluded: tuple[Source, ...] = ()
-    if task.num_memory_uses >= _MAX_MEMORY_USES:
+    if task.progress.num_memory_uses >= _MAX_MEMORY_USES:
         excluded = ("memory",)
     return decide(
         _parked(task),
         goal.layout,
         continues,
         excluded=excluded,
-        disk_iteration=task.checkpoint_iteration,
-        allows_reuse=task.num_recoveries <= _MAX_REUSES,
+        disk_iteration=task.progress.checkpoint_iteration,
+        allows_reuse=task.faults.num_recoveries <= _MAX_REUSES,
     )
 
 
@@ -282,81 +294,3 @@ def _take_known_vote(turn: Turn, task: TaskState, decision: ResumeDecision) -> N
     vote = known_votes(_parked(task)).get(resume.level)
     if vote:
         take_vote(turn, task, vote)
-
-
-def _parts_left(
-    turn: Turn, task: TaskState, goal: Target, continues: Collection[int]
-) -> dict[int, ModelPart]:
-    """Return the processes that have no part at ``goal``, and may have one where the task is to be next.
-
-    The ranks of a replica that has lost one are such, and those that wait already, in contact or not. They
-    keep their models, of which the parts are returned, by number.
-    """
-    if task.layout is None:
-        return {}
-    parts = {number: part_of(task.layout, number) for number in _fit(turn, task)}
-    if task.spares is not None:
-        parts |= {
-            number: task.spares.parts[number]
-            for number, rank in task.waiting.items()
-            if rank.is_alive and not rank.is_broken and (rank.is_seen or rank.continues)
-        }
-    processes = _processes(task)
-    workers = {number: processes[number].worker for number in parts}
-    known = {part_of(goal.layout, number) for number in range(goal.layout.num_workers)}
-    return {
-        number: part
-        for number, part in sorted(parts.items())
-        if number not in continues
-        and part in known
-        and workers[number] not in goal.placement
-        and can_serve(turn, task, workers[number], part)
-    }
-
-
-def _waiting(
-    task: TaskState, goal: Target, parked_spares: Mapping[int, ModelPart]
-) -> Spares | None:
-    if not parked_spares:
-        return None
-    numbers = dict(enumerate(parked_spares, goal.layout.num_workers))
-    processes = _processes(task)
-    return Spares(
-        {new: _going_on(task, processes[old], old) for new, old in numbers.items()},
-        {new: parked_spares[old] for new, old in numbers.items()},
-    )
-
-
-def _leave_out(turn: Turn, task: TaskState, goal: Target, staying: Collection[int]) -> None:
-    """End the processes that do not stay; where some do, the agent's fence ends the others."""
-    processes = _processes(task)
-    left_out = {
-        number: rank.worker
-        for number, rank in processes.items()
-        if rank.is_alive and number not in staying
-    }
-    task.leaving |= {(task.generation, number): worker for number, worker in left_out.items()}
-    fenced = {w.node for w in goal.placement} | {processes[n].worker.node for n in staying}
-    nodes = {worker.node for worker in left_out.values()} - fenced
-    reachable = tuple(
-        node for node in sorted(nodes) if turn.state.nodes[node].condition is NodeCondition.HEALTHY
-    )
-    if reachable:
-        turn.emit(
-            StopRanks(turn.cause, task.spec.task, task.generation, reachable, is_graceful=False)
-        )
-
-
-def _going_on(task: TaskState, old: RankState, old_number: int) -> RankState:
-    return RankState(
-        old.worker,
-        pid=old.pid,
-        iteration=old.iteration,
-        rss_bytes=old.rss_bytes,
-        continues=RankRef(generation=task.generation, global_rank=old_number),
-    )
-
-
-def _processes(task: TaskState) -> dict[int, RankState]:
-    """Return the ranks of the generation and those that wait beside it."""
-    return task.ranks | task.waiting

@@ -13,13 +13,16 @@ checkpoint. How the next generation is begun is in ``controller.core.recovery.ge
 
 from collections.abc import Collection
 
-from controller.core.lifecycle.start_stop import obstacle
+from controller.core.lifecycle.assignments import settle_for
+from controller.core.lifecycle.obstacles import obstacle
+from controller.core.lifecycle.parking import await_capacity
+from controller.core.lifecycle.phase_changes import note_obstacle
 from controller.core.rules.placement import Worker
 from controller.core.rules.regroup.replicas import living_replicas, place_replicas, with_waiting
 from controller.core.state.phases import NodeCondition
-from controller.core.state.task import Target, TaskState
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
-from controller.core.timers import CapacityOverdue
 from profiles.layout import Layout
 
 
@@ -30,7 +33,7 @@ def is_same_model(old: Layout, new: Layout) -> bool:
 
 def goal_of(turn: Turn, task: TaskState) -> Target | None:
     """Return where the parked task can go on now; None if it has to wait."""
-    parking, target = task.parking, task.target
+    parking, target = task.lifecycle.parking, task.assignment.target
     assert parking is not None
     if target is None:
         return _interim(turn, task)
@@ -39,13 +42,9 @@ def goal_of(turn: Turn, task: TaskState) -> Target | None:
         interim = _interim(turn, task, fewest=1)
         if interim is not None:
             return interim
-    task.note = obstacle(turn, task, target) or ""
-    if not task.note:
+    if not note_obstacle(turn, task, target):
         return target
-    if not parking.waits_for_capacity:
-        parking.waits_for_capacity = True
-        timer = CapacityOverdue(task.spec.task, task.generation)
-        turn.set_timer(timer, turn.policy.capacity_limit_s)
+    await_capacity(turn, task)
     return _interim(turn, task, set(target.placement)) if parking.is_impatient else None
 
 
@@ -66,36 +65,34 @@ def _interim(
     """
     if task.layout is None:
         return None
-    if task.interim and task.interim == task.place and not obstacle(turn, task, task.interim):
-        return task.interim
+    if (
+        task.assignment.interim
+        and task.assignment.interim == task.place
+        and not obstacle(turn, task, task.assignment.interim)
+    ):
+        return task.assignment.interim
     fit = {
         rank.worker
         for rank in task.ranks.values()
         if turn.state.is_fit(rank) and (within is None or rank.worker in within)
     }
     interim = _made_of(Target(task.layout, task.placement), fit)
-    if interim is None:
-        return None
-    if interim.layout.num_workers < (task.spec.min_workers if fewest is None else fewest):
-        return None
-    task.interim = interim
-    return interim
+    return settle_for(task, interim, task.spec.min_workers if fewest is None else fewest)
 
 
 def with_waiting_ranks(turn: Turn, task: TaskState) -> Target | None:
-    """Return where a task could go on with what is left and with processes that wait, if that is enough."""
+    """Return where a task could go on with its ranks and its spares together, of any size."""
     spares = task.spares
-    if task.target is not None or task.layout is None or spares is None:
+    if task.assignment.target is not None or task.layout is None or not spares.ranks:
         return None
     fit = {rank.worker for rank in task.ranks.values() if turn.state.is_fit(rank)}
     waiting = [
         (rank.worker, spares.parts[number])
-        for number, rank in task.waiting.items()
+        for number, rank in task.spares.ranks.items()
         if turn.state.is_fit(rank)
     ]
     fit |= {worker for worker, _ in waiting}
-    found = _made_of(Target(*with_waiting(task.layout, task.placement, waiting)), fit)
-    return found if found and found.layout.num_workers >= task.spec.min_workers else None
+    return _made_of(Target(*with_waiting(task.layout, task.placement, waiting)), fit)
 
 
 def _made_of(place: Target, fit: Collection[Worker]) -> Target | None:
@@ -110,19 +107,19 @@ def _made_of(place: Target, fit: Collection[Worker]) -> Target | None:
 
 def is_without_hope(turn: Turn, task: TaskState) -> bool:
     """Whether waiting parked leads nowhere, so that the workers are better given back."""
-    assert task.parking is not None
+    assert task.lifecycle.parking is not None
     if not any(rank.can_go_on for rank in task.ranks.values()):
         return not _has_rank_out_of_sight(turn, task)
-    if task.target is None:
+    if task.assignment.target is None:
         return turn.policy.is_auto_heal  # an operator may still decide otherwise
-    if not task.parking.is_impatient:
+    if not task.lifecycle.parking.is_impatient:
         return False
     return any(
         other is not task
-        and other.parking is not None
-        and other.target is not None
-        and set(other.target.placement) & task.occupied_workers
-        and set(task.target.placement) & other.occupied_workers
+        and other.lifecycle.parking is not None
+        and other.assignment.target is not None
+        and set(other.assignment.target.placement) & task.occupied_workers
+        and set(task.assignment.target.placement) & other.occupied_workers
         for other in turn.state.tasks.values()
     )
 
@@ -131,7 +128,7 @@ def _has_rank_out_of_sight(turn: Turn, task: TaskState) -> bool:
     """Return whether a rank may live, and hold the state, on a node that went out of contact lately."""
     nodes = [turn.state.nodes[rank.worker.node] for rank in task.living_ranks.values()]
     return any(
-        node.condition is NodeCondition.UNREACHABLE
-        and turn.at - node.lost_contact_at < turn.policy.refusal_grace_s
+        node.contact.condition is NodeCondition.UNREACHABLE
+        and turn.at - node.contact.lost_contact_at < turn.policy.refusal_grace_s
         for node in nodes
     )

@@ -4,7 +4,7 @@ from typing import Final
 
 from controller.core.events import DrillRequested
 from controller.core.instructions import CarryOutDrill
-from controller.core.state.cluster import StagedDrill
+from controller.core.state.drill import StagedDrill
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -29,15 +29,21 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
     if drill.global_rank is not None:
         target = f"rank {drill.global_rank} of {drill.task} on {drill.node}"
     source = drill.task or drill.node or "controller"
-    turn.tell(
+    turn.announce(
         "drill", "drill", source, f"{event.actor} runs {drill.drill} on {target}",
         drill=drill.drill, node=drill.node, rank=drill.global_rank,
     )  # fmt: skip
     turn.answer(event.request_id, f"{drill.drill} on {target}")
     if drill.node:
         broken = StagedDrill(turn.at, drill.node, drill.task)
-        turn.state.drills = [*turn.state.drills[-_MAX_DRILLS + 1 :], broken]
+        log = turn.state.drills
+        log.staged = [*log.staged[-_MAX_DRILLS + 1 :], broken]
     turn.emit(drill)
+
+
+def forget_drills(turn: Turn) -> None:
+    """A new controller begins: whether drills were carried out is unknown, so they excuse no fault."""
+    turn.state.drills.staged.clear()
 
 
 def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:
@@ -84,11 +90,11 @@ def _task_of(turn: Turn, event: DrillRequested) -> TaskState | str:
         task = turn.state.tasks.get(event.task)
         if task is None:
             return f"there is no task {event.task}: {', '.join(sorted(turn.state.tasks))} exist"
-        if task.phase is not TaskPhase.RUNNING:
-            return f"{event.task} is {task.phase}, not running"
+        if task.lifecycle.phase is not TaskPhase.RUNNING:
+            return f"{event.task} is {task.lifecycle.phase}, not running"
         return task
     for name in sorted(turn.state.tasks):
-        if turn.state.tasks[name].phase is TaskPhase.RUNNING:
+        if turn.state.tasks[name].lifecycle.phase is TaskPhase.RUNNING:
             return turn.state.tasks[name]
     return "no task is running"
 
@@ -97,6 +103,6 @@ def _on_node(turn: Turn, event: DrillRequested, name: NodeId) -> CarryOutDrill |
     node = turn.state.nodes.get(name)
     if node is None:
         return f"there is no node {name}: {', '.join(turn.state.nodes)} exist"
-    if node.condition is not NodeCondition.HEALTHY:
-        return f"node {name} is {node.condition}, not healthy"
+    if node.contact.condition is not NodeCondition.HEALTHY:
+        return f"node {name} is {node.contact.condition}, not healthy"
     return CarryOutDrill(turn.cause, event.drill, name)

@@ -18,15 +18,18 @@ from controller.core.events import (
     Request,
     UncordonRequested,
 )
-from controller.core.incidents.isolation import release_gpu
+from controller.core.incidents.isolation import release, release_gpu
+from controller.core.incidents.node_findings import forget_messages
+from controller.core.lifecycle.fault_history import clear_of_blame
 from controller.core.measuring.sizes import Refusal, begin_measurement, cancel_measurement
 from controller.core.nodes.contact import declare_lost, wait_for
 from controller.core.nodes.node_evidence import gather
 from controller.core.planning.plans import approve, propose, reconsider, reject
 from controller.core.requests.drill_requests import request_drill
 from controller.core.rules.placement import Worker
-from controller.core.state.cluster import NodeState, Plan
+from controller.core.state.node import NodeState
 from controller.core.state.phases import NodeCondition, PlanState
+from controller.core.state.plan import Plan
 from controller.core.state.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId
@@ -73,7 +76,7 @@ def reject_plan(turn: Turn, event: PlanRejected) -> None:
 
 def request_plan(turn: Turn, event: PlanRequested) -> None:
     """Propose a plan for the present state, for instance after a rejection."""
-    pending = turn.state.pending_plan()
+    pending = turn.state.plans.pending()
     if pending:
         turn.refuse(event.request_id, "pending", f"{pending.name} waits for a decision already")
         return
@@ -90,8 +93,12 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
     node = _node_of(turn, event)
     if node is None:
         return
-    gpus = set(node.isolated_gpus) if event.gpu is None else {event.gpu} & set(node.isolated_gpus)
-    is_node = bool(node.isolated) and event.gpu is None
+    gpus = (
+        set(node.service.isolated_gpus)
+        if event.gpu is None
+        else {event.gpu} & set(node.service.isolated_gpus)
+    )
+    is_node = bool(node.service.isolated) and event.gpu is None
     what = str(event.node) if event.gpu is None else f"GPU {event.gpu} of {event.node}"
     if not is_node and not gpus:
         turn.refuse(event.request_id, "nothing", f"{what} is not isolated")
@@ -103,20 +110,18 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
     for slot in gpus:
         release_gpu(node, slot)
     if is_node:
-        node.isolated = ""
-        node.record.clear()
-        node.messages.clear()
+        release(node)
+        forget_messages(node)
     back: set[NodeId | Worker] = {Worker(event.node, slot) for slot in gpus}
     if is_node:
         back.add(event.node)
     for task in turn.state.tasks.values():
-        task.suspects = [each for each in task.suspects if each not in back]
-        task.accused = [each for each in task.accused if each not in back]
-    turn.tell(
+        clear_of_blame(task, back)
+    turn.announce(
         "good", "uncordon", event.node, f"{event.actor} takes {what} back into service",
         is_forced=event.is_forced,
     )  # fmt: skip
-    still = f"; {event.node} itself stays isolated" if node.isolated else ""
+    still = f"; {event.node} itself stays isolated" if node.service.isolated else ""
     turn.answer(event.request_id, f"{what} is back in service{still}")
     reconsider(turn, trigger=event.node, seen=f"{what} is back in service")
 
@@ -126,8 +131,8 @@ def decide_loss(turn: Turn, event: LossDecided) -> None:
     node = _node_of(turn, event)
     if node is None:
         return
-    if node.condition is not NodeCondition.UNREACHABLE:
-        text = f"{event.node} is {node.condition}, not out of contact"
+    if node.contact.condition is not NodeCondition.UNREACHABLE:
+        text = f"{event.node} is {node.contact.condition}, not out of contact"
         turn.refuse(event.request_id, "nothing", text)
     elif not event.is_lost:
         wait_for(turn, node, event.actor)
@@ -148,7 +153,7 @@ def request_measurement(turn: Turn, event: MeasurementRequested) -> None:
     text = (
         f"measures {begun.task} at {', '.join(str(size.workers) for size in begun.sizes)} worker(s)"
     )
-    turn.tell("info", "measurement", begun.name, f"{text}, for {event.actor}")
+    turn.announce("info", "measurement", begun.name, f"{text}, for {event.actor}")
     turn.answer(event.request_id, f"{begun.name} {text}", code=begun.name)
 
 
@@ -172,12 +177,12 @@ def _node_of(turn: Turn, event: UncordonRequested | LossDecided) -> NodeState | 
 def _failed_checks(node: NodeState, gpus: Collection[int] | None) -> list[str]:
     """Return what speaks against the node, or against these GPUs of it alone."""
     failed = []
-    if node.condition is not NodeCondition.HEALTHY:
-        failed.append(f"it is {node.condition}")
+    if node.contact.condition is not NodeCondition.HEALTHY:
+        failed.append(f"it is {node.contact.condition}")
     subjects = None if gpus is None else {f"GPU {slot}" for slot in gpus}
     failed += [
         f"{finding.probe} still finds {finding.first_line}"
-        for finding in node.findings.values()
+        for finding in node.findings.present.values()
         if finding.probe != "clock"  # nothing is decided by it
         and (subjects is None or finding.subject in subjects or _hides_gpus(finding))
     ]
@@ -190,7 +195,7 @@ def _hides_gpus(finding: NodeFinding) -> bool:
 
 
 def _decidable(turn: Turn, event: PlanApproved | PlanRejected) -> Plan | None:
-    plan = next((plan for plan in turn.state.plans if plan.name == event.plan), None)
+    plan = next((plan for plan in turn.state.plans.all if plan.name == event.plan), None)
     if plan is None:
         turn.refuse(event.request_id, "unknown", f"there is no plan {event.plan}")
     elif plan.revision != event.revision:

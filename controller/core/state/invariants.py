@@ -27,26 +27,28 @@ def check_invariants(state: ClusterState) -> None:
         for worker in task.occupied_workers:
             if holder.setdefault(worker, task.spec.task) != task.spec.task:
                 raise InvariantViolationError(f"{worker} is held by two tasks")
-            if state.nodes[worker.node].condition is NodeCondition.LOST:
+            if state.nodes[worker.node].contact.condition is NodeCondition.LOST:
                 raise InvariantViolationError(f"{task.spec.task} has a rank on lost {worker.node}")
-        if task.phase in _WITHOUT_RANKS and task.living_ranks:
-            raise InvariantViolationError(f"{task.spec.task} is {task.phase} but has ranks")
+        if task.lifecycle.phase in _WITHOUT_RANKS and task.living_ranks:
+            raise InvariantViolationError(
+                f"{task.spec.task} is {task.lifecycle.phase} but has ranks"
+            )
         if task.layout and task.layout.num_workers != len(task.placement):
             raise InvariantViolationError(f"{task.spec.task}: layout and placement differ in size")
-        if task.target and any(
-            state.nodes[worker.node].condition is NodeCondition.LOST
-            or state.nodes[worker.node].isolated
-            or worker.slot in state.nodes[worker.node].isolated_gpus
-            for worker in task.target.placement
+        if task.assignment.target and any(
+            state.nodes[worker.node].contact.condition is NodeCondition.LOST
+            or state.nodes[worker.node].service.isolated
+            or worker.slot in state.nodes[worker.node].service.isolated_gpus
+            for worker in task.assignment.target.placement
         ):
             raise InvariantViolationError(f"{task.spec.task} is to run where nobody may")
         _check_generation(task)
-    run = state.measurement.run if state.measurement else None
+    run = state.measurements.current.run if state.measurements.current else None
     for worker in run.living.values() if run else ():
-        if worker in holder or state.nodes[worker.node].condition is NodeCondition.LOST:
+        if worker in holder or state.nodes[worker.node].contact.condition is NodeCondition.LOST:
             raise InvariantViolationError(f"{worker} is measured on, but is not idle")
     for plan_state in (PlanState.PENDING, PlanState.APPROVED):
-        if sum(plan.state is plan_state for plan in state.plans) > 1:
+        if sum(plan.state is plan_state for plan in state.plans.all) > 1:
             raise InvariantViolationError(f"more than one plan is {plan_state}")
 
 
@@ -57,11 +59,13 @@ def _check_generation(task: TaskState) -> None:
         InvariantViolationError: The text says what.
     """
     name, resume = task.spec.task, task.resume
-    if (task.phase is TaskPhase.PARKING) != (task.parking is not None):
-        raise InvariantViolationError(f"{name} is {task.phase}, but parking: {task.parking}")
+    if (task.lifecycle.phase is TaskPhase.PARKING) != (task.lifecycle.parking is not None):
+        raise InvariantViolationError(
+            f"{name} is {task.lifecycle.phase}, but parking: {task.lifecycle.parking}"
+        )
     if any(
         generation > task.generation or (generation == task.generation and number in task.ranks)
-        for generation, number in task.leaving
+        for generation, number in task.leaving.workers
     ):
         raise InvariantViolationError(f"{name}: a process of the present generation is left out")
     if not set(resume.kept) <= set(resume.state_from):

@@ -101,3 +101,13 @@ class Measurement:
     def is_over(self) -> bool:
         """Whether nothing of it is left to come, and no rank lives."""
         return bool(self.ended) and self.run is None
+
+
+@dataclass(slots=True)
+class MeasurementLog:
+    """Measurements of the run. Written by ``measuring.sizes``."""
+
+    current: Measurement | None = None
+    """The one that runs, or the newest."""
+    num_named: int = 0
+    num_runs: int = 0

@@ -44,7 +44,7 @@ class Turn:
         """Add an instruction."""
         self.instructions.append(instruction)
 
-    def tell(self, level: Level, kind: str, source: str, text: str, **facts: Fact) -> None:
+    def announce(self, level: Level, kind: str, source: str, text: str, **facts: Fact) -> None:
         """Announce something to operators and to the event log."""
         self.emit(Announce(self.cause, level, kind, source, text, tuple(facts.items())))
 

@@ -1,5 +1,6 @@
 """What the core remembers of a task to notice that it stalls, gets slow, or trains nonsense."""
 
+import copy
 import math
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,22 +15,40 @@ Stage = Literal["iteration", "forming", "ending"]
 
 @dataclass(slots=True)
 class Inspection:
-    """The agents have been asked where the ranks stand."""
+    """The agents were asked where the ranks are. Written by ``monitoring.task_watch``."""
 
     since: float
     stage: Stage = "iteration"
     is_last: bool = False
-    """The start has failed, whatever is seen."""
+    """The start has failed, whatever the answers are."""
     standings: dict[int, Standing] = field(default_factory=dict)
-    """What they have answered, by global rank."""
+    """The answers, by global rank."""
+
+
+@dataclass(slots=True)
+class Slowness:
+    """What operators were told of slowness. Written by ``monitoring.slowness``."""
+
+    late_from_s: float | None = None
+    """The average iteration when operators were told that iterations are late; None: not late."""
+    stragglers: set[int] = field(default_factory=set)
+    """Ranks that operators were told of."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether operators were told that iterations are late, and not yet that this is over."""
+        return self.late_from_s is not None
 
 
 @dataclass(slots=True)
 class Watch:
-    """One task under watch. What is about a generation is begun anew with each."""
+    """One generation of a task under watch. Written by ``monitoring.task_watch``."""
 
     pace: Pace = field(default_factory=Pace)
+    """Also written by ``monitoring.task_watch``."""
     levels: Levels = field(default_factory=Levels)
+    """Written by ``monitoring.divergence``."""
+    slowness: Slowness = field(default_factory=Slowness)
     committed_at: float | None = None
     """When the newest iteration of the generation was committed, by the clock of its node."""
     moved_at: float = 0.0
@@ -38,28 +57,15 @@ class Watch:
     """Newest iteration that any rank was known to have finished then."""
     inspection: Inspection | None = None
     done_at: float | None = None
-    """When a rank of the generation first had done all that it was to do."""
-    late_from_s: float | None = None
-    """The average of the iterations when operators were told that they take too long; None: they don't."""
-    stragglers: set[int] = field(default_factory=set)
-    """Ranks that operators were told of."""
+    """When a rank of the generation first had done all its work."""
 
-    def begin(self, now: float, scale: float | None) -> None:
-        """Begin a generation; see ``Pace.begin``."""
-        self.pace.begin(scale)
-        self.committed_at, self.moved_at = None, now
-        self.inspection = self.done_at = None
-        self.stragglers.clear()
-        if self.is_late and scale != 1.0:
-            self.late_from_s = math.inf  # what was usual in another layout is no measure
-
-    @property
-    def is_late(self) -> bool:
-        """Whether operators were told that iterations take too long, and not yet that this is over."""
-        return self.late_from_s is not None
-
-    def go_on(self, now: float) -> None:
-        """Nobody watched until now: that time speaks against no rank."""
-        self.moved_at, self.inspection = now, None
-        if self.done_at is not None:
-            self.done_at = now
+    def of_next_generation(self, now: float, scale: float | None) -> "Watch":
+        """Return the watch of the generation that follows; see ``Pace.begin`` for ``scale``."""
+        pace = copy.copy(self.pace)
+        pace.begin(scale)
+        late_from_s = self.slowness.late_from_s
+        if self.slowness.is_late and scale != 1.0:
+            late_from_s = math.inf  # the usual time in another layout is no measure
+        return Watch(
+            pace, self.levels, Slowness(late_from_s), moved_at=now, iteration=self.iteration
+        )

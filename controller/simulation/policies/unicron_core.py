@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from controller.core.machine import Machine
-from controller.core.state.cluster import NodeSpec
+from controller.core.state.node import NodeSpec
 from controller.core.state.task import TaskSpec
 from controller.simulation.scenarios.duration_laws import dice_of
 from controller.simulation.world.happenings import Course
@@ -43,7 +43,7 @@ def run_unicron(
     dice = dice_of(setup.scenario.name, seed, "unicron")
     site = ModelledNodes(machine, values, setup.profiles, ledger, VirtualClock(), dice)
     ModelledCluster(site).run(course)
-    return replace(ledger.close(course.duration_s), num_plans=machine.state.num_plans)
+    return replace(ledger.close(course.duration_s), num_plans=machine.state.plans.num_named)
 
 
 def _specs(setup: InitialSetup) -> list[TaskSpec]:

@@ -84,7 +84,7 @@ class Breakage:
             agent = AgentId(f"{node}-{self._site.num_events}")
             self._site.post(NodeAttached(node, agent, 1, ()))
             self._beat(node)
-        if state.isolated or state.isolated_gpus:
+        if state.service.isolated or state.service.isolated_gpus:
             request = self._site.next_request()
             self._site.post(UncordonRequested(request, "repair", node, is_forced=True))
         self._site.note_service()
@@ -119,7 +119,7 @@ class Breakage:
         """Return whether the core counts on a process of the node that does not live."""
         for name, task in self._site.machine.state.tasks.items():
             own = {(task.generation, n): rank.worker for n, rank in task.living_ranks.items()}
-            for (generation, number), worker in (own | task.leaving).items():
+            for (generation, number), worker in (own | task.leaving.workers).items():
                 if worker.node == node and (name, generation, number) not in living:
                     return True
         return False

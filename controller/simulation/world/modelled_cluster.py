@@ -131,7 +131,7 @@ class ModelledCluster:
 
     def _approve(self) -> EventBody | None:
         """Approve the plan that waits now: a revision is not looked at anew."""
-        plan = self._site.machine.state.pending_plan()
+        plan = self._site.machine.state.plans.pending()
         if plan is None:
             return None
         return PlanApproved(self._site.next_request(), _OPERATOR, plan.name, plan.revision)

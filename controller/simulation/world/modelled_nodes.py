@@ -99,7 +99,7 @@ class ModelledNodes:
     def _note_stopped(self) -> None:
         """A plan may stop a task of which no process is left: no order tells of that."""
         for name, task in self.machine.state.tasks.items():
-            if task.phase is TaskPhase.STOPPED and self.ledger.doing(name) != "stopped":
+            if task.lifecycle.phase is TaskPhase.STOPPED and self.ledger.doing(name) != "stopped":
                 self.ledger.task(self.clock.now_s, name, "stopped", workers=0)
 
     def account(self, run: ModelledGeneration, activity: Activity) -> None:
@@ -123,8 +123,8 @@ class ModelledNodes:
         """Write into the ledger what is out of service, and what tasks hold of the rest."""
         num_out = sum(
             state.spec.num_workers
-            if name in self.down or state.isolated
-            else len(state.isolated_gpus)
+            if name in self.down or state.service.isolated
+            else len(state.service.isolated_gpus)
             for name, state in self.machine.state.nodes.items()
         )
         self.ledger.out_of_service(self.clock.now_s, num_out)

@@ -195,7 +195,10 @@ class ModelledTraining:
             if worker.node in told and number in run.alive and run.stage == "parked":
                 halted = RankHalted(**who(run, number), position=run.position(number))
                 self._site.observe(worker.node, halted)
-        if run.is_in("parked") and self._site.machine.state.tasks[run.start.task].target is None:
+        if (
+            run.is_in("parked")
+            and self._site.machine.state.tasks[run.start.task].assignment.target is None
+        ):
             self._site.account(run, "waiting")  # for a plan, or for who approves it
 
     def order_stop(self, stop: StopRanks) -> None:

@@ -42,7 +42,7 @@ def training_world(*, is_auto_heal: bool = True) -> World:
     """Return a cluster whose tasks have both committed seven iterations."""
     world = World(demo_machine(is_auto_heal=is_auto_heal), num_iterations=10**6)
     tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.iteration >= 7 for task in tasks))
+    world.run_until(lambda: all(task.progress.iteration >= 7 for task in tasks))
     world.run(world.now + 0.9)  # a heartbeat has told the iterations of all ranks
     return world
 
@@ -124,11 +124,11 @@ def test_losses_are_the_newest_or_all_of_them() -> None:
 def test_a_killed_rank_is_an_incident_from_its_detection_to_its_cure() -> None:
     world = training_world()
     world.kill_rank("gpt-a", 1)
-    world.run_until(lambda: bool(world.machine.state.incidents))
+    world.run_until(lambda: bool(world.machine.state.incidents.all))
     [fresh] = view_of(world).incidents
     assert fresh.state is IncidentState.DETECTED
     assert fresh.resolved_at is None
-    world.run_until(lambda: not world.machine.state.incidents[0].is_open)
+    world.run_until(lambda: not world.machine.state.incidents.all[0].is_open)
     view = view_of(world)
     [incident] = view.incidents
     assert incident.id == fresh.id
@@ -159,7 +159,7 @@ def test_a_killed_rank_is_an_incident_from_its_detection_to_its_cure() -> None:
 def test_a_task_between_two_generations_has_no_speed_and_no_flops() -> None:
     world = training_world()
     world.kill_rank("gpt-a", 1)
-    world.run_until(lambda: world.machine.state.tasks[A].phase is not TaskPhase.RUNNING)
+    world.run_until(lambda: world.machine.state.tasks[A].lifecycle.phase is not TaskPhase.RUNNING)
     view = view_of(world)
     task = task_of(view, "gpt-a")
     assert (task.tokens_per_s, task.flops_per_s) == (None, None)
@@ -266,7 +266,7 @@ def test_a_frame_adds_what_the_core_does_not_know() -> None:
 def test_a_measurement_is_shown_with_its_sizes_and_the_workers_it_holds() -> None:
     world = World(demo_machine(num_nodes=5), num_iterations=10**6)
     tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.iteration >= 3 for task in tasks))
+    world.run_until(lambda: all(task.progress.iteration >= 3 for task in tasks))
     assert view_of(world).measurement is None
     world.post(MeasurementRequested("r", "op", A, (1, 2), 3))
     world.run(world.now + 3.0)

@@ -5,7 +5,7 @@ from controller.core.events import UncordonRequested
 from controller.core.machine import Machine
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import NodeSpec, NodeState
+from controller.core.state.node import NodeSpec, NodeState
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state.task import TaskSpec
 from nodeagent.protocol.findings import NodeFinding
@@ -42,12 +42,12 @@ def fault_at(world: World, worker: Worker) -> None:
     found = rank_at(world, worker)
     assert found is not None
     task, number = found
-    num = len(world.machine.state.incidents)
+    num = len(world.machine.state.incidents.all)
     world.raise_in_rank(task, number, "RuntimeError", CUDA)
     world.run_until(
         lambda: (
-            len(world.machine.state.incidents) > num
-            and world.machine.state.incidents[-1].state is IncidentState.RESOLVED
+            len(world.machine.state.incidents.all) > num
+            and world.machine.state.incidents.all[-1].state is IncidentState.RESOLVED
         )
     )
     world.run(world.now + 5.0)
@@ -63,18 +63,18 @@ def world_without_gpu(policy: Policy | None = None) -> World:
     world = running_world(policy)
     worker = Worker(N1, 1)
     fault_at(world, worker)
-    assert not node(world).isolated_gpus
+    assert not node(world).service.isolated_gpus
     fault_at(world, worker)
     return world
 
 
 def test_a_gpu_whose_faults_repeat_is_isolated_and_its_neighbour_trains_on() -> None:
     world = world_without_gpu()
-    incident = world.machine.state.incidents[-1]
-    assert (incident.severity, incident.action) == ("SEV1", "reconfigure")
-    assert "2 faults of GPU 1 on n1 within 3600 s" in incident.reason
-    assert list(node(world).isolated_gpus) == [1]
-    assert not node(world).isolated
+    incident = world.machine.state.incidents.all[-1]
+    assert (incident.cause.severity, incident.cause.action) == ("SEV1", "reconfigure")
+    assert "2 faults of GPU 1 on n1 within 3600 s" in incident.cause.reason
+    assert list(node(world).service.isolated_gpus) == [1]
+    assert not node(world).service.isolated
     assert node(world).is_in_service
     assert rank_at(world, Worker(N1, 0)) is not None
     used = {worker for task in world.machine.state.tasks.values() for worker in task.placement}
@@ -85,7 +85,7 @@ def test_a_gpu_whose_faults_repeat_is_isolated_and_its_neighbour_trains_on() -> 
 
 def test_the_plan_says_which_gpu_is_out() -> None:
     world = world_without_gpu()
-    plan = world.machine.state.plans[-1]
+    plan = world.machine.state.plans.all[-1]
     assert plan.steps[0] == "isolate GPU 1 of n1"
     assert plan.isolated_nodes == ()
 
@@ -108,22 +108,22 @@ def test_the_gpu_comes_back_by_its_own_name_and_is_used_again() -> None:
     used = {worker for task in world.machine.state.tasks.values() for worker in task.placement}
     assert len(used) == 8
     fault_at(world, Worker(N1, 1))
-    assert not node(world).isolated_gpus, "its old faults do not count any more"
+    assert not node(world).service.isolated_gpus, "its old faults do not count any more"
 
 
 def test_the_name_of_the_node_brings_all_its_gpus_back() -> None:
     world = world_without_gpu()
     assert uncordon(world) == ("ok", "n1 is back in service")
-    assert not node(world).isolated_gpus
+    assert not node(world).service.isolated_gpus
 
 
 def test_the_name_of_a_gpu_leaves_its_node_isolated_and_says_so() -> None:
     world = world_without_gpu()
-    node(world).isolated = "isolated by I-9: ECC errors"
+    node(world).service.isolated = "isolated by I-9: ECC errors"
     text = "GPU 1 of n1 is back in service; n1 itself stays isolated"
     assert uncordon(world, 1) == ("ok", text)
-    assert node(world).isolated
-    assert not node(world).isolated_gpus
+    assert node(world).service.isolated
+    assert not node(world).service.isolated_gpus
 
 
 def test_findings_of_other_gpus_do_not_keep_one_out() -> None:
@@ -149,13 +149,13 @@ def test_a_gpu_that_nobody_can_look_at_stays_out() -> None:
 def test_the_last_gpu_of_a_node_takes_the_node() -> None:
     world = world_without_gpu(Policy(is_auto_heal=True, restarts=10))
     fault_at(world, Worker(N1, 0))
-    assert not node(world).isolated
+    assert not node(world).service.isolated
     fault_at(world, Worker(N1, 0))
-    assert "2 faults of GPU 0 on n1 within 3600 s" in node(world).isolated
-    assert list(node(world).isolated_gpus) == [1]
+    assert "2 faults of GPU 0 on n1 within 3600 s" in node(world).service.isolated
+    assert list(node(world).service.isolated_gpus) == [1]
     assert uncordon(world) == ("ok", "n1 is back in service")
-    assert not node(world).isolated
-    assert not node(world).isolated_gpus
+    assert not node(world).service.isolated
+    assert not node(world).service.isolated_gpus
 
 
 def test_nodes_without_room_for_a_group_are_left_idle_and_a_smaller_division_is_found() -> None:
@@ -172,10 +172,10 @@ def test_nodes_without_room_for_a_group_are_left_idle_and_a_smaller_division_is_
     for name, num_left in ((N1, 6), (NodeId("n2"), 4)):
         fault_at(world, Worker(name, 1))
         fault_at(world, Worker(name, 1))
-        assert task.phase is TaskPhase.RUNNING
+        assert task.lifecycle.phase is TaskPhase.RUNNING
         assert len(task.placement) == num_left
     assert {worker.node for worker in task.placement} == {"n3", "n4"}
-    plan = world.machine.state.plans[-1]
+    plan = world.machine.state.plans.all[-1]
     assert plan.problem.num_workers == 6
     assert plan.why.startswith("pairs 6 would be better and has no placement (the tensor-parallel")
     assert "; the next best that has one: pairs shrinks 6 -> 4" in plan.why
@@ -185,11 +185,11 @@ def test_a_node_that_comes_back_does_not_bring_its_isolated_gpu_into_service() -
     world = world_without_gpu()
     world.lose_node("n1")
     world.run(world.now + 10.0)
-    assert node(world).condition is NodeCondition.LOST
+    assert node(world).contact.condition is NodeCondition.LOST
     world.restore_node("n1")
     world.run(world.now + 20.0)
-    assert node(world).condition is NodeCondition.HEALTHY
-    assert list(node(world).isolated_gpus) == [1]
+    assert node(world).contact.condition is NodeCondition.HEALTHY
+    assert list(node(world).service.isolated_gpus) == [1]
 
 
 def test_a_gpu_that_is_out_for_its_record_stays_out_when_another_fault_follows() -> None:
@@ -197,8 +197,10 @@ def test_a_gpu_that_is_out_for_its_record_stays_out_when_another_fault_follows()
     fault_at(world, Worker(N1, 1))
     task, number = rank_at(world, Worker(N1, 1)) or ("", -1)
     world.raise_in_rank(task, number, "RuntimeError", CUDA)
-    world.run_until(lambda: bool(node(world).isolated_gpus))
-    world.run_until(lambda: world.machine.state.tasks[TaskId(task)].phase is TaskPhase.STARTING)
+    world.run_until(lambda: bool(node(world).service.isolated_gpus))
+    world.run_until(
+        lambda: world.machine.state.tasks[TaskId(task)].lifecycle.phase is TaskPhase.STARTING
+    )
     world.run(world.now + 0.2)  # its ranks have taken up their new places
     other = next(
         number
@@ -207,7 +209,7 @@ def test_a_gpu_that_is_out_for_its_record_stays_out_when_another_fault_follows()
     )
     world.kill_rank(task, other)  # before an iteration was committed
     world.run(world.now + 20.0)
-    assert list(node(world).isolated_gpus) == [1]
+    assert list(node(world).service.isolated_gpus) == [1]
 
 
 def test_the_last_node_keeps_the_gpus_that_its_task_can_not_do_without() -> None:
@@ -221,5 +223,5 @@ def test_the_last_node_keeps_the_gpus_that_its_task_can_not_do_without() -> None
     world.run(4.0)
     fault_at(world, Worker(N1, 1))
     fault_at(world, Worker(N1, 1))
-    assert not node(world).isolated_gpus
-    assert world.machine.state.tasks[pair.task].phase is TaskPhase.RUNNING
+    assert not node(world).service.isolated_gpus
+    assert world.machine.state.tasks[pair.task].lifecycle.phase is TaskPhase.RUNNING

@@ -9,9 +9,10 @@ from controller.core.machine import Machine
 from controller.core.recovery.generations import keeps_state
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import NodeSpec
+from controller.core.state.node import NodeSpec
 from controller.core.state.phases import PlanState, TaskPhase
-from controller.core.state.task import Target, TaskSpec
+from controller.core.state.task import TaskSpec
+from controller.core.state.task_records import Target
 from nodeagent.protocol.ids import Generation, NodeId
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
@@ -46,7 +47,7 @@ def test_a_task_that_shrinks_by_plan_keeps_its_processes_and_every_iteration(see
     assert task(world, B).layout == Layout(tp=2)
     assert set(pids(world, B)) < set(before)
     assert task(world, B).generation == 2
-    assert task(world, B).num_rerun_iterations == 0
+    assert task(world, B).progress.num_rerun_iterations == 0
     resume = newest_start(world, B).resume
     assert resume.source == "peer"
     assert {shard.is_copy for shard in resume.shards} == {True, False}
@@ -59,7 +60,7 @@ def test_without_copies_it_goes_through_a_checkpoint() -> None:
     trained(world, 14)
     assert task(world, B).layout == Layout(tp=2)
     assert not set(pids(world, B)) & set(before)
-    assert task(world, B).num_rerun_iterations == 0
+    assert task(world, B).progress.num_rerun_iterations == 0
     assert newest_start(world, B).resume.source == "disk"
 
 
@@ -71,12 +72,12 @@ def test_copies_that_are_not_complete_cost_a_checkpoint_and_no_iteration(seed: i
     world.lose_node("n2")
     trained(world, 20)
     assert task(world, B).layout == Layout(tp=2)
-    assert task(world, B).num_rerun_iterations == 0
+    assert task(world, B).progress.num_rerun_iterations == 0
     if not set(pids(world, B)) & set(before):
         [warning] = [one for _, one in world.announcements if one.kind == "copies"]
         assert "goes on as before" in warning.text
         assert newest_start(world, B).resume.source == "disk"
-        learned = {kind for kind, _ in task(world, B).experience.mean_s}
+        learned = {kind for kind, _ in task(world, B).transitions.experience.mean_s}
         assert "reattempt" not in learned, "waiting for copies is none"
     # Later it goes on in its processes again.
     world.copies_arrive = True
@@ -115,18 +116,18 @@ def test_copies_may_take_as_long_as_a_checkpoint() -> None:
 def test_copies_that_failed_for_a_plan_are_relied_on_again_once_it_is_withdrawn(
     *, is_withdrawn: bool
 ) -> None:
-    world = next(world for world in map(failed_world, SEEDS) if task(world).copies_failed_in)
+    world = next(world for world in map(failed_world, SEEDS) if task(world).limits.copies_failed_in)
     placement, before = task(world).placement, pids(world)
-    goal = task(world).target
+    goal = task(world).assignment.target
     world.copies_arrive = True
     if is_withdrawn:
-        task(world).target = task(world).place
-    trained(world, task(world).iteration + 3)
-    task(world).target = goal
+        task(world).assignment.target = task(world).place
+    trained(world, task(world).progress.iteration + 3)
+    task(world).assignment.target = goal
     world.run_until(lambda: task(world).placement == placement[:2])
-    trained(world, task(world).iteration + 3)
+    trained(world, task(world).progress.iteration + 3)
     assert (pids(world) == before[:2]) is is_withdrawn
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 def failed_world(seed: int) -> World:
@@ -137,7 +138,7 @@ def failed_world(seed: int) -> World:
     world = World(machine, seed, num_iterations=10**6)
     trained(world, 8)
     world.copies_arrive = False
-    task(world).target = Target(Layout(dp=2), task(world).placement[:2])
+    task(world).assignment.target = Target(Layout(dp=2), task(world).placement[:2])
     world.run_until(lambda: task(world).generation == 2)
     return world
 
@@ -162,8 +163,8 @@ def test_ranks_complete_copies_only_where_these_are_needed() -> None:
 def test_the_plan_says_where_the_state_comes_from(*, makes_copies: bool, says: str) -> None:
     world = sharded_world(makes_copies=makes_copies)
     world.lose_node("n2")
-    world.run_until(lambda: bool(world.machine.state.plans))
-    [plan] = world.machine.state.plans
+    world.run_until(lambda: bool(world.machine.state.plans.all))
+    [plan] = world.machine.state.plans.all
     assert any(step.startswith("gpt-b: ") and says in step for step in plan.steps), plan.steps
 
 
@@ -176,8 +177,8 @@ def test_it_grows_again_with_the_shards_of_its_peers() -> None:
     world.run_until(lambda: len(task(world, B).ranks) == 4)
     trained(world, 20)
     assert set(before) < set(pids(world, B))
-    assert task(world, B).num_rerun_iterations == 0
-    assert [plan.state for plan in world.machine.state.plans] == [PlanState.APPLIED] * 2
+    assert task(world, B).progress.num_rerun_iterations == 0
+    assert [plan.state for plan in world.machine.state.plans.all] == [PlanState.APPLIED] * 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -189,12 +190,12 @@ def test_a_task_with_another_goal_than_it_parked_for_loses_no_iteration(seed: in
     trained(world, 8)
     placement = task(world).placement
     [free] = {Worker(node, 0) for node in machine.state.nodes} - set(placement)
-    task(world).target = Target(Layout(dp=4), (*placement, free))
-    world.run_until(lambda: task(world).phase is TaskPhase.PARKING)
-    task(world).target = Target(Layout(dp=2), placement[:2])
+    task(world).assignment.target = Target(Layout(dp=4), (*placement, free))
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.PARKING)
+    task(world).assignment.target = Target(Layout(dp=2), placement[:2])
     trained(world, 20)
     assert task(world).layout == Layout(dp=2)
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 def test_tasks_that_wait_for_each_other_save_what_only_those_have_that_leave() -> None:
@@ -206,12 +207,12 @@ def test_tasks_that_wait_for_each_other_save_what_only_those_have_that_leave() -
     world = World(Machine(nodes, specs, Policy(is_auto_heal=False)), num_iterations=10**6)
     trained(world, 8)
     [first, second], [third, fourth] = task(world).placement, task(world, B).placement
-    task(world).target = Target(Layout(pp=2), (first, third))
-    task(world, B).target = Target(Layout(pp=2), (second, fourth))
+    task(world).assignment.target = Target(Layout(pp=2), (first, third))
+    task(world, B).assignment.target = Target(Layout(pp=2), (second, fourth))
     trained(world, 20)
     for name, target in ((A, (first, third)), (B, (second, fourth))):
         assert task(world, name).placement == target
-        assert task(world, name).num_rerun_iterations == 0
+        assert task(world, name).progress.num_rerun_iterations == 0
         assert newest_start(world, name).resume.source == "disk"
 
 

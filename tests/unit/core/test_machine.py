@@ -23,7 +23,8 @@ from controller.core.state.phases import (
     PlanState,
     TaskPhase,
 )
-from controller.core.state.task import Target, TaskState
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Target
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine
@@ -33,12 +34,12 @@ A, B = TaskId("gpt-a"), TaskId("gpt-b")
 
 
 def running(machine: Machine) -> bool:
-    return all(task.phase is TaskPhase.RUNNING for task in machine.state.tasks.values())
+    return all(task.lifecycle.phase is TaskPhase.RUNNING for task in machine.state.tasks.values())
 
 
 def trained(world: World, iteration: int) -> None:
     tasks = world.machine.state.tasks
-    world.run_until(lambda: all(task.iteration >= iteration for task in tasks.values()))
+    world.run_until(lambda: all(task.progress.iteration >= iteration for task in tasks.values()))
 
 
 @pytest.fixture(params=range(4))
@@ -62,23 +63,23 @@ def test_tasks_start_once_their_nodes_are_in_contact(world: World) -> None:
 def test_a_killed_rank_becomes_one_incident_and_a_restart(world: World) -> None:
     world.kill_rank("gpt-a", 1)
     trained(world, 12)
-    [incident] = world.machine.state.incidents
-    assert (incident.status, incident.severity) == ("exited_abnormally", "SEV2")
-    assert (incident.task, incident.global_rank, incident.node) == (A, 1, "n1")
-    assert (incident.action, incident.state) == ("restart", IncidentState.RESOLVED)
-    assert incident.fault_at <= incident.detected_at <= (incident.resolved_at or 0)
+    [incident] = world.machine.state.incidents.all
+    assert (incident.cause.status, incident.cause.severity) == ("exited_abnormally", "SEV2")
+    assert (incident.task, incident.cause.global_rank, incident.cause.node) == (A, 1, "n1")
+    assert (incident.cause.action, incident.state) == ("restart", IncidentState.RESOLVED)
+    assert incident.cause.fault_at <= incident.detected_at <= (incident.resolved_at or 0)
     assert task(world, A).generation == 2
     assert task(world, B).generation == 1
-    assert not world.machine.state.plans
+    assert not world.machine.state.plans.all
 
 
 def test_an_exception_is_told_from_the_collectives_that_it_broke(world: World) -> None:
     world.raise_in_rank("gpt-b", 2)
     trained(world, 12)
-    [incident] = world.machine.state.incidents
-    assert incident.status == "other_software_error"
-    assert incident.method == "exception propagation"
-    assert (incident.task, incident.global_rank) == (B, 2)
+    [incident] = world.machine.state.incidents.all
+    assert incident.cause.status == "other_software_error"
+    assert incident.cause.method == "exception propagation"
+    assert (incident.task, incident.cause.global_rank) == (B, 2)
 
 
 def test_iterations_run_again_are_marked_and_reported_once_otherwise(world: World) -> None:
@@ -95,7 +96,7 @@ def test_iterations_run_again_are_marked_and_reported_once_otherwise(world: Worl
     assert first == list(range(1, len(first) + 1))
     assert again == [6, 7]
     assert all(line["deviation"] == 0.0 for line in lines if line["is_rerun"])
-    assert task(world, A).num_rerun_iterations == 2
+    assert task(world, A).progress.num_rerun_iterations == 2
 
 
 @pytest.mark.parametrize("is_silent", [False, True])
@@ -103,12 +104,12 @@ def test_a_lost_node_is_isolated_and_the_rest_divided(world: World, is_silent: b
     world.lose_node("n2", is_silent=is_silent)
     trained(world, 14)
     state = world.machine.state
-    [incident] = state.incidents
-    assert (incident.status, incident.severity) == ("lost_connection", "SEV1")
-    assert (incident.node, incident.action) == ("n2", "reconfigure")
+    [incident] = state.incidents.all
+    assert (incident.cause.status, incident.cause.severity) == ("lost_connection", "SEV1")
+    assert (incident.cause.node, incident.cause.action) == ("n2", "reconfigure")
     assert incident.state is IncidentState.RESOLVED
-    assert state.nodes[NodeId("n2")].condition is NodeCondition.LOST
-    [plan] = state.plans
+    assert state.nodes[NodeId("n2")].contact.condition is NodeCondition.LOST
+    [plan] = state.plans.all
     assert plan.state is PlanState.APPLIED
     assert plan.approved_by == "policy auto-heal"
     assert {name: change.workers_after for name, change in plan.changes.items()} == {A: 4, B: 2}
@@ -119,7 +120,7 @@ def test_a_lost_node_is_isolated_and_the_rest_divided(world: World, is_silent: b
 def test_a_task_that_the_plan_resizes_finishes_its_iteration_first(world: World) -> None:
     world.lose_node("n2")
     trained(world, 14)
-    assert task(world, B).num_rerun_iterations == 0
+    assert task(world, B).progress.num_rerun_iterations == 0
 
 
 def test_a_plan_waits_for_an_approval_of_its_revision() -> None:
@@ -128,7 +129,7 @@ def test_a_plan_waits_for_an_approval_of_its_revision() -> None:
     world.lose_node("n2")
     world.run(world.now + 30)
     state = world.machine.state
-    [plan] = state.plans
+    [plan] = state.plans.all
     assert plan.state is PlanState.PENDING
     assert task(world, A).place == Target(Layout(dp=2), task(world, A).placement)
     assert running(world.machine)
@@ -148,17 +149,17 @@ def test_a_rejected_plan_leaves_things_as_they_are_until_another_is_asked_for() 
     trained(world, 7)
     world.lose_node("n2")
     world.run(world.now + 5)
-    [plan] = world.machine.state.plans
+    [plan] = world.machine.state.plans.all
     world.post(PlanRejected("r1", "op", plan.name, plan.revision, "not now"))
     world.run(world.now + 30)
-    assert [i.state for i in world.machine.state.incidents] == [IncidentState.HELD]
+    assert [i.state for i in world.machine.state.incidents.all] == [IncidentState.HELD]
     assert len(task(world, A).ranks) == 2
     world.post(PlanRequested("r2", "op"))
-    second = world.machine.state.plans[-1]
+    second = world.machine.state.plans.all[-1]
     assert second.name != plan.name
     world.post(PlanApproved("r3", "op", second.name, second.revision))
     world.run_until(lambda: second.state is PlanState.APPLIED)
-    assert [i.state for i in world.machine.state.incidents] == [IncidentState.RESOLVED]
+    assert [i.state for i in world.machine.state.incidents.all] == [IncidentState.RESOLVED]
 
 
 def test_a_second_lost_node_revises_the_pending_plan() -> None:
@@ -168,42 +169,42 @@ def test_a_second_lost_node_revises_the_pending_plan() -> None:
     world.run(world.now + 5)
     world.lose_node("n4")
     world.run(world.now + 5)
-    [plan] = world.machine.state.plans
+    [plan] = world.machine.state.plans.all
     assert plan.revision == 2
     assert plan.incidents == {"I-1", "I-2"}
     assert set(plan.isolated_nodes) == {"n2", "n4"}
     world.post(PlanApproved("r1", "op", plan.name, 2))
     world.run_until(lambda: plan.state is PlanState.APPLIED)
-    assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents)
+    assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents.all)
 
 
 @pytest.mark.parametrize("seconds", [0.4, 8.0])
 def test_a_cut_connection_costs_no_training(world: World, seconds: float) -> None:
     pids = {rank.pid for rank in task(world, A).ranks.values()}
     world.cut("n1", seconds)
-    assert world.machine.state.nodes[NodeId("n1")].condition is NodeCondition.UNREACHABLE
+    assert world.machine.state.nodes[NodeId("n1")].contact.condition is NodeCondition.UNREACHABLE
     trained(world, 20)
     assert {rank.pid for rank in task(world, A).ranks.values()} == pids
-    assert not world.machine.state.incidents
-    assert world.machine.state.nodes[NodeId("n1")].condition is NodeCondition.HEALTHY
+    assert not world.machine.state.incidents.all
+    assert world.machine.state.nodes[NodeId("n1")].contact.condition is NodeCondition.HEALTHY
 
 
 def test_a_controller_that_loses_sight_of_everybody_condemns_nobody(world: World) -> None:
     for name in world.nodes:
         world.cut(name, 90.0)
     world.run(world.now + 100.0)
-    assert not world.machine.state.incidents
-    assert not world.machine.state.plans
+    assert not world.machine.state.incidents.all
+    assert not world.machine.state.plans.all
     assert [t.generation for t in world.machine.state.tasks.values()] == [1, 1]
 
 
 def test_a_node_that_dies_out_of_sight_is_lost_though_its_task_had_advanced(world: World) -> None:
     world.cut("n3", 1000.0)
     world.run(world.now + 5.0)
-    assert world.machine.state.nodes[NodeId("n3")].condition is NodeCondition.UNREACHABLE
+    assert world.machine.state.nodes[NodeId("n3")].contact.condition is NodeCondition.UNREACHABLE
     world.lose_node("n3")
     world.run(world.now + 30.0)
-    assert world.machine.state.nodes[NodeId("n3")].condition is NodeCondition.LOST
+    assert world.machine.state.nodes[NodeId("n3")].contact.condition is NodeCondition.LOST
     assert running(world.machine)
 
 
@@ -211,8 +212,8 @@ def test_a_node_that_lost_its_ranks_without_a_word_is_noticed(world: World) -> N
     for name in ("n3", "n4"):
         world.vanish(name)
     world.run(world.now + 20.0)
-    [incident] = world.machine.state.incidents
-    assert "vanished" in incident.reason
+    [incident] = world.machine.state.incidents.all
+    assert "vanished" in incident.cause.reason
     assert running(world.machine)
 
 
@@ -223,7 +224,10 @@ def test_a_plan_gives_nobody_workers_of_a_node_out_of_contact() -> None:
     world.lose_node("n2")
     world.run(world.now + 20.0)
     assert running(world.machine)
-    assert all(not t.target or not t.target.uses(NodeId("n5")) for t in tasks_of(world))
+    assert all(
+        not t.assignment.target or not t.assignment.target.uses(NodeId("n5"))
+        for t in tasks_of(world)
+    )
 
 
 def test_a_pending_plan_is_dropped_once_nothing_has_to_change() -> None:
@@ -231,10 +235,10 @@ def test_a_pending_plan_is_dropped_once_nothing_has_to_change() -> None:
     trained(world, 4)
     world.lose_node("n2")
     world.run(world.now + 5.0)
-    [plan] = world.machine.state.plans
+    [plan] = world.machine.state.plans.all
     world.restore_node("n2")
     world.run(world.now + 2.0)
-    newest = world.machine.state.plans[-1]
+    newest = world.machine.state.plans.all[-1]
     assert newest.name == plan.name
     assert newest.revision == 2
     assert {c.task: c.workers_after for c in newest.changes.values()} == {A: 4, B: 4}
@@ -245,9 +249,9 @@ def test_a_stopped_task_runs_again_when_another_has_finished() -> None:
     trained(world, 4)
     world.lose_node("n2")
     world.lose_node("n4")
-    world.run_until(lambda: task(world, B).phase is TaskPhase.STOPPED)
-    world.run_until(lambda: task(world, A).phase is TaskPhase.FINISHED)
-    world.run_until(lambda: task(world, B).phase is TaskPhase.FINISHED)
+    world.run_until(lambda: task(world, B).lifecycle.phase is TaskPhase.STOPPED)
+    world.run_until(lambda: task(world, A).lifecycle.phase is TaskPhase.FINISHED)
+    world.run_until(lambda: task(world, B).lifecycle.phase is TaskPhase.FINISHED)
 
 
 def tasks_of(world: World) -> list[TaskState]:
@@ -259,7 +263,7 @@ def test_a_killed_agent_costs_no_training(world: World) -> None:
     world.kill_agent("n3")
     trained(world, 16)
     assert {rank.pid for rank in task(world, B).ranks.values()} == pids
-    assert not world.machine.state.incidents
+    assert not world.machine.state.incidents.all
 
 
 def test_a_rank_killed_while_its_node_is_out_of_sight_is_named_when_it_is_back(
@@ -268,16 +272,16 @@ def test_a_rank_killed_while_its_node_is_out_of_sight_is_named_when_it_is_back(
     world.cut("n2", 4.0)
     world.kill_rank("gpt-a", 3)
     trained(world, 14)
-    [incident] = world.machine.state.incidents
-    assert incident.status == "exited_abnormally"
-    assert incident.global_rank == 3
-    assert world.machine.state.nodes[NodeId("n2")].condition is NodeCondition.HEALTHY
+    [incident] = world.machine.state.incidents.all
+    assert incident.cause.status == "exited_abnormally"
+    assert incident.cause.global_rank == 3
+    assert world.machine.state.nodes[NodeId("n2")].contact.condition is NodeCondition.HEALTHY
 
 
 def restarted_or_held(world: World, generation: int) -> bool:
     is_new = task(world, A).generation > generation
-    return (is_new and task(world, A).phase is TaskPhase.STARTING) or (
-        task(world, A).phase is TaskPhase.HELD
+    return (is_new and task(world, A).lifecycle.phase is TaskPhase.STARTING) or (
+        task(world, A).lifecycle.phase is TaskPhase.HELD
     )
 
 
@@ -288,15 +292,15 @@ def test_a_task_that_never_recovers_is_handed_to_the_operator(world: World) -> N
         generation = task(world, A).generation
         world.kill_rank("gpt-a", victim)
         world.run_until(partial(restarted_or_held, world, generation))
-        if task(world, A).phase is not TaskPhase.HELD:
+        if task(world, A).lifecycle.phase is not TaskPhase.HELD:
             world.run_until(lambda: len([r for r in task(world, A).ranks.values() if r.pid]) == 4)
-    assert task(world, A).phase is TaskPhase.HELD
-    assert world.machine.state.incidents[-1].state is IncidentState.HELD
+    assert task(world, A).lifecycle.phase is TaskPhase.HELD
+    assert world.machine.state.incidents.all[-1].state is IncidentState.HELD
     world.post(PlanRequested("r1", "op"))
     assert world.answers[-1].is_ok
     world.run_until(lambda: running(world.machine))
     world.run(world.now + 5.0)
-    assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents)
+    assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents.all)
 
 
 def test_a_rank_that_dies_during_the_transition_does_not_stop_it(world: World) -> None:
@@ -305,9 +309,9 @@ def test_a_rank_that_dies_during_the_transition_does_not_stop_it(world: World) -
     world.run_until(lambda: all(r.pid for r in task(world, A).ranks.values()))
     world.kill_rank("gpt-a", 2)
     trained(world, 15)
-    [plan] = world.machine.state.plans
+    [plan] = world.machine.state.plans.all
     assert plan.state is PlanState.APPLIED
-    assert [i.state for i in world.machine.state.incidents] == [IncidentState.RESOLVED] * 2
+    assert [i.state for i in world.machine.state.incidents.all] == [IncidentState.RESOLVED] * 2
 
 
 def test_a_lost_node_without_tasks_needs_no_plan() -> None:
@@ -315,9 +319,9 @@ def test_a_lost_node_without_tasks_needs_no_plan() -> None:
     trained(world, 3)
     world.lose_node("n5")
     world.run(world.now + 15)
-    [incident] = world.machine.state.incidents
+    [incident] = world.machine.state.incidents.all
     assert incident.state is IncidentState.RESOLVED
-    assert not world.machine.state.plans
+    assert not world.machine.state.plans.all
 
 
 def test_stale_ranks_of_a_node_that_returns_are_ended(world: World) -> None:
@@ -329,7 +333,7 @@ def test_stale_ranks_of_a_node_that_returns_are_ended(world: World) -> None:
     world.restore_node("n2")
     world.run(world.now + 3)
     assert not node.ranks.keys() & stale
-    assert world.machine.state.nodes[NodeId("n2")].condition is NodeCondition.HEALTHY
+    assert world.machine.state.nodes[NodeId("n2")].contact.condition is NodeCondition.HEALTHY
     assert running(world.machine)
 
 
@@ -337,17 +341,17 @@ def test_tasks_end_at_their_last_iteration() -> None:
     machine = demo_machine()
     world = World(machine, num_iterations=9)
     world.run_until(
-        lambda: all(t.phase is TaskPhase.FINISHED for t in machine.state.tasks.values())
+        lambda: all(t.lifecycle.phase is TaskPhase.FINISHED for t in machine.state.tasks.values())
     )
-    assert [t.iteration for t in machine.state.tasks.values()] == [9, 9]
-    assert not machine.state.incidents
+    assert [t.progress.iteration for t in machine.state.tasks.values()] == [9, 9]
+    assert not machine.state.incidents.all
 
 
 def test_a_start_that_brings_no_iteration_is_tried_again() -> None:
     machine = demo_machine(policy=Policy(is_auto_heal=True, start_limit_s=0.5))
     world = World(machine, num_iterations=10**6)
-    world.run_until(lambda: bool(machine.state.incidents))
-    [incident, *_] = machine.state.incidents
+    world.run_until(lambda: bool(machine.state.incidents.all))
+    [incident, *_] = machine.state.incidents.all
     assert "within" in incident.evidence[0].summary
 
 
@@ -356,10 +360,10 @@ def test_a_refused_start_is_a_fault_and_a_refused_drill_is_not(
     command: RankCommandKind, num_incidents: int
 ) -> None:
     world = World(demo_machine(), num_iterations=10**6)
-    world.run_until(lambda: task(world, A).phase is TaskPhase.STARTING)
+    world.run_until(lambda: task(world, A).lifecycle.phase is TaskPhase.STARTING)
     refusal = CommandFailed(NodeId("n1"), command, A, Generation(1), "no", is_outcome_unknown=False)
     world.post(refusal)
-    assert len(world.machine.state.incidents) == num_incidents
+    assert len(world.machine.state.incidents.all) == num_incidents
 
 
 @pytest.mark.parametrize(
@@ -424,7 +428,7 @@ def test_failed_collectives_condemn_nobody_once_no_other_node_is_in_contact() ->
     for name in ("n1", "n3", "n4"):
         world.cut(name, 90.0)
     world.run(world.now + 30.0)
-    conditions = {node.condition for node in world.machine.state.nodes.values()}
+    conditions = {node.contact.condition for node in world.machine.state.nodes.values()}
     assert conditions == {NodeCondition.UNREACHABLE}
 
 
@@ -432,12 +436,12 @@ def test_a_fault_in_a_task_that_parks_for_a_plan_does_not_stop_the_plan() -> Non
     world = World(demo_machine(), num_iterations=10**6)
     trained(world, 7)
     world.lose_node("n2")
-    world.run_until(lambda: task(world, B).phase is TaskPhase.PARKING)
-    world.run((task(world, B).committed_at or 0.0) + 0.9)
-    assert task(world, B).phase is TaskPhase.PARKING
+    world.run_until(lambda: task(world, B).lifecycle.phase is TaskPhase.PARKING)
+    world.run((task(world, B).progress.committed_at or 0.0) + 0.9)
+    assert task(world, B).lifecycle.phase is TaskPhase.PARKING
     world.raise_in_rank("gpt-b", 1)
     world.run(world.now + 10.0)
     assert running(world.machine)
-    [plan] = world.machine.state.plans
+    [plan] = world.machine.state.plans.all
     assert plan.state is PlanState.APPLIED
-    assert [i.state for i in world.machine.state.incidents] == [IncidentState.RESOLVED] * 2
+    assert [i.state for i in world.machine.state.incidents.all] == [IncidentState.RESOLVED] * 2

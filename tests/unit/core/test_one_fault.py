@@ -1,9 +1,10 @@
 """What is one fault, by whomever it was noticed and when; and what a task alone says of hardware."""
 
 from controller.core.events import DrillRequested, Observed, UncordonRequested
-from controller.core.incidents.cures import note_broken
+from controller.core.incidents.cures import note_broken_hardware
 from controller.core.rules.evidence import Evidence
-from controller.core.state.cluster import Incident, NodeState
+from controller.core.state.incident import Incident
+from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -31,7 +32,7 @@ def running_world() -> World:
 
 
 def incidents(world: World) -> list[Incident]:
-    return world.machine.state.incidents
+    return world.machine.state.incidents.all
 
 
 def node(world: World, name: str) -> NodeState:
@@ -47,7 +48,7 @@ def node_of_rank(world: World, number: int) -> str:
 
 
 def isolated(world: World) -> list[str]:
-    return [name for name, each in world.machine.state.nodes.items() if each.isolated]
+    return [name for name, each in world.machine.state.nodes.items() if each.service.isolated]
 
 
 def settle(world: World) -> None:
@@ -70,7 +71,7 @@ def test_a_flap_that_kernel_and_links_tell_half_a_minute_apart_is_one() -> None:
     world.find("n1", FLAP)
     settle(world)
     [incident] = incidents(world)
-    assert (incident.status, len(incident.evidence)) == ("link_flapping", 2)
+    assert (incident.cause.status, len(incident.evidence)) == ("link_flapping", 2)
     assert isolated(world) == []
 
 
@@ -80,7 +81,7 @@ def test_a_link_that_flaps_on_and_on_isolates_its_node_all_the_same() -> None:
         world.find("n1", FLAP)
         world.run(world.now + 10.0)
     assert isolated(world) == ["n1"]
-    assert "2 network faults on n1" in node(world, "n1").isolated
+    assert "2 network faults on n1" in node(world, "n1").service.isolated
 
 
 def test_a_rank_that_suffers_from_the_flap_counts_as_the_same_fault() -> None:
@@ -93,11 +94,11 @@ def test_a_rank_that_suffers_from_the_flap_counts_as_the_same_fault() -> None:
     world.run_until(lambda: task(world).generation == 2)
     settle(world)
     flapped, suffered = incidents(world)
-    assert (flapped.action, suffered.action) == ("none", "reattempt")
+    assert (flapped.cause.action, suffered.cause.action) == ("none", "reattempt")
     assert flapped.evidence[0] in suffered.evidence
-    assert suffered.fault_at >= failed_at
+    assert suffered.cause.fault_at >= failed_at
     assert isolated(world) == []
-    assert len(node(world, name).record) == 2
+    assert len(node(world, name).service.faults) == 2
 
 
 def test_a_link_that_is_back_after_a_minute_was_away_once() -> None:
@@ -148,7 +149,7 @@ def test_a_node_that_dies_after_a_flap_elsewhere_is_another_fault() -> None:
     world.lose_node("n2")
     world.run_until(lambda: len(incidents(world)) == 2)
     settle(world)
-    assert [each.status for each in incidents(world)] == ["link_flapping", "lost_connection"]
+    assert [each.cause.status for each in incidents(world)] == ["link_flapping", "lost_connection"]
 
 
 def test_a_second_drill_that_belongs_to_the_first_ones_fault_explains_nothing_real() -> None:
@@ -158,12 +159,12 @@ def test_a_second_drill_that_belongs_to_the_first_ones_fault_explains_nothing_re
         world.find("n1", FLAP_WORDS)
         world.run(world.now + 20.0)
     [drilled] = incidents(world)
-    assert drilled.is_drill
+    assert drilled.cause.is_drill
     world.kill_rank("gpt-a", 1)
     world.run_until(lambda: len(incidents(world)) == 2)
     settle(world)
-    assert incidents(world)[1].node == "n1"
-    assert not incidents(world)[1].is_drill
+    assert incidents(world)[1].cause.node == "n1"
+    assert not incidents(world)[1].cause.is_drill
 
 
 # --- what shows late -------------------------------------------------------------------------
@@ -175,7 +176,7 @@ def test_hardware_that_a_probe_finds_after_the_cure_makes_the_closed_incident_wo
     world.raise_in_rank("gpt-a", 1, "RuntimeError", "CUDA error: unspecified launch failure")
     world.run_until(lambda: bool(incidents(world)))
     settle(world)
-    first_s = incidents(world)[0].recovery_s
+    first_s = incidents(world)[0].recovery.recovery_s
     assert first_s is not None
     world.run(incidents(world)[0].detected_at + 8.0)
     ecc = NodeFinding(probe="gpu", sign="gpu_ecc", subject="GPU 1", text="1 new", is_event=True)
@@ -183,11 +184,11 @@ def test_hardware_that_a_probe_finds_after_the_cure_makes_the_closed_incident_wo
     [incident] = incidents(world)
     assert incident.is_open
     settle(world)
-    assert (incident.status, incident.action) == ("ecc_error", "reconfigure")
+    assert (incident.cause.status, incident.cause.action) == ("ecc_error", "reconfigure")
     assert isolated(world) == [name]
-    assert incident.recovery_s is not None
-    assert incident.recovery_s < 8.0, "it is timed from what was found late"
-    assert incident.fault_at > incident.detected_at
+    assert incident.recovery.recovery_s is not None
+    assert incident.recovery.recovery_s < 8.0, "it is timed from what was found late"
+    assert incident.cause.fault_at > incident.detected_at
 
 
 def test_what_the_kernel_says_a_moment_before_the_rank_is_the_same_fault() -> None:
@@ -201,10 +202,10 @@ def test_what_the_kernel_says_a_moment_before_the_rank_is_the_same_fault() -> No
     world.raise_in_rank("gpt-a", 1, "RuntimeError", illegal)
     settle(world)
     [incident] = incidents(world)
-    assert (incident.status, incident.global_rank) == ("illegal_memory_access", 1)
-    assert incident.method == "exception propagation"
+    assert (incident.cause.status, incident.cause.global_rank) == ("illegal_memory_access", 1)
+    assert incident.cause.method == "exception propagation"
     assert any(each.kind == "finding" for each in incident.evidence)
-    assert not node(world, name).unclaimed
+    assert not node(world, name).unclaimed.evidence
 
 
 # --- hardware by a task's word alone ---------------------------------------------------------
@@ -228,13 +229,17 @@ def test_a_task_that_names_hardware_wherever_it_runs_is_held_and_costs_nobody_a_
     world = running_world()
     generation = task(world, B).generation
     blame_twice(world)
-    world.run_until(lambda: task(world).phase is TaskPhase.HELD)
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.HELD)
     world.run(world.now + 30.0)
     assert isolated(world) == []
-    assert task(world, B).phase is TaskPhase.RUNNING
+    assert task(world, B).lifecycle.phase is TaskPhase.RUNNING
     assert task(world, B).generation <= generation + 2
     held = incidents(world)[-1]
-    assert (held.status, held.action, held.state) == ("ecc_error", "none", IncidentState.HELD)
+    assert (held.cause.status, held.cause.action, held.state) == (
+        "ecc_error",
+        "none",
+        IncidentState.HELD,
+    )
     [told] = [line for _, line in world.announcements if line.kind == "held"]
     assert "broken hardware on n1 and then on n2" in told.text
 
@@ -244,24 +249,24 @@ def test_what_a_probe_has_found_is_no_matter_of_the_program() -> None:
     first = blame_twice(world, finds_first=True)
     world.run_until(lambda: len(isolated(world)) == 2)
     assert first in isolated(world)
-    assert task(world).phase is not TaskPhase.HELD
+    assert task(world).lifecycle.phase is not TaskPhase.HELD
 
 
 def test_what_two_tasks_say_of_a_node_is_no_matter_of_one_program() -> None:
     world = running_world()
     first = node_of_rank(world, 0)
     world.raise_in_rank("gpt-a", 0, *ECC)
-    world.run_until(lambda: task(world).accused == [NodeId(first)])
+    world.run_until(lambda: task(world).faults.accused == [NodeId(first)])
     said = Evidence("exception", world.now, world.now, NodeId(first), B, 0, "too", Status.ECC_ERROR)
     turn = Turn(world.machine.state, world.machine.policy, 0, world.now)
-    note_broken(turn, node(world, first), said)
-    assert task(world).accused == []
+    note_broken_hardware(turn, node(world, first), said)
+    assert task(world).faults.accused == []
 
 
 def test_a_third_rank_of_a_task_that_is_held_for_its_word_isolates_nobody_either() -> None:
     world = running_world()
     blame_twice(world)
-    world.run_until(lambda: task(world).intent == "hold")
+    world.run_until(lambda: task(world).stopping.intent == "hold")
     generation = task(world).generation
     raised = RankRaised(
         task=A, generation=generation, global_rank=1, exception_type=ECC[0], message=ECC[1],
@@ -278,7 +283,7 @@ def test_a_node_that_an_operator_brings_back_is_not_held_against_the_task() -> N
     world.raise_in_rank("gpt-a", 0, *ECC)
     world.run_until(lambda: isolated(world) == [first])
     world.post(UncordonRequested("r", "op", NodeId(first)))
-    assert task(world).accused == []
+    assert task(world).faults.accused == []
 
 
 def test_an_iteration_between_two_words_for_hardware_makes_them_two_faults() -> None:
@@ -287,4 +292,4 @@ def test_an_iteration_between_two_words_for_hardware_makes_them_two_faults() -> 
         world.raise_in_rank("gpt-a", 0, *ECC)
         world.run_until(lambda number=number: len(isolated(world)) == number)  # type: ignore[misc]
         settle(world)
-    assert [each.status for each in incidents(world)] == ["ecc_error", "ecc_error"]
+    assert [each.cause.status for each in incidents(world)] == ["ecc_error", "ecc_error"]

@@ -14,8 +14,9 @@ from controller.core.rehearsal import (
     snapshot,
 )
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import NodeSpec, Plan
+from controller.core.state.node import NodeSpec
 from controller.core.state.phases import PlanState, TaskPhase
+from controller.core.state.plan import Plan
 from controller.core.state.task import TaskSpec
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import table
@@ -50,14 +51,14 @@ def running(
     )
     world = World(machine, num_iterations=10**6, absent=absent)
     tasks = machine.state.tasks.values()
-    world.run_until(lambda: all(task.phase is TaskPhase.RUNNING for task in tasks))
+    world.run_until(lambda: all(task.lifecycle.phase is TaskPhase.RUNNING for task in tasks))
     return world
 
 
 def proposed(world: World) -> Plan:
     """Let time pass until there is a plan."""
-    world.run_until(lambda: bool(world.machine.state.plans))
-    return world.machine.state.plans[-1]
+    world.run_until(lambda: bool(world.machine.state.plans.all))
+    return world.machine.state.plans.all[-1]
 
 
 def assert_equal(answer: Rehearsal, plan: Plan) -> None:
@@ -95,13 +96,13 @@ def test_the_join_of_a_node_is_answered_as_the_core_then_plans() -> None:
 def test_the_return_of_a_lost_node_is_answered_as_the_core_then_plans() -> None:
     world = running(is_auto_heal=True)
     world.lose_node("n1")
-    world.run_until(lambda: world.machine.state.num_plans == 1)
-    world.run_until(lambda: world.machine.state.executing_plan() is None)
+    world.run_until(lambda: world.machine.state.plans.num_named == 1)
+    world.run_until(lambda: world.machine.state.plans.executing() is None)
     answer = ask(world, added={node(1): 0})
     assert answer.before[B] is None, "b was stopped for the loss"
     world.restore_node("n1")
-    world.run_until(lambda: world.machine.state.num_plans == 2)
-    assert_equal(answer, world.machine.state.plans[-1])
+    world.run_until(lambda: world.machine.state.plans.num_named == 2)
+    assert_equal(answer, world.machine.state.plans.all[-1])
 
 
 @pytest.mark.parametrize("gpu", [None, 1])
@@ -109,11 +110,11 @@ def test_the_return_of_what_is_isolated_is_answered_as_the_core_then_plans(gpu: 
     world = running(num_nodes=4, absent=("n4",))
     state = world.machine.state.nodes[node(4)]
     if gpu is None:
-        state.isolated = "looked at"
+        state.service.isolated = "looked at"
     else:
-        state.isolated_gpus[gpu] = "looked at"
+        state.service.isolated_gpus[gpu] = "looked at"
     world.restore_node("n4")
-    assert not world.machine.state.plans, "one more worker is of no use to b"
+    assert not world.machine.state.plans.all, "one more worker is of no use to b"
     answer = ask(world, added={node(4): 0})
     world.post(UncordonRequested("1", "somebody", node(4), is_forced=True, gpu=gpu))
     assert_equal(answer, proposed(world))
@@ -123,11 +124,13 @@ def test_the_return_of_what_is_isolated_is_answered_as_the_core_then_plans(gpu: 
 def test_the_end_of_a_task_is_answered_as_the_core_then_plans() -> None:
     world = running()
     tasks = world.machine.state.tasks
-    while tasks[A].iteration < tasks[B].iteration + 3:  # so that b is far from its end
+    while (
+        tasks[A].progress.iteration < tasks[B].progress.iteration + 3
+    ):  # so that b is far from its end
         world.kill_rank("b", 0)
         world.run(world.now + 10)
     answer = ask(world, finished=(A,))
-    world.num_iterations = tasks[A].iteration + 1
+    world.num_iterations = tasks[A].progress.iteration + 1
     plan = proposed(world)
     assert set(plan.changes) == {B}
     assert plan.changes[B].workers_after == 4
@@ -136,9 +139,9 @@ def test_the_end_of_a_task_is_answered_as_the_core_then_plans() -> None:
 
 def test_an_operators_own_request_is_answered_as_the_core_then_plans() -> None:
     world = running(num_nodes=4, absent=("n4",))
-    world.machine.state.nodes[node(4)].isolated = "looked at"
+    world.machine.state.nodes[node(4)].service.isolated = "looked at"
     world.restore_node("n4")
-    world.machine.state.nodes[node(4)].isolated = ""
+    world.machine.state.nodes[node(4)].service.isolated = ""
     answer = ask(world)
     world.post(PlanRequested("1", "somebody"))
     assert_equal(answer, proposed(world))
@@ -147,7 +150,7 @@ def test_an_operators_own_request_is_answered_as_the_core_then_plans() -> None:
 def test_a_task_that_is_held_takes_part_where_an_operator_asks_and_not_otherwise() -> None:
     world = running()
     world.raise_in_rank("b", 0, kind="ProgramError")
-    world.run_until(lambda: world.machine.state.tasks[B].phase is TaskPhase.HELD)
+    world.run_until(lambda: world.machine.state.tasks[B].lifecycle.phase is TaskPhase.HELD)
     by_itself = ask(world, lost=(node(1),))
     assert by_itself.left_alone == {B: TaskPhase.HELD}
     answer = ask(world)

@@ -12,9 +12,11 @@ from controller.core.machine import Machine
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
 from controller.core.rules.regroup.replicas import ModelPart
-from controller.core.state.cluster import NodeSpec
+from controller.core.state.node import NodeSpec
 from controller.core.state.phases import PlanState, TaskPhase
-from controller.core.state.task import RankState, Target, TaskSpec
+from controller.core.state.rank import RankState
+from controller.core.state.task import TaskSpec
+from controller.core.state.task_records import Target
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
@@ -44,8 +46,7 @@ def staged_world(seed: int = 0, *, num_nodes: int = 5) -> World:
 
 
 def waiting(world: World) -> dict[int, RankState]:
-    spares = task(world).spares
-    return spares.ranks if spares else {}
+    return task(world).spares.ranks
 
 
 def mate_of(world: World, global_rank: int) -> tuple[int | None, Worker]:
@@ -65,12 +66,12 @@ def lose_replica(world: World) -> tuple[int | None, Worker]:
     mate = mate_of(world, 0)
     world.lose_node(task(world).ranks[0].worker.node)
     world.run_until(lambda: task(world).layout == Layout(pp=2))
-    trained(world, task(world).iteration + 3)
+    trained(world, task(world).progress.iteration + 3)
     return mate
 
 
 def approve(world: World) -> None:
-    [plan] = [plan for plan in world.machine.state.plans if plan.state is PlanState.PENDING]
+    [plan] = [plan for plan in world.machine.state.plans.all if plan.state is PlanState.PENDING]
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
     world.run_until(lambda: plan.state is PlanState.APPLIED)
 
@@ -100,9 +101,9 @@ def test_the_mate_of_a_lost_rank_waits_for_the_replacement_and_keeps_its_process
     assert len(set(pids(world)) & set(before)) == 3
     assert len(newest_start(world).continues) == 4  # the new process had its model too
     assert where in task(world).placement
-    trained(world, task(world).iteration + 3)
-    assert task(world).num_rerun_iterations == 0
-    assert task(world).spares is None
+    trained(world, task(world).progress.iteration + 3)
+    assert task(world).progress.num_rerun_iterations == 0
+    assert not task(world).spares.ranks
 
 
 def test_without_a_node_to_spare_it_waits_until_one_comes() -> None:
@@ -112,7 +113,7 @@ def test_without_a_node_to_spare_it_waits_until_one_comes() -> None:
     world.run(world.now + 60.0)
     assert {rank.pid for rank in waiting(world).values()} == {mate}
     world.restore_node(lost)
-    world.run_until(lambda: bool(world.machine.state.pending_plan()))
+    world.run_until(lambda: bool(world.machine.state.plans.pending()))
     approve(world)
     assert mate in pids(world)
 
@@ -134,11 +135,11 @@ def test_it_waits_through_another_fault() -> None:
     world.kill_rank("gpt-a", 1)
     generation = task(world).generation
     world.run_until(lambda: task(world).generation > generation)
-    trained(world, task(world).iteration + 3)
+    trained(world, task(world).progress.iteration + 3)
     assert {rank.pid for rank in waiting(world).values()} == {mate}
     approve(world)
     assert mate in pids(world)
-    assert task(world).num_rerun_iterations <= COPY_ON_ITS_WAY
+    assert task(world).progress.num_rerun_iterations <= COPY_ON_ITS_WAY
 
 
 def test_one_that_dies_meanwhile_is_replaced_like_the_lost_rank() -> None:
@@ -147,12 +148,12 @@ def test_one_that_dies_meanwhile_is_replaced_like_the_lost_rank() -> None:
     world.kill_rank("gpt-a", min(waiting(world)))
     world.run(world.now + 2.0)
     assert not waiting(world)
-    assert len(world.machine.state.incidents) == 1
+    assert len(world.machine.state.incidents.all) == 1
     approve(world)
     assert task(world).layout == Layout(pp=2, dp=2)
     assert mate not in pids(world)
-    trained(world, task(world).iteration + 3)
-    assert task(world).num_rerun_iterations == 0
+    trained(world, task(world).progress.iteration + 3)
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -161,19 +162,19 @@ def test_without_another_whole_replica_it_is_one_with_what_is_left_and_memory(se
     mate, where = lose_replica(world)
     stage_0, stage_1 = (rank for _, rank in sorted(task(world).ranks.items()))
     world.lose_node(stage_1.worker.node)
-    trained(world, task(world).iteration + 6)
-    assert task(world).target is None  # nobody has approved anything
+    trained(world, task(world).progress.iteration + 6)
+    assert task(world).assignment.target is None  # nobody has approved anything
     assert pids(world) == [stage_0.pid, mate]
     assert task(world).placement == (stage_0.worker, where)
-    assert task(world).num_rerun_iterations <= COPY_ON_ITS_WAY
+    assert task(world).progress.num_rerun_iterations <= COPY_ON_ITS_WAY
     assert newest_start(world).resume.shards
     # From now on it is the task's place like any other.
     generation = task(world).generation
     world.kill_rank("gpt-a", 1)
-    trained(world, task(world).iteration + 6)
+    trained(world, task(world).progress.iteration + 6)
     assert task(world).generation == generation + 1
     assert task(world).placement == (stage_0.worker, where)
-    assert task(world).num_rerun_iterations <= 2 * COPY_ON_ITS_WAY
+    assert task(world).progress.num_rerun_iterations <= 2 * COPY_ON_ITS_WAY
 
 
 def test_what_is_left_is_more_with_it_where_it_would_be_too_little() -> None:
@@ -186,11 +187,11 @@ def test_what_is_left_is_more_with_it_where_it_would_be_too_little() -> None:
     world.run(world.now + 15.0)
     assert task(world).layout == Layout(pp=2, dp=2)
     world.lose_node(nodes[4])  # stage 1 of the second
-    trained(world, task(world).iteration + 6)
+    trained(world, task(world).progress.iteration + 6)
     assert task(world).layout == Layout(pp=2, dp=2)
     assert set(pids(world)) == {before[1], before[2], before[3], before[5]}
     assert newest_start(world).resume.source == "peer"
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 def test_with_it_too_a_task_does_not_go_on_below_its_smallest_size() -> None:
@@ -206,7 +207,7 @@ def test_with_it_too_a_task_does_not_go_on_below_its_smallest_size() -> None:
     ):  # a rank of stage 0 is left, and of stage 1 one that trained and the one that waits
         world.lose_node(nodes[number])
     world.run(world.now + 20.0)
-    assert task(world).phase is TaskPhase.PARKING
+    assert task(world).lifecycle.phase is TaskPhase.PARKING
     assert waiting(world)
 
 
@@ -237,7 +238,7 @@ def test_without_copies_in_memory_the_operator_is_asked_first() -> None:
         for rank in node.ranks.values():
             rank.copies = ()
     world.run(world.now + 20.0)
-    assert task(world).phase is TaskPhase.PARKING
+    assert task(world).lifecycle.phase is TaskPhase.PARKING
     assert waiting(world)
 
 
@@ -250,7 +251,7 @@ def test_its_node_can_be_lost_as_well() -> None:
     assert where not in task(world).occupied_workers
     approve(world)
     assert task(world).layout == Layout(pp=2, dp=2)
-    trained(world, task(world).iteration + 3)
+    trained(world, task(world).progress.iteration + 3)
 
 
 def test_an_order_that_was_lost_with_the_connection_is_given_again() -> None:
@@ -259,7 +260,7 @@ def test_an_order_that_was_lost_with_the_connection_is_given_again() -> None:
     world.lose_node(task(world).ranks[0].worker.node)
     world.run_until(lambda: task(world).generation == 2)
     world.cut(where.node, 1.5)  # before the start reaches it
-    trained(world, task(world).iteration + 6)
+    trained(world, task(world).progress.iteration + 6)
     [reserve] = waiting(world).values()
     assert (reserve.pid, reserve.can_go_on) == (mate, True)
 
@@ -300,7 +301,7 @@ def test_it_waits_through_a_fault_before_it_has_said_that_it_waits() -> None:
     world.run_until(lambda: task(world).generation == 2)
     world.deaf.add(mate)
     world.kill_rank("gpt-a", 1)
-    trained(world, task(world).iteration + 3)
+    trained(world, task(world).progress.iteration + 3)
     [reserve] = waiting(world).values()
     assert (reserve.pid, reserve.position) == (mate, None)
     approve(world)  # nobody waits for it for ever
@@ -318,8 +319,8 @@ def test_an_agent_that_can_not_keep_it_waiting_is_no_fault_of_the_generation() -
     node.fence[A] = Generation(3)  # the start is refused
     failed = CommandFailed(where.node, "start", A, Generation(2), "no space", False)
     world.post(failed)
-    trained(world, task(world).iteration + 3)
-    assert len(world.machine.state.incidents) == 1
+    trained(world, task(world).progress.iteration + 3)
+    assert len(world.machine.state.incidents.all) == 1
     assert task(world).generation == 2
     assert set(pids(world)) < set(before)
     assert not waiting(world)
@@ -332,7 +333,7 @@ def test_one_whose_machine_has_restarted_is_not_counted_on() -> None:
     world.vanish(where.node)
     world.run(world.now + world.machine.policy.vanished_after_s + 2.0)
     assert not waiting(world)
-    assert len(world.machine.state.incidents) == 1
+    assert len(world.machine.state.incidents.all) == 1
     generation = task(world).generation
     approve(world)
     assert mate not in pids(world)
@@ -350,7 +351,7 @@ def test_a_plan_that_is_made_later_knows_where_it_waits() -> None:
     assert where.node == "n5"  # of the nodes that are free to be taken now, n1 and n2 come first
     world.restore_node("n1")
     world.run(world.now + 3.0)
-    plan = world.machine.state.pending_plan()
+    plan = world.machine.state.plans.pending()
     assert plan is not None
     assert plan.revision > 1
     approve(world)
@@ -363,7 +364,7 @@ def test_its_worker_may_be_given_to_another_part_of_the_model() -> None:
     mate, where = lose_replica(world)
     world.restore_node(lost.node)
     world.run(world.now + 3.0)
-    plan = world.machine.state.pending_plan()
+    plan = world.machine.state.plans.pending()
     assert plan is not None
     change = plan.changes[A]
     assert change.target is not None
@@ -382,7 +383,7 @@ def test_a_heartbeat_that_crosses_the_order_does_not_end_it() -> None:
     world.lose_node(task(world).ranks[0].worker.node)
     world.run_until(lambda: task(world).generation == 2)
     world.beat(where.node)
-    trained(world, task(world).iteration + 3)
+    trained(world, task(world).progress.iteration + 3)
     assert {rank.pid for rank in waiting(world).values()} == {mate}
     assert ("gpt-a", 1) not in world.ended  # a stop could come before it is known by its new name
 
@@ -397,7 +398,7 @@ def test_it_waits_beside_a_gpu_that_is_out_of_service() -> None:
         generation = task(world).generation
         world.raise_in_rank("gpt-a", 0, "RuntimeError", "CUDA error: unspecified launch failure")
         world.run_until(partial(is_newer, world, generation))
-        trained(world, task(world).iteration + 3)
+        trained(world, task(world).progress.iteration + 3)
     assert task(world).layout == Layout(pp=2)
     assert {rank.pid for rank in waiting(world).values()} == {mate}
     assert ("gpt-a", task(world).generation - 1) not in world.ended
@@ -439,15 +440,15 @@ def test_it_does_not_wait_on_a_worker_that_another_task_is_to_get() -> None:
     trained(world, 5)
     world.lose_node(task(world, B).ranks[0].worker.node)
     world.run(world.now + 20.0)
-    plan = world.machine.state.pending_plan()
+    plan = world.machine.state.plans.pending()
     assert plan is not None
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
-    target = task(world, B).target
+    target = task(world, B).assignment.target
     assert target is not None
     [given] = target.placement
     [number] = [n for n, rank in task(world).ranks.items() if rank.worker == given]
     _, mate = mate_of(world, number)
     world.lose_node(mate.node)  # before gpt-a has parked to give up the other
-    trained(world, task(world, B).iteration + 6)
+    trained(world, task(world, B).progress.iteration + 6)
     assert [rank.worker for rank in task(world, B).ranks.values()] == [given]
     assert not waiting(world)

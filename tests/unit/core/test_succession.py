@@ -46,15 +46,15 @@ def test_training_does_not_notice(world: World) -> None:
         pids(world),
         {n: t.generation for n, t in world.machine.state.tasks.items()},
     )
-    iteration = world.machine.state.tasks[A].iteration
+    iteration = world.machine.state.tasks[A].progress.iteration
     world.kill_controller(30.0)
     world.run(world.now + 40.0)
     state = world.machine.state
     assert pids(world) == before
     assert {name: task.generation for name, task in state.tasks.items()} == generations
-    assert state.tasks[A].iteration > iteration + 30, "what was committed meanwhile counts"
-    assert not state.incidents
-    assert all(node.condition is NodeCondition.HEALTHY for node in state.nodes.values())
+    assert state.tasks[A].progress.iteration > iteration + 30, "what was committed meanwhile counts"
+    assert not state.incidents.all
+    assert all(node.contact.condition is NodeCondition.HEALTHY for node in state.nodes.values())
     assert len(told(world, "takeover")) == 1
 
 
@@ -63,20 +63,20 @@ def test_the_first_controller_of_a_run_has_nothing_to_take_over() -> None:
     world.post(ControllerStarted("run", 1, 0.0, tuple(world.nodes), tuple(world.tasks), ""))
     assert not world.announcements
     nodes = world.machine.state.nodes.values()
-    assert {node.condition for node in nodes} == {NodeCondition.EXPECTED}
+    assert {node.contact.condition for node in nodes} == {NodeCondition.EXPECTED}
 
 
 def test_a_generation_that_was_forming_goes_on_to_form(world: World) -> None:
     world.kill_rank(A, 1)
-    world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.STARTING)
+    world.run_until(lambda: world.machine.state.tasks[A].lifecycle.phase is TaskPhase.STARTING)
     formed, survivors = world.machine.state.tasks[A].generation, pids(world)
     world.kill_controller(2.0)
     world.run(world.now + 12.0)
     task = world.machine.state.tasks[A]
-    assert task.phase is TaskPhase.RUNNING
+    assert task.lifecycle.phase is TaskPhase.RUNNING
     assert task.generation == formed
     assert survivors <= pids(world)
-    [incident] = world.machine.state.incidents
+    [incident] = world.machine.state.incidents.all
     assert not incident.is_open
 
 
@@ -89,9 +89,9 @@ def test_a_rank_that_dies_meanwhile_is_replaced_and_a_node_that_is_lost_meanwhil
     world.lose_node("n5")
     world.run(world.now + 60.0)
     state = world.machine.state
-    assert state.nodes[NodeId("n5")].condition is NodeCondition.LOST
-    assert all(not incident.is_open for incident in state.incidents)
-    assert state.tasks[A].phase is TaskPhase.RUNNING
+    assert state.nodes[NodeId("n5")].contact.condition is NodeCondition.LOST
+    assert all(not incident.is_open for incident in state.incidents.all)
+    assert state.tasks[A].lifecycle.phase is TaskPhase.RUNNING
 
 
 def growing() -> tuple[World, TaskId]:
@@ -104,7 +104,11 @@ def growing() -> tuple[World, TaskId]:
 
     def parking() -> list[TaskId]:
         tasks = world.machine.state.tasks.items()
-        return [name for name, task in tasks if task.parking and task.parking.at_boundary]
+        return [
+            name
+            for name, task in tasks
+            if task.lifecycle.parking and task.lifecycle.parking.at_boundary
+        ]
 
     world.run_until(lambda: bool(parking()))
     return world, parking()[0]
@@ -115,14 +119,14 @@ def test_a_task_that_parks_without_a_fault_keeps_its_processes(attach_s: float) 
     world, name = growing()
     task = world.machine.state.tasks[name]
     before = {rank.pid for rank in task.living_ranks.values()}
-    iteration, num_rerun = task.iteration, task.num_rerun_iterations
+    iteration, num_rerun = task.progress.iteration, task.progress.num_rerun_iterations
     world.kill_controller(3.0, attach_s)
     world.run(world.now + 30.0)
     assert before <= pids(world)
     task = world.machine.state.tasks[name]
-    assert task.phase is TaskPhase.RUNNING
-    assert task.iteration > iteration
-    assert task.num_rerun_iterations == num_rerun
+    assert task.lifecycle.phase is TaskPhase.RUNNING
+    assert task.progress.iteration > iteration
+    assert task.progress.num_rerun_iterations == num_rerun
 
 
 def test_a_task_that_parks_keeps_its_processes_when_all_nodes_go_out_of_sight_for_a_moment() -> (
@@ -134,7 +138,7 @@ def test_a_task_that_parks_keeps_its_processes_when_all_nodes_go_out_of_sight_fo
         world.cut(node, 3.0)
     world.run(world.now + 30.0)
     assert before <= pids(world)
-    assert world.machine.state.tasks[name].phase is TaskPhase.RUNNING
+    assert world.machine.state.tasks[name].lifecycle.phase is TaskPhase.RUNNING
 
 
 def test_growth_does_not_wait_for_processes_that_were_never_asked_for() -> None:
@@ -156,7 +160,7 @@ def test_a_recovery_under_way_keeps_the_survivors_however_late_their_nodes_attac
     world: World, num_kills: int
 ) -> None:
     world.kill_rank(A, 1)
-    world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.STARTING)
+    world.run_until(lambda: world.machine.state.tasks[A].lifecycle.phase is TaskPhase.STARTING)
     before = Generation(world.machine.state.tasks[A].generation - 1)
     survivors = {rank.pid for _, rank in world._ranks(A, before)}
     for _ in range(num_kills):
@@ -164,8 +168,8 @@ def test_a_recovery_under_way_keeps_the_survivors_however_late_their_nodes_attac
         world.run(world.now + 3.0)
     world.run(world.now + 20.0)
     assert survivors <= pids(world)
-    assert world.machine.state.tasks[A].phase is TaskPhase.RUNNING
-    assert not [i for i in world.machine.state.incidents if i.is_open]
+    assert world.machine.state.tasks[A].lifecycle.phase is TaskPhase.RUNNING
+    assert not [i for i in world.machine.state.incidents.all if i.is_open]
 
 
 def test_a_node_that_was_unreachable_before_has_time_too(world: World) -> None:
@@ -175,9 +179,9 @@ def test_a_node_that_was_unreachable_before_has_time_too(world: World) -> None:
     world.run(world.now + 1.1)
     world.kill_controller(90.0, 4.0)
     world.run(world.now + 120.0)
-    conditions = {node.condition for node in world.machine.state.nodes.values()}
+    conditions = {node.contact.condition for node in world.machine.state.nodes.values()}
     assert conditions == {NodeCondition.HEALTHY}
-    assert "lost_connection" not in {i.status for i in world.machine.state.incidents}
+    assert "lost_connection" not in {i.cause.status for i in world.machine.state.incidents.all}
 
 
 def test_time_without_a_controller_teaches_nothing_about_transitions(world: World) -> None:
@@ -186,13 +190,13 @@ def test_time_without_a_controller_teaches_nothing_about_transitions(world: Worl
     world.run_until(
         lambda: all(rank.joined for rank in task.ranks.values()) and task.generation > 1
     )
-    assert task.phase is TaskPhase.STARTING
+    assert task.lifecycle.phase is TaskPhase.STARTING
     generation = task.generation
     world.kill_controller(300.0)
     world.run(world.now + 320.0)
     task = world.machine.state.tasks[A]
     assert task.generation == generation, "all had joined: nobody is parked"
-    assert max(task.experience.mean_s.values(), default=0.0) < 30.0
+    assert max(task.transitions.experience.mean_s.values(), default=0.0) < 30.0
 
 
 def test_time_without_a_controller_speaks_against_no_rank_of_a_generation_that_forms(
@@ -200,15 +204,15 @@ def test_time_without_a_controller_speaks_against_no_rank_of_a_generation_that_f
 ) -> None:
     for _ in range(2):  # the first one teaches how long it takes
         world.kill_rank(A, 1)
-        world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.STARTING)
-        if not world.machine.state.tasks[A].experience.mean_s:
+        world.run_until(lambda: world.machine.state.tasks[A].lifecycle.phase is TaskPhase.STARTING)
+        if not world.machine.state.tasks[A].transitions.experience.mean_s:
             world.run(world.now + 20.0)
     world.kill_controller(60.0, 0.0)
     world.run(world.now + 60.1)
     last = world.machine.state.tasks[A].nodes[-1]
     world.cut(last, world.machine.policy.look_interval_s - 0.2)  # attaches just before the look
     world.run(world.now + 30.0)
-    assert [i.status for i in world.machine.state.incidents] == ["exited_abnormally"] * 2
+    assert [i.cause.status for i in world.machine.state.incidents.all] == ["exited_abnormally"] * 2
     assert not told(world, "stall")
 
 
@@ -219,7 +223,7 @@ def test_a_generation_that_had_formed_before_the_takeover_is_not_parked_then_or_
     world = World(demo_machine(num_nodes=5), seed=seed, num_iterations=10**6)
     world.run(10.0)
     world.kill_rank(A, 1)
-    world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.STARTING)
+    world.run_until(lambda: world.machine.state.tasks[A].lifecycle.phase is TaskPhase.STARTING)
     formed = world.machine.state.tasks[A].generation
     world.run(world.now + 0.22)
     for name in world.machine.state.tasks[A].nodes:  # it forms, and nobody hears of it
@@ -229,7 +233,7 @@ def test_a_generation_that_had_formed_before_the_takeover_is_not_parked_then_or_
     world.kill_controller(1.0, 2.0)
     world.run(world.now + 20.0)
     task = world.machine.state.tasks[A]
-    assert (task.generation, task.phase) == (formed, TaskPhase.RUNNING)
+    assert (task.generation, task.lifecycle.phase) == (formed, TaskPhase.RUNNING)
 
 
 def stopping() -> World:
@@ -261,23 +265,25 @@ def test_time_without_a_controller_teaches_nothing(
     begun: Callable[[], World], phase: TaskPhase, step: Step
 ) -> None:
     world = begun()
-    world.run_until(lambda: world.machine.state.tasks[A].phase is phase)
+    world.run_until(lambda: world.machine.state.tasks[A].lifecycle.phase is phase)
     generation = world.machine.state.tasks[A].generation
     world.kill_controller(300.0)
     world.run(world.now + 330.0)
     task = world.machine.state.tasks[A]
     assert task.generation > generation
-    assert task.phase is TaskPhase.RUNNING
-    learned = [mean_s for (_, each), mean_s in task.experience.mean_s.items() if each == step]
+    assert task.lifecycle.phase is TaskPhase.RUNNING
+    learned = [
+        mean_s for (_, each), mean_s in task.transitions.experience.mean_s.items() if each == step
+    ]
     assert learned
     assert max(learned) < 30.0
 
 
 def test_a_drill_that_may_not_have_been_carried_out_excuses_nothing(world: World) -> None:
     world.post(DrillRequested("r", "op", "kill-rank", A, 1))
-    assert world.machine.state.drills
+    assert world.machine.state.drills.staged
     take_over(world)
-    assert not world.machine.state.drills
+    assert not world.machine.state.drills.staged
 
 
 def take_over(world: World) -> None:
@@ -310,18 +316,18 @@ def test_a_node_has_time_to_be_reached_although_its_task_suffers(world: World) -
     world.now += world.machine.policy.takeover_grace_s - 0.1
     world.post(TimerFired(JudgeNode(victim.worker.node)))
     node = world.machine.state.nodes[victim.worker.node]
-    before = node.condition
+    before = node.contact.condition
     world.now += 0.2
     world.post(PeerProbed(victim.worker.node, witness.worker.node, "refused"))
-    assert (before, node.condition) == (NodeCondition.UNREACHABLE, NodeCondition.LOST)
+    assert (before, node.contact.condition) == (NodeCondition.UNREACHABLE, NodeCondition.LOST)
 
 
 def test_probes_that_were_under_way_are_forgotten_and_made_again(world: World) -> None:
     world.cut("n1", 1000.0)
     node = world.machine.state.nodes[NodeId("n1")]
-    assert node.open_probes
+    assert node.inquiry.open_probes
     take_over(world)
-    assert not node.open_probes
+    assert not node.inquiry.open_probes
     attach(world, NodeId("n2"))
     number = len(world.events) + 1
     fired = Event(number, world.now + 1.0, TimerFired(JudgeNode(NodeId("n1"))))
@@ -331,7 +337,7 @@ def test_probes_that_were_under_way_are_forgotten_and_made_again(world: World) -
 
 def test_a_halt_that_may_have_been_lost_is_given_again(world: World) -> None:
     world.kill_rank(A, 1)
-    world.run_until(lambda: world.machine.state.tasks[A].phase is TaskPhase.PARKING)
+    world.run_until(lambda: world.machine.state.tasks[A].lifecycle.phase is TaskPhase.PARKING)
     node = world.machine.state.tasks[A].nodes[0]
     take_over(world)
     [halt] = [i for i in attach(world, node) if isinstance(i, HaltRanks)]

@@ -1,6 +1,6 @@
 """State that is not what it was, as its losses tell: another source of it is tried, and nobody is blamed."""
 
-from controller.core.state.cluster import Incident
+from controller.core.state.incident import Incident
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import TaskId
@@ -21,7 +21,7 @@ def pids(world: World) -> set[int | None]:
 
 
 def newest(world: World) -> Incident:
-    return world.machine.state.incidents[-1]
+    return world.machine.state.incidents.all[-1]
 
 
 def refuse_the_state(world: World, error: str = "SuspectStateError") -> None:
@@ -41,7 +41,7 @@ def raise_in_all(world: World, error: str) -> None:
 
 def running_world() -> World:
     world = World(demo_machine(is_auto_heal=True, num_nodes=4), num_iterations=10**6)
-    world.run_until(lambda: task(world).iteration >= 7)
+    world.run_until(lambda: task(world).progress.iteration >= 7)
     return world
 
 
@@ -50,14 +50,14 @@ def test_all_ranks_go_on_with_the_state_from_elsewhere() -> None:
     before, generation_of_b = pids(world), task(world, B).generation
     for number in range(3):
         refuse_the_state(world)
-        assert newest(world).status is Status.NAN_LOSS, number
-        assert newest(world).action == "reattempt"
+        assert newest(world).cause.status is Status.NAN_LOSS, number
+        assert newest(world).cause.action == "reattempt"
         assert task(world).resume is not None
         assert task(world).resume.source == "disk"
-    world.run_until(lambda: task(world).iteration >= 12)
+    world.run_until(lambda: task(world).progress.iteration >= 12)
     assert pids(world) == before
     assert task(world, B).generation == generation_of_b
-    assert not any(node.isolated for node in world.machine.state.nodes.values())
+    assert not any(node.service.isolated for node in world.machine.state.nodes.values())
     assert newest(world).state is IncidentState.RESOLVED
 
 
@@ -67,11 +67,11 @@ def test_a_checkpoint_that_is_out_of_use_does_not_outdate_newer_copies_in_memory
     who = {"task": A, "generation": rank.generation, "global_rank": 0}
     saved = {"iteration": 5, "duration_s": 1.0, "num_bytes": 1}
     world.observe(node, CheckpointSaved.model_validate(who | saved))
-    assert task(world).checkpoint_iteration == 5
+    assert task(world).progress.checkpoint_iteration == 5
     world.tasks[A].checkpoint = 0  # it is in quarantine
     refuse_the_state(world)
     world.run_until(lambda: all(rank.joined for rank in task(world).ranks.values()))
-    assert task(world).checkpoint_iteration == 0
+    assert task(world).progress.checkpoint_iteration == 0
 
 
 def test_operators_hear_of_a_checkpoint_that_was_given_up() -> None:
@@ -94,15 +94,15 @@ def test_checkpoints_that_can_not_be_loaded_are_no_nodes_fault() -> None:
     world = running_world()
     before = pids(world)
     refuse_the_state(world, "CheckpointError")
-    world.run_until(lambda: task(world).iteration >= 9)
+    world.run_until(lambda: task(world).progress.iteration >= 9)
     assert newest(world).state is IncidentState.RESOLVED
     while task(world).can_regroup:
         assert pids(world) == before
         refuse_the_state(world, "CheckpointError")
-        assert (newest(world).action == "reattempt") is task(world).can_regroup
+        assert (newest(world).cause.action == "reattempt") is task(world).can_regroup
     world.run(world.now + 5.0)
-    assert task(world).phase is TaskPhase.HELD
-    assert not any(node.isolated for node in world.machine.state.nodes.values())
+    assert task(world).lifecycle.phase is TaskPhase.HELD
+    assert not any(node.service.isolated for node in world.machine.state.nodes.values())
     [told] = [each for _, each in world.announcements if each.kind == "held"]
     assert "CheckpointError: loss 9, and 5 before: the task is held" in told.text
 
@@ -113,10 +113,10 @@ def test_nor_are_those_that_can_not_be_loaded_at_the_first_start() -> None:
     before = pids(world)
     assert not any(rank.joined for rank in task(world).ranks.values())
     raise_in_all(world, "CheckpointError")
-    assert newest(world).action == "reattempt"
-    world.run_until(lambda: task(world).iteration >= 3)
+    assert newest(world).cause.action == "reattempt"
+    world.run_until(lambda: task(world).progress.iteration >= 3)
     assert pids(world) == before
-    assert not any(node.isolated for node in world.machine.state.nodes.values())
+    assert not any(node.service.isolated for node in world.machine.state.nodes.values())
 
 
 def test_operators_hear_of_copies_that_are_not_made_any_more() -> None:
@@ -138,7 +138,7 @@ def test_it_does_not_go_on_for_ever() -> None:
     world = running_world()
     while task(world).can_regroup:
         refuse_the_state(world)
-        assert len(world.machine.state.incidents) <= world.machine.policy.max_recoveries + 1
+        assert len(world.machine.state.incidents.all) <= world.machine.policy.max_recoveries + 1
     world.run(world.now + 5.0)
-    assert task(world).phase is TaskPhase.HELD
-    assert not any(node.isolated for node in world.machine.state.nodes.values())
+    assert task(world).lifecycle.phase is TaskPhase.HELD
+    assert not any(node.service.isolated for node in world.machine.state.nodes.values())

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.core.instructions import StartRanks
-from controller.core.state.cluster import Incident
+from controller.core.state.incident import Incident
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import TaskId
@@ -26,11 +26,11 @@ def pids(world: World, name: TaskId = A) -> set[int | None]:
 
 def trained(world: World, iteration: int) -> None:
     tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.iteration >= iteration for task in tasks))
+    world.run_until(lambda: all(task.progress.iteration >= iteration for task in tasks))
 
 
 def only_incident(world: World) -> Incident:
-    [incident] = world.machine.state.incidents
+    [incident] = world.machine.state.incidents.all
     return incident
 
 
@@ -56,11 +56,11 @@ def test_operators_are_told_once_and_by_name(world: World) -> None:
     assert [line.source for line in told] == [A]
     assert told[0].level == "warning"
     assert REASON in told[0].text
-    assert (task(world).unsupported, task(world, B).unsupported) == ((REASON,), ())
+    assert (task(world).limits.unsupported, task(world, B).limits.unsupported) == ((REASON,), ())
 
 
 def test_a_killed_rank_takes_new_processes_for_all_and_the_state_from_disk(world: World) -> None:
-    before, others, iteration = pids(world), pids(world, B), task(world).iteration
+    before, others, iteration = pids(world), pids(world, B), task(world).progress.iteration
     world.kill_rank("gpt-a", 1)
     trained(world, iteration + 4)
     assert not pids(world) & before
@@ -68,12 +68,12 @@ def test_a_killed_rank_takes_new_processes_for_all_and_the_state_from_disk(world
     assert newest_start(world).resume.source == "disk"
     assert task(world).generation == 2
     incident = only_incident(world)
-    assert (incident.action, incident.state) == ("restart", IncidentState.RESOLVED)
-    assert incident.resume == "restart from disk: not in process with bf16 = True"
-    assert incident.state_source == "disk"
-    assert incident.saved_micro_batches == 0
+    assert (incident.cause.action, incident.state) == ("restart", IncidentState.RESOLVED)
+    assert incident.recovery.resume == "restart from disk: not in process with bf16 = True"
+    assert incident.recovery.state_source == "disk"
+    assert incident.recovery.saved_micro_batches == 0
     # The newest checkpoint is that of iteration 5.
-    assert task(world).num_rerun_iterations == iteration - 5
+    assert task(world).progress.num_rerun_iterations == iteration - 5
     told = [line for _, line in world.announcements if line.kind == "resume" and line.source == A]
     assert [line.level for line in told] == ["info", "warning"]
     assert told[-1].text.endswith(f"state from disk; iterations run again: {iteration - 5}")
@@ -84,7 +84,7 @@ def test_failed_collectives_without_a_cause_restart_it_too(world: World) -> None
     world.fail_collective("gpt-a", 0)
     trained(world, 12)
     assert not pids(world) & before
-    assert only_incident(world).action == "restart"
+    assert only_incident(world).cause.action == "restart"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -92,12 +92,12 @@ def test_a_fault_before_any_of_its_ranks_has_joined_takes_new_processes_too(seed
     world = World(demo_machine(), seed=seed, num_iterations=10**6)
     world.unsupported = {A: (REASON,)}
     world.run_until(lambda: bool(task(world).ranks) and None not in pids(world))
-    assert not task(world).unsupported
+    assert not task(world).limits.unsupported
     before = pids(world)
     world.kill_rank("gpt-a", 1)
     trained(world, 4)
     assert not pids(world) & before
-    assert only_incident(world).action == "restart"
+    assert only_incident(world).cause.action == "restart"
 
 
 def test_what_recovers_in_process_is_not_touched(world: World) -> None:
@@ -105,7 +105,7 @@ def test_what_recovers_in_process_is_not_touched(world: World) -> None:
     world.kill_rank("gpt-b", 1)
     trained(world, 12)
     assert len(pids(world, B) & before) == 3
-    assert task(world, B).num_rerun_iterations == 0
+    assert task(world, B).progress.num_rerun_iterations == 0
 
 
 @pytest.mark.parametrize("iteration", [13, 14])
@@ -115,13 +115,13 @@ def test_a_planned_move_stops_it_with_a_checkpoint_and_loses_nothing(iteration: 
     trained(world, 3)
     world.lose_node("n2")
     world.run_until(lambda: len(task(world, B).ranks) == 2)
-    world.run_until(lambda: task(world, B).iteration == iteration)
-    num_rerun = task(world, B).num_rerun_iterations
+    world.run_until(lambda: task(world, B).progress.iteration == iteration)
+    num_rerun = task(world, B).progress.num_rerun_iterations
     world.restore_node("n2")
     world.run_until(lambda: len(task(world, B).ranks) == 4)
     trained(world, 20)
     # Growing is a planned move, between two checkpoints; only the lost node cost iterations.
-    assert task(world, B).num_rerun_iterations == num_rerun
+    assert task(world, B).progress.num_rerun_iterations == num_rerun
     assert newest_start(world, B).resume.source == "disk"
 
 
@@ -132,7 +132,7 @@ def test_while_a_plan_waits_its_whole_replicas_go_on_in_new_processes() -> None:
     before = pids(world)
     world.lose_node("n2")
     trained(world, 12)
-    assert task(world).phase is TaskPhase.RUNNING
+    assert task(world).lifecycle.phase is TaskPhase.RUNNING
     assert len(task(world).ranks) == 2
     assert not pids(world) & before
 

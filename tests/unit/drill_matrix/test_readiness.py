@@ -45,8 +45,10 @@ def test_a_lost_node_is_to_be_brought_back(world: World) -> None:
     world.lose_node("n2")
     world.run_until(lambda: bool(lost_nodes(state)))
     assert lost_nodes(state) == ["n2"]
-    assert state.nodes[NodeId("n2")].condition is NodeCondition.LOST
-    world.run_until(lambda: all(t.phase is TaskPhase.RUNNING for t in state.tasks.values()))
+    assert state.nodes[NodeId("n2")].contact.condition is NodeCondition.LOST
+    world.run_until(
+        lambda: all(t.lifecycle.phase is TaskPhase.RUNNING for t in state.tasks.values())
+    )
     assert why_not_calm(state) == "n2 is lost"
     world.restore_node("n2")
     world.run_until(lambda: why_not_calm(state) is None)
@@ -54,7 +56,7 @@ def test_a_lost_node_is_to_be_brought_back(world: World) -> None:
 
 def test_an_isolated_node_in_contact_is_to_be_uncordoned(world: World) -> None:
     state = world.machine.state
-    state.nodes[NodeId("n3")].isolated = "isolated by I-1"
+    state.nodes[NodeId("n3")].service.isolated = "isolated by I-1"
     assert why_not_calm(state) == "n3 is isolated"
     assert isolated_nodes(state) == ["n3"]
 
@@ -65,4 +67,4 @@ def test_a_task_that_stands_still_is_said(world: World) -> None:
     since = iterations(state)
     world.run_until(lambda: have_advanced(state, since, 3))
     assert why_stalled(state, since, generations(state)) == ""
-    assert state.tasks[A].iteration >= since[A] + 3
+    assert state.tasks[A].progress.iteration >= since[A] + 3

@@ -47,10 +47,12 @@ class Watched:
 
 def test_a_drill_is_asked_for_when_its_task_has_committed_the_iteration() -> None:
     watched = Watched(ScheduledDrill("kill-rank", 3, B, global_rank=1))
-    watched.world.run_until(lambda: watched.look() or watched.state.tasks[B].iteration == 2)
+    watched.world.run_until(
+        lambda: watched.look() or watched.state.tasks[B].progress.iteration == 2
+    )
     assert not watched.posted
     watched.run_until_posted(1)
-    assert watched.state.tasks[B].iteration == 3
+    assert watched.state.tasks[B].progress.iteration == 3
     [request] = watched.posted
     assert (request.actor, request.drill) == ("schedule", "kill-rank")
     assert (request.task, request.global_rank, request.node) == (B, 1, None)
@@ -62,7 +64,7 @@ def test_a_drill_is_asked_for_once() -> None:
     assert not watched.look()
     watched.answer(is_ok=True)
     assert watched.schedule.is_done
-    watched.world.run_until(lambda: watched.state.tasks[A].iteration == 6)
+    watched.world.run_until(lambda: watched.state.tasks[A].progress.iteration == 6)
     assert watched.look()
     assert [request.node for request in watched.posted] == ["n2"]
     assert not watched.schedule.missed
@@ -99,17 +101,17 @@ def test_a_refused_drill_is_asked_for_again_once_the_cluster_has_changed() -> No
 
 def test_a_drill_waits_while_its_task_does_not_run() -> None:
     watched = Watched(ScheduledDrill("exception", 4, A))
-    watched.world.run_until(lambda: watched.state.tasks[A].iteration == 3)
+    watched.world.run_until(lambda: watched.state.tasks[A].progress.iteration == 3)
     watched.world.kill_rank("gpt-a", 0)
     watched.run_until_posted(1)
     task = watched.state.tasks[A]
-    assert (task.generation, task.phase) == (2, TaskPhase.RUNNING)
+    assert (task.generation, task.lifecycle.phase) == (2, TaskPhase.RUNNING)
 
 
 def test_a_drill_whose_task_has_ended_is_missed_and_nothing_waits_for_it() -> None:
     drill = ScheduledDrill("kill-rank", 4, A)
     watched = Watched(drill, num_iterations=4)
-    watched.world.run_until(lambda: watched.state.tasks[A].phase is TaskPhase.FINISHED)
+    watched.world.run_until(lambda: watched.state.tasks[A].lifecycle.phase is TaskPhase.FINISHED)
     assert watched.look()
     assert watched.schedule.missed == [drill]
     assert not watched.posted
@@ -126,9 +128,13 @@ def test_nothing_has_settled_before_every_task_has_finished() -> None:
     world = World(demo_machine(), num_iterations=5)
     assert not has_settled(world.machine.state)
     tasks = world.machine.state.tasks
-    world.run_until(lambda: any(task.phase is TaskPhase.FINISHED for task in tasks.values()))
+    world.run_until(
+        lambda: any(task.lifecycle.phase is TaskPhase.FINISHED for task in tasks.values())
+    )
     assert not has_settled(world.machine.state)
-    world.run_until(lambda: all(task.phase is TaskPhase.FINISHED for task in tasks.values()))
+    world.run_until(
+        lambda: all(task.lifecycle.phase is TaskPhase.FINISHED for task in tasks.values())
+    )
     assert has_settled(world.machine.state)
 
 
@@ -139,17 +145,17 @@ def test_a_run_has_not_settled_while_a_node_is_out_of_sight() -> None:
     world.cut("n1", 2.0)
     assert not has_settled(world.machine.state)
     world.run_until(lambda: has_settled(world.machine.state))
-    assert world.machine.state.nodes[NodeId("n1")].condition is NodeCondition.HEALTHY
+    assert world.machine.state.nodes[NodeId("n1")].contact.condition is NodeCondition.HEALTHY
 
 
 def test_a_run_has_not_settled_while_an_incident_is_open() -> None:
     world = World(demo_machine(), num_iterations=9)
     world.run(6.0)
     world.lose_node("n2")
-    world.run_until(lambda: bool(world.machine.state.incidents))
+    world.run_until(lambda: bool(world.machine.state.incidents.all))
     assert not has_settled(world.machine.state)
     world.run_until(lambda: has_settled(world.machine.state))
-    assert [task.iteration for task in world.machine.state.tasks.values()] == [9, 9]
+    assert [task.progress.iteration for task in world.machine.state.tasks.values()] == [9, 9]
 
 
 def test_a_cluster_in_training_is_not_stuck_and_a_finished_one_neither() -> None:
@@ -167,7 +173,7 @@ def test_a_cluster_is_stuck_while_nobody_decides_about_what_is_left() -> None:
         world.lose_node(name, is_silent=True)
     world.run(8.0)
     assert why_stuck(world.machine.state) is None  # gpt-b trains on
-    world.run_until(lambda: world.machine.state.tasks[B].phase is TaskPhase.FINISHED)
+    world.run_until(lambda: world.machine.state.tasks[B].lifecycle.phase is TaskPhase.FINISHED)
     reason = why_stuck(world.machine.state)
     assert reason is not None
     assert reason.startswith("gpt-a is waiting")

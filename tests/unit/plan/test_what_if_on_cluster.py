@@ -28,7 +28,7 @@ def world() -> World:
     """Both tasks of the demo train; every plan waits for an operator."""
     world = World(demo_machine(is_auto_heal=False), num_iterations=10**6)
     tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.phase is TaskPhase.RUNNING for task in tasks))
+    world.run_until(lambda: all(task.lifecycle.phase is TaskPhase.RUNNING for task in tasks))
     return world
 
 

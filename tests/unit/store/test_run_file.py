@@ -22,7 +22,7 @@ def world() -> World:
         demo_machine(policy=Policy(is_auto_heal=True, worker_mtbf_s=1e6 / 3)), num_iterations=10**6
     )
     tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.phase is TaskPhase.RUNNING for task in tasks))
+    world.run_until(lambda: all(task.lifecycle.phase is TaskPhase.RUNNING for task in tasks))
     return world
 
 
@@ -48,7 +48,7 @@ def test_the_present_is_what_is_in_service_and_has_workers(world: World) -> None
     before = present_spec(world.machine.state, world.machine.policy)
     assert before == spec_of(world.machine)
     world.lose_node("n4")
-    world.run_until(lambda: world.machine.state.num_plans == 1)
+    world.run_until(lambda: world.machine.state.plans.num_named == 1)
     now = present_spec(world.machine.state, world.machine.policy)
     assert [node.node for node in now.nodes] == ["n1", "n2", "n3"]
     assert {task.task: task.workers for task in now.tasks} == {"gpt-a": 4, "gpt-b": 2}
@@ -59,8 +59,8 @@ def test_a_node_out_of_contact_is_present_and_an_isolated_gpu_is_not(world: Worl
     world.cut("n1", 60.0)
     world.run(world.now + 5.0)
     state = world.machine.state
-    assert state.nodes[NodeId("n1")].condition is NodeCondition.UNREACHABLE
-    state.nodes[NodeId("n2")].isolated_gpus[1] = "for a test"
+    assert state.nodes[NodeId("n1")].contact.condition is NodeCondition.UNREACHABLE
+    state.nodes[NodeId("n2")].service.isolated_gpus[1] = "for a test"
     now = present_spec(state, world.machine.policy)
     assert {node.node: node.num_workers for node in now.nodes} == {
         "n1": 2, "n2": 1, "n3": 2, "n4": 2,

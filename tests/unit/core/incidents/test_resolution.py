@@ -26,8 +26,8 @@ def test_one_committed_iteration_is_a_recovery_and_the_next_one_a_cure() -> None
     world = World(demo_machine(num_nodes=4), num_iterations=10**6)
     world.run(9.0)
     world.kill_rank("gpt-a", 1)
-    incidents = world.machine.state.incidents
-    world.run_until(lambda: bool(incidents) and incidents[0].recovery_s is not None)
+    incidents = world.machine.state.incidents.all
+    world.run_until(lambda: bool(incidents) and incidents[0].recovery.recovery_s is not None)
     assert incidents[0].state is IncidentState.ACTING
     world.run_until(lambda: incidents[0].state is IncidentState.RESOLVED, limit_s=3.0)
 
@@ -51,15 +51,15 @@ def test_a_task_that_stays_slower_is_called_cured_and_slower() -> None:
     )
     world.kill_rank("gpt-a", 2)
     world.run(40.0)
-    plan = world.machine.state.pending_plan()
+    plan = world.machine.state.plans.pending()
     assert plan is not None
     world.post(PlanApproved("r", "op", plan.name, plan.revision))
     world.run(80.0)
-    incidents = world.machine.state.incidents
+    incidents = world.machine.state.incidents.all
     assert [incident.state for incident in incidents] == [IncidentState.RESOLVED], (
         "iterations do not shrink with their micro-batches here: no hang"
     )
-    assert world.machine.state.tasks[A].iteration > 60
+    assert world.machine.state.tasks[A].progress.iteration > 60
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from controller.core.instructions import (
 from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import NodeSpec
+from controller.core.state.node import NodeSpec
 from controller.core.state.phases import NodeCondition
 from controller.core.state.task import TaskSpec, TaskState
 from controller.core.timers import (
@@ -81,11 +81,11 @@ class Cluster:
 
     @property
     def phase(self) -> str:
-        return self.task.phase.value
+        return self.task.lifecycle.phase.value
 
     @property
     def incident_states(self) -> list[str]:
-        return [incident.state.value for incident in self.machine.state.incidents]
+        return [incident.state.value for incident in self.machine.state.incidents.all]
 
     def post(self, body: EventBody) -> list[Instruction]:
         self._number += 1
@@ -158,7 +158,7 @@ class Cluster:
         number = NODES.index(node)
         return RankStatus(
             task=TASK, generation=self.task.generation, global_rank=number, worker=0, pid=9,
-            iteration=self.task.iteration if number == 1 else 0,
+            iteration=self.task.progress.iteration if number == 1 else 0,
         )  # fmt: skip
 
     def beat(self, node: NodeId) -> None:
@@ -175,14 +175,14 @@ def cluster() -> Cluster:
 def test_operators_see_from_the_start_that_it_does_not_recover_in_process(
     cluster: Cluster,
 ) -> None:
-    assert cluster.task.unsupported == (NOT_IN_PROCESS,)
+    assert cluster.task.limits.unsupported == (NOT_IN_PROCESS,)
 
 
 def test_one_that_prints_runs_with_its_first_iteration(cluster: Cluster) -> None:
     assert cluster.phase == "starting"
     cluster.commit(10)
     assert cluster.phase == "running"
-    assert (cluster.task.iteration, cluster.task.tokens_per_s) == (10, None)
+    assert (cluster.task.progress.iteration, cluster.task.progress.tokens_per_s) == (10, None)
 
 
 def test_one_that_prints_nothing_runs_once_its_processes_have_lived_for_a_while(
@@ -192,7 +192,7 @@ def test_one_that_prints_nothing_runs_once_its_processes_have_lived_for_a_while(
     cluster.fire(CommandLives)
     assert cluster.now == POLICY.command_settle_s
     assert cluster.phase == "running"
-    assert "has printed no iteration" in cluster.task.note
+    assert "has printed no iteration" in cluster.task.lifecycle.note
 
 
 def test_a_start_that_is_not_heard_of_is_no_life() -> None:
@@ -211,15 +211,15 @@ def test_a_broken_rank_starts_all_processes_anew(cluster: Cluster) -> None:
     cluster.halt(0)
     start = cluster.of_kind(StartRanks)[-1]
     assert (start.generation, start.global_ranks, dict(start.continues)) == (2, (0, 1), {})
-    [incident] = cluster.machine.state.incidents
-    assert incident.action == "restart"
+    [incident] = cluster.machine.state.incidents.all
+    assert incident.cause.action == "restart"
     cluster.start()
     assert cluster.incident_states == ["acting"]
     cluster.commit(2)
     assert cluster.incident_states == ["acting"]
     cluster.commit(3)
     assert cluster.incident_states == ["resolved"]
-    assert (cluster.task.iteration, cluster.task.num_rerun_iterations) == (3, 2)
+    assert (cluster.task.progress.iteration, cluster.task.progress.num_rerun_iterations) == (3, 2)
 
 
 def test_a_loss_that_is_run_again_may_differ(cluster: Cluster) -> None:
@@ -239,8 +239,8 @@ def test_after_a_restart_one_that_has_printed_is_late_by_its_own_limit(cluster: 
     cluster.fire(CommandLives)
     assert cluster.phase == "starting"
     cluster.fire(StartOverdue)
-    assert cluster.machine.state.incidents[-1].evidence[0].kind == "overdue"
-    assert "within 300 s" in cluster.machine.state.incidents[-1].evidence[0].summary
+    assert cluster.machine.state.incidents.all[-1].evidence[0].kind == "overdue"
+    assert "within 300 s" in cluster.machine.state.incidents.all[-1].evidence[0].summary
 
 
 @pytest.mark.parametrize(
@@ -267,19 +267,19 @@ def test_a_drill_that_its_program_can_not_stage_is_refused(
     [answer] = [each for each in found if isinstance(each, AnswerRequest)]
     assert (answer.code, refusal in answer.message) == ("unsupported" if refusal else "ok", True)
     assert any(isinstance(each, CarryOutDrill) for each in found) is not bool(refusal)
-    assert bool(cluster.machine.state.drills) is not bool(refusal)
+    assert bool(cluster.machine.state.drills.staged) is not bool(refusal)
 
 
 def test_iterations_that_every_rank_prints_count_once(cluster: Cluster) -> None:
     for iteration in (1, 2):
         cluster.commit(iteration, global_rank=1)
         cluster.commit(iteration, global_rank=0)
-    assert (cluster.task.iteration, cluster.task.num_rerun_iterations) == (2, 0)
+    assert (cluster.task.progress.iteration, cluster.task.progress.num_rerun_iterations) == (2, 0)
 
 
 def test_an_iteration_without_a_loss_is_one(cluster: Cluster) -> None:
     cluster.commit(1, loss=None)
-    assert (cluster.task.iteration, cluster.task.losses) == (1, {})
+    assert (cluster.task.progress.iteration, cluster.task.progress.losses) == (1, {})
 
 
 def test_it_is_finished_when_all_its_processes_have_ended_with_0(cluster: Cluster) -> None:
@@ -292,7 +292,7 @@ def test_it_is_finished_when_all_its_processes_have_ended_with_0(cluster: Cluste
         )
         cluster.exit(number, exit_code=0)
     assert cluster.phase == "finished"
-    assert not cluster.machine.state.incidents
+    assert not cluster.machine.state.incidents.all
 
 
 def break_once(cluster: Cluster, number: int) -> None:
@@ -318,17 +318,23 @@ def test_one_that_breaks_again_at_the_same_place_loses_that_node(cluster: Cluste
     assert cluster.phase == "running"
     cluster.exit(0, exit_code=1)
     cluster.halt(1)
-    assert [each.action for each in cluster.machine.state.incidents] == ["restart", "reconfigure"]
+    assert [each.cause.action for each in cluster.machine.state.incidents.all] == [
+        "restart",
+        "reconfigure",
+    ]
 
 
 def test_after_a_long_life_the_recoveries_before_do_not_count(cluster: Cluster) -> None:
     break_once(cluster, 0)
     cluster.fire(CommandLives)
-    assert cluster.task.num_recoveries == 1
+    assert cluster.task.faults.num_recoveries == 1
     cluster.fire(CommandLives)
-    assert cluster.task.num_recoveries == 0
+    assert cluster.task.faults.num_recoveries == 0
     break_once(cluster, 0)
-    assert [each.action for each in cluster.machine.state.incidents] == ["restart", "restart"]
+    assert [each.cause.action for each in cluster.machine.state.incidents.all] == [
+        "restart",
+        "restart",
+    ]
 
 
 def test_silence_of_ranks_that_never_print_does_not_speak_against_a_node_out_of_contact(
@@ -344,7 +350,7 @@ def test_silence_of_ranks_that_never_print_does_not_speak_against_a_node_out_of_
         cluster.beat(silent)
         cluster.post(PeerProbed(printing, silent, "answered"))
     assert cluster.now > POLICY.unreachable_limit_s
-    assert cluster.machine.state.nodes[printing].condition is NodeCondition.UNREACHABLE
+    assert cluster.machine.state.nodes[printing].contact.condition is NodeCondition.UNREACHABLE
     assert cluster.phase == "running"
 
 
@@ -359,11 +365,11 @@ def test_a_gap_that_its_limit_covers_is_no_hang_and_a_longer_one_starts_it_anew(
     cluster.fire(IterationOverdue)
     assert cluster.of_kind(InspectRanks)[-1].nodes == NODES
     cluster.fire(InspectionOverdue)  # nobody has said where he stands, and nobody ever will
-    [incident] = cluster.machine.state.incidents
+    [incident] = cluster.machine.state.incidents.all
     assert incident.evidence[0].summary == "no iteration: its program does not say where it stands"
     cluster.halt(0)
     cluster.halt(1)
-    assert (incident.status, incident.action) == ("task_hang", "restart")
+    assert (incident.cause.status, incident.cause.action) == ("task_hang", "restart")
     assert cluster.task.generation == 2
 
 
@@ -401,11 +407,11 @@ def test_a_command_that_ends_for_a_connection_blames_no_node(cluster: Cluster) -
     cluster.commit(1)
     cluster.exit(0, exit_code=1, words="ConnectionResetError: [Errno 104] Connection reset by peer")
     cluster.halt(1)
-    [incident] = cluster.machine.state.incidents
-    assert (incident.status, str(incident.severity), incident.action) == (
+    [incident] = cluster.machine.state.incidents.all
+    assert (incident.cause.status, str(incident.cause.severity), incident.cause.action) == (
         "connection_refused_or_reset", "SEV3", "restart",
     )  # fmt: skip
-    assert not any(node.record for node in cluster.machine.state.nodes.values())
+    assert not any(node.service.faults for node in cluster.machine.state.nodes.values())
 
 
 def test_a_start_that_was_lost_is_repeated_also_once_another_rank_has_begun_to_train() -> None:

@@ -16,11 +16,11 @@ from controller.core.events import (
     PlanApproved,
 )
 from controller.core.instructions import AnswerRequest, StartRanks
-from controller.core.lifecycle.start_stop import obstacle
+from controller.core.lifecycle.obstacles import obstacle
 from controller.core.rules.policy import Policy
 from controller.core.state.measurement import Measurement
 from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import Target
+from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
 from controller.store.measured_tables import MeasuredTables
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -38,7 +38,7 @@ def world_with_idle_nodes(*, is_auto_heal: bool = True, num_idle: int = 2) -> Wo
     policy = Policy(is_auto_heal=is_auto_heal)
     machine = demo_machine(num_nodes=4 + num_idle, policy=policy)
     world = World(machine, num_iterations=10**6)
-    world.run_until(lambda: all(t.iteration >= 3 for t in machine.state.tasks.values()))
+    world.run_until(lambda: all(t.progress.iteration >= 3 for t in machine.state.tasks.values()))
     return world
 
 
@@ -52,7 +52,7 @@ def ask(world: World, *sizes: int, task: TaskId = A, num: int = 4) -> AnswerRequ
 
 
 def measurement(world: World) -> Measurement:
-    found = world.machine.state.measurement
+    found = world.machine.state.measurements.current
     assert found is not None
     return found
 
@@ -73,7 +73,7 @@ def end(world: World) -> Measurement:
 def test_each_size_is_measured_on_idle_workers_while_the_task_trains_on() -> None:
     world = world_with_idle_nodes()
     before = {name: task.generation for name, task in world.machine.state.tasks.items()}
-    iteration = world.machine.state.tasks[A].iteration
+    iteration = world.machine.state.tasks[A].progress.iteration
     assert ask(world, 2, 1, 4).code == "M-1"
     world.iteration_s = 0.5
     found = end(world)
@@ -91,7 +91,7 @@ def test_each_size_is_measured_on_idle_workers_while_the_task_trains_on() -> Non
     assert measured_ranks(world) == 0
     tasks = world.machine.state.tasks
     assert {name: task.generation for name, task in tasks.items()} == before
-    assert tasks[A].iteration > iteration
+    assert tasks[A].progress.iteration > iteration
     ours = [each for each in world.records if each.num_iterations > 1]
     assert [(each.task, each.layout.dp, each.num_iterations) for each in ours] == [
         (A, 1, 4),
@@ -124,7 +124,7 @@ def test_what_can_not_be_measured_is_refused_and_changes_nothing() -> None:
         (answer_to(world, MeasurementCancelled("r", "op", "M-1")), "unknown"),
     ):
         assert (refused.is_ok, refused.code) == (False, code)
-    assert world.machine.state.measurement is None
+    assert world.machine.state.measurements.current is None
     assert ask(world, 1).is_ok
     refused = ask(world, 2, task=B)
     assert (refused.is_ok, refused.code) == (False, "busy")
@@ -230,7 +230,9 @@ def test_it_gives_way_to_a_plan_that_wants_its_workers() -> None:
     assert found.ended.startswith("gives way: ")
     assert found.sizes[0].phase == "skipped"
     world.run_until(
-        lambda: all(t.phase is TaskPhase.RUNNING for t in world.machine.state.tasks.values())
+        lambda: all(
+            t.lifecycle.phase is TaskPhase.RUNNING for t in world.machine.state.tasks.values()
+        )
     )
     world.run_until(lambda: all(len(t.ranks) == 4 for t in world.machine.state.tasks.values()))
     places = {w.node for t in world.machine.state.tasks.values() for w in t.placement}
@@ -242,27 +244,27 @@ def test_a_plan_that_waits_for_a_decision_ends_it_and_lets_none_begin() -> None:
     ask(world, 4, num=100)
     world.run(world.now + 3.0)
     world.lose_node("n1")
-    world.run_until(lambda: world.machine.state.pending_plan() is not None)
+    world.run_until(lambda: world.machine.state.plans.pending() is not None)
     assert end(world).ended == "gives way: P-1 waits for a decision"
     assert ask(world, 1).code == "pending"
-    plan = world.machine.state.pending_plan()
+    plan = world.machine.state.plans.pending()
     assert plan is not None
     world.post(PlanApproved("r", "op", plan.name, plan.revision))
-    world.run_until(lambda: world.machine.state.executing_plan() is None)
+    world.run_until(lambda: world.machine.state.plans.executing() is None)
     assert ask(world, 1).is_ok
     assert end(world).sizes[0].phase == "measured"
 
 
 def test_a_fault_ends_the_size_with_its_reason_and_the_next_one_is_tried() -> None:
     world = world_with_idle_nodes()
-    num_incidents = len(world.machine.state.incidents)
+    num_incidents = len(world.machine.state.incidents.all)
     ask(world, 2, 4, num=30)
     world.run(world.now + 3.0)
     world.raise_in_rank(RUN, 1, "OutOfMemoryError", "CUDA out of memory")
     found = end(world)
     assert [s.phase for s in found.sizes] == ["failed", "measured"]
     assert found.sizes[0].reason == "rank 1 raised OutOfMemoryError: CUDA out of memory"
-    assert len(world.machine.state.incidents) == num_incidents
+    assert len(world.machine.state.incidents.all) == num_incidents
     assert len(starts(world)) == 2
 
 
@@ -273,7 +275,7 @@ def test_a_node_out_of_sight_for_a_while_is_presumed_training() -> None:
     (name,) = {worker.node for worker in starts(world)[0].placement}
     world.cut(name, 4.0)
     world.run(world.now + 2.0)
-    assert world.machine.state.nodes[name].condition is NodeCondition.UNREACHABLE
+    assert world.machine.state.nodes[name].contact.condition is NodeCondition.UNREACHABLE
     assert not measurement(world).is_over
     found = end(world)
     assert [s.phase for s in found.sizes] == ["measured"]
@@ -414,7 +416,7 @@ def test_nothing_starts_beside_ranks_that_were_left_behind_out_of_contact() -> N
     world.run(world.now + 2.0)
     world.post(MeasurementCancelled("r", "op", "M-1"))
     assert end(world).sizes[0].phase == "skipped"
-    world.run_until(lambda: state.nodes[name].condition is NodeCondition.HEALTHY)
+    world.run_until(lambda: state.nodes[name].contact.condition is NodeCondition.HEALTHY)
     assert measured_ranks(world) == 2
     turn = Turn(state, world.machine.policy, cause=1, at=world.now)
     target = Target(start.layout, start.placement)

@@ -10,7 +10,7 @@ from controller.core.instructions import RecordIterations
 from controller.core.machine import Machine
 from controller.core.monitoring.refinement import refine
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import NodeSpec
+from controller.core.state.node import NodeSpec
 from controller.core.state.task import TaskSpec
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -26,7 +26,7 @@ def records(world: World, task: TaskId = A) -> list[RecordIterations]:
 
 
 def trained(world: World, iteration: int, task: TaskId = A) -> None:
-    world.run_until(lambda: world.machine.state.tasks[task].iteration >= iteration)
+    world.run_until(lambda: world.machine.state.tasks[task].progress.iteration >= iteration)
 
 
 def lone_world(num_nodes: int = 2, **changes: object) -> World:
@@ -50,7 +50,7 @@ def test_the_first_two_iterations_of_a_generation_do_not_count() -> None:
     world.fail_collective(A, 1)
     num, generation = len(records(world)), world.machine.state.tasks[A].generation
     world.run_until(lambda: world.machine.state.tasks[A].generation > generation)
-    iteration = world.machine.state.tasks[A].iteration
+    iteration = world.machine.state.tasks[A].progress.iteration
     trained(world, iteration + 2)
     assert len(records(world)) == num
     trained(world, iteration + 4)
@@ -72,9 +72,9 @@ def test_a_task_that_is_slowed_down_to_be_watched_is_not_timed() -> None:
 def test_nothing_counts_while_a_rank_is_slower_than_its_peers() -> None:
     world = demo_world_with_straggler()
     task = world.machine.state.tasks[A]
-    num, iteration = len(records(world)), task.iteration
+    num, iteration = len(records(world)), task.progress.iteration
     trained(world, iteration + 5)
-    assert task.watch.stragglers
+    assert task.watch.slowness.stragglers
     assert len(records(world)) == num
     assert records(world, B)
 
@@ -84,7 +84,7 @@ def demo_world_with_straggler() -> World:
     trained(world, 8)
     _, rank = world.rank(A, 1)
     world.busy_s[rank.pid] = 0.9
-    world.run_until(lambda: bool(world.machine.state.tasks[A].watch.stragglers))
+    world.run_until(lambda: bool(world.machine.state.tasks[A].watch.slowness.stragglers))
     return world
 
 
@@ -103,15 +103,17 @@ def test_nothing_counts_while_a_size_is_measured() -> None:
     world = World(demo_machine(num_nodes=6), num_iterations=10**6)
     trained(world, 8)
     state = world.machine.state
-    iteration = state.tasks[A].iteration
+    iteration = state.tasks[A].progress.iteration
     world.post(MeasurementRequested("r", "op", A, (1,), 30))
-    assert state.measurement
+    assert state.measurements.current
     num = len(records(world))
     trained(world, iteration + 5)
-    assert state.measurement.run
+    assert state.measurements.current.run
     assert len(records(world)) == num
-    world.run_until(lambda: state.measurement is not None and state.measurement.is_over)
-    num, iteration = len(records(world)), state.tasks[A].iteration
+    world.run_until(
+        lambda: state.measurements.current is not None and state.measurements.current.is_over
+    )
+    num, iteration = len(records(world)), state.tasks[A].progress.iteration
     trained(world, iteration + 2)
     assert len(records(world)) > num
 
@@ -121,10 +123,10 @@ def test_nothing_counts_while_iterations_are_late() -> None:
     trained(world, 20)
     watch = world.machine.state.tasks[A].watch
     world.iteration_s = 1.6
-    world.run_until(lambda: watch.is_late)
-    num, iteration = len(records(world)), world.machine.state.tasks[A].iteration
+    world.run_until(lambda: watch.slowness.is_late)
+    num, iteration = len(records(world)), world.machine.state.tasks[A].progress.iteration
     trained(world, iteration + 3)
-    assert watch.is_late
+    assert watch.slowness.is_late
     assert len(records(world)) == num
 
 

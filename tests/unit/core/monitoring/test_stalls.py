@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.core.instructions import Announce
-from controller.core.state.cluster import Incident
+from controller.core.state.incident import Incident
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import TaskId
@@ -20,7 +20,7 @@ def task(world: World) -> TaskState:
 
 
 def trained(world: World, iteration: int) -> None:
-    world.run_until(lambda: task(world).iteration >= iteration)
+    world.run_until(lambda: task(world).progress.iteration >= iteration)
 
 
 @pytest.fixture(params=range(4))
@@ -41,7 +41,7 @@ def facts(line: Announce) -> dict[str, Any]:
 
 
 def only_incident(world: World) -> Incident:
-    [incident] = world.machine.state.incidents
+    [incident] = world.machine.state.incidents.all
     return incident
 
 
@@ -50,14 +50,14 @@ def pids(world: World) -> list[int | None]:
 
 
 def test_stopped_rank_is_named_within_three_iterations_and_replaced(world: World) -> None:
-    before, committed_at = pids(world), task(world).committed_at
+    before, committed_at = pids(world), task(world).progress.committed_at
     world.hang_rank("gpt-a", 2)
-    trained(world, task(world).iteration + 4)
+    trained(world, task(world).progress.iteration + 4)
     incident = only_incident(world)
-    assert (incident.status, incident.severity) == ("task_hang", "SEV2")
-    assert incident.method == "online statistical monitoring"
-    assert (incident.global_rank, incident.node) == (2, "n2")
-    assert (incident.action, incident.state) == ("restart", IncidentState.RESOLVED)
+    assert (incident.cause.status, incident.cause.severity) == ("task_hang", "SEV2")
+    assert incident.cause.method == "online statistical monitoring"
+    assert (incident.cause.global_rank, incident.cause.node) == (2, "n2")
+    assert (incident.cause.action, incident.state) == ("restart", IncidentState.RESOLVED)
     [(stalled_at, stall)] = told(world, "stall")
     assert committed_at is not None
     assert stalled_at - committed_at <= 3 * world.iteration_s + 0.5
@@ -70,7 +70,7 @@ def test_stopped_rank_is_named_within_three_iterations_and_replaced(world: World
 def test_two_stopped_ranks_are_one_incident(world: World) -> None:
     world.hang_rank("gpt-a", 0)
     world.deafen("gpt-a", 3)
-    trained(world, task(world).iteration + 4)
+    trained(world, task(world).progress.iteration + 4)
     incident = only_incident(world)
     hung = {one.global_rank for one in incident.evidence if one.kind == "hang"}
     assert hung == {0, 3}
@@ -79,10 +79,10 @@ def test_two_stopped_ranks_are_one_incident(world: World) -> None:
 def test_collective_that_does_not_end_is_tried_again_in_the_same_processes(world: World) -> None:
     before = pids(world)
     world.lose_message("gpt-a")
-    trained(world, task(world).iteration + 4)
+    trained(world, task(world).progress.iteration + 4)
     incident = only_incident(world)
-    assert (incident.status, incident.action) == ("nccl_timeout", "reattempt")
-    assert incident.global_rank is None
+    assert (incident.cause.status, incident.cause.action) == ("nccl_timeout", "reattempt")
+    assert incident.cause.global_rank is None
     assert incident.state is IncidentState.RESOLVED
     assert pids(world) == before
 
@@ -90,7 +90,7 @@ def test_collective_that_does_not_end_is_tried_again_in_the_same_processes(world
 def test_training_that_goes_on_is_never_looked_at(world: World) -> None:
     world.run(world.now + 300.0)
     assert not told(world, "stall")
-    assert not world.machine.state.incidents
+    assert not world.machine.state.incidents.all
 
 
 def test_training_out_of_sight_is_not_taken_for_a_stall(world: World) -> None:
@@ -98,12 +98,12 @@ def test_training_out_of_sight_is_not_taken_for_a_stall(world: World) -> None:
         world.cut(name, 20.0)
     world.run(world.now + 40.0)
     assert not told(world, "stall")
-    assert not world.machine.state.incidents
+    assert not world.machine.state.incidents.all
 
 
 def test_last_iteration_is_followed_by_none() -> None:
     world = World(demo_machine(num_iterations=15), num_iterations=15)
-    world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
     world.run(world.now + 60.0)
     assert not told(world, "stall")
 
@@ -115,7 +115,7 @@ def test_rank_that_hangs_in_the_recovery_is_found_after_a_limit_of_its_own(world
     world.deafen("gpt-a", 3)
     world.lose_message("gpt-a")
     hung_at = world.now
-    trained(world, task(world).iteration + 4)
+    trained(world, task(world).progress.iteration + 4)
     [(stalled_at, _)] = told(world, "stall")
     limit_s = world.machine.policy.recovering_limit_s
     assert limit_s <= stalled_at - hung_at < limit_s + 1.5
@@ -130,7 +130,7 @@ def test_late_iterations_are_told_once_and_once_when_it_is_over(world: World) ->
     ended = [line for _, line in told(world, "late_over") if line.source == A]
     assert (len(begun), len(ended)) == (1, 1)
     assert "1.40 x their average" in begun[0].text
-    assert not world.machine.state.incidents
+    assert not world.machine.state.incidents.all
 
 
 def test_iterations_that_stay_late_are_not_told_to_be_well_again(world: World) -> None:
@@ -160,7 +160,7 @@ def test_straggler_is_named_once_and_once_when_it_is_over(world: World) -> None:
     del world.busy_s[rank.pid]
     world.run(world.now + 20.0)
     assert len(told(world, "straggler_over")) == 1
-    assert not world.machine.state.incidents
+    assert not world.machine.state.incidents.all
 
 
 def test_what_a_slow_rank_does_not_cost_the_iteration_is_not_told(world: World) -> None:
@@ -174,11 +174,11 @@ def test_loss_spike_is_handed_to_the_operator_and_training_goes_on(world: World)
     generation = task(world).generation
     world.loss_factor = 6.0
     world.run(world.now + 10.0)
-    incidents = [one for one in world.machine.state.incidents if one.task == A]
+    incidents = [one for one in world.machine.state.incidents.all if one.task == A]
     [incident] = incidents
-    assert (incident.status, incident.action) == ("nan_loss", "none")
+    assert (incident.cause.status, incident.cause.action) == ("nan_loss", "none")
     assert incident.is_open
-    assert (task(world).phase, task(world).generation) == (TaskPhase.RUNNING, generation)
+    assert (task(world).lifecycle.phase, task(world).generation) == (TaskPhase.RUNNING, generation)
     world.loss_factor = 1.0
     world.run(world.now + 3.0)
     assert not incident.is_open
@@ -188,8 +188,10 @@ def test_fault_during_a_spike_is_an_incident_of_its_own(world: World) -> None:
     world.loss_factor = 6.0
     world.run(world.now + 10.0)
     world.kill_rank("gpt-a", 1)
-    trained(world, task(world).iteration + 4)
-    found = {one.status: one.state for one in world.machine.state.incidents if one.task == A}
+    trained(world, task(world).progress.iteration + 4)
+    found = {
+        one.cause.status: one.state for one in world.machine.state.incidents.all if one.task == A
+    }
     assert found == {
         "nan_loss": IncidentState.HELD,
         "exited_abnormally": IncidentState.RESOLVED,

@@ -4,7 +4,7 @@ import pytest
 
 from controller.core.events import PlanApproved
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import Incident
+from controller.core.state.incident import Incident
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
@@ -29,11 +29,13 @@ def cluster(*, num_iterations: int = 10**6) -> World:
 
 
 def trained(world: World, iteration: int) -> None:
-    world.run_until(lambda: task(world).iteration >= iteration)
+    world.run_until(lambda: task(world).progress.iteration >= iteration)
 
 
 def incident(world: World) -> Incident:
-    [found] = [each for each in world.machine.state.incidents if each.status == "task_hang"]
+    [found] = [
+        each for each in world.machine.state.incidents.all if each.cause.status == "task_hang"
+    ]
     return found
 
 
@@ -53,8 +55,8 @@ def lose_in_code(world: World, number: int) -> None:
 
 
 def approve_next(world: World) -> None:
-    world.run_until(lambda: world.machine.state.pending_plan() is not None)
-    plan = world.machine.state.pending_plan()
+    world.run_until(lambda: world.machine.state.plans.pending() is not None)
+    plan = world.machine.state.plans.pending()
     assert plan is not None
     world.post(PlanApproved("r", "op", plan.name, plan.revision))
 
@@ -71,8 +73,8 @@ def test_rank_stopped_while_the_first_generation_forms_is_named_and_replaced() -
     stopped_at, pid = world.now, world.deafen("gpt-a", 2)
     trained(world, 4)
     hang = incident(world)
-    assert (hang.global_rank, hang.action) == (2, "restart")
-    assert "stopped by a signal" in hang.reason
+    assert (hang.cause.global_rank, hang.cause.action) == (2, "restart")
+    assert "stopped by a signal" in hang.cause.reason
     assert hung_s(world, stopped_at) <= LOOK_S
     assert pid not in {rank.pid for rank in task(world).ranks.values()}
     assert hang.state is IncidentState.RESOLVED
@@ -87,14 +89,14 @@ def test_survivor_stopped_while_a_regroup_forms_is_named_and_nobody_else_is_repl
     stopped_at = world.now
     world.deafen("gpt-a", 2)
     trained(world, 12)
-    assert incident(world).global_rank == 2
+    assert incident(world).cause.global_rank == 2
     assert hung_s(world, stopped_at) <= LOOK_S
     [stall] = [line.text for _, line in world.announcements if line.kind == "stall"]
     assert "the generation has not formed" in stall
     after = [rank.pid for _, rank in sorted(task(world).ranks.items())]
     assert [old == new for old, new in zip(before, after, strict=True)][2] is False
     assert (before[0], before[3]) == (after[0], after[3])
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 def test_rank_lost_in_its_code_is_named_by_what_such_formings_have_taken_before() -> None:
@@ -110,8 +112,8 @@ def test_rank_lost_in_its_code_is_named_by_what_such_formings_have_taken_before(
     backoff = task(world).watch.pace.backoff
     trained(world, 16)
     hang = incident(world)
-    assert hang.global_rank == 2
-    assert "load (program.py:7)" in hang.reason
+    assert hang.cause.global_rank == 2
+    assert "load (program.py:7)" in hang.cause.reason
     assert backoff == 2.0, "a limit that is too short mends itself"
     limit_s = POLICY.slow_factor * POLICY.recovering_limit_s
     assert limit_s - 1.0 <= hung_s(world, lost_at) <= limit_s + LOOK_S
@@ -128,7 +130,7 @@ def test_new_process_that_loads_for_long_is_left_alone_until_the_start_is_over()
     forming(world, 3)
     lose_in_code(world, 2)
     trained(world, 16)
-    assert incident(world).global_rank == 2
+    assert incident(world).cause.global_rank == 2
     assert hung_s(world, begun_at) >= POLICY.start_limit_s
 
 
@@ -137,9 +139,9 @@ def test_first_forming_may_take_as_long_as_a_start_and_then_names_who_is_missing
     forming(world, 1)
     lose_in_code(world, 2)
     world.run(POLICY.start_limit_s - 1.0)
-    assert not world.machine.state.incidents
+    assert not world.machine.state.incidents.all
     trained(world, 4)
-    assert incident(world).global_rank == 2
+    assert incident(world).cause.global_rank == 2
     assert task(world).generation == 2
 
 
@@ -150,8 +152,8 @@ def test_rank_lost_in_the_very_first_iteration_is_named_when_the_start_is_over()
     lose_in_code(world, 2)
     world.lose_message("gpt-a")
     trained(world, 4)
-    assert incident(world).global_rank == 2
-    assert "load (program.py:7)" in incident(world).reason
+    assert incident(world).cause.global_rank == 2
+    assert "load (program.py:7)" in incident(world).cause.reason
     assert hung_s(world, 0.0) >= POLICY.start_limit_s
 
 
@@ -159,8 +161,8 @@ def test_ranks_that_never_come_up_are_named_when_the_start_is_over() -> None:
     world = cluster()
     world.nodes[NodeId("n2")].stopped[A] = Generation(1)
     trained(world, 4)
-    assert incident(world).global_rank in {2, 3}
-    assert "has not come up" in incident(world).reason
+    assert incident(world).cause.global_rank in {2, 3}
+    assert "has not come up" in incident(world).cause.reason
 
 
 def test_start_in_which_all_compute_to_its_end_names_nobody() -> None:
@@ -169,8 +171,8 @@ def test_start_in_which_all_compute_to_its_end_names_nobody() -> None:
     world.run_until(lambda: all(rank.is_seen for rank in task(world).ranks.values()))
     for number in range(4):
         lose_in_code(world, number)
-    world.run_until(lambda: any(each.covers.get(A) for each in world.machine.state.incidents))
-    [overdue] = world.machine.state.incidents
+    world.run_until(lambda: any(each.covers.get(A) for each in world.machine.state.incidents.all))
+    [overdue] = world.machine.state.incidents.all
     assert [item.kind for item in overdue.evidence] == ["overdue"]
     assert "within 120 s" in overdue.evidence[0].summary
 
@@ -180,12 +182,12 @@ def test_rank_stopped_before_the_last_checkpoint_is_replaced_and_the_task_ends()
     trained(world, 11)
     stopped_at = world.now + world.iteration_s
     world.deafen("gpt-a", 2)
-    world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
-    assert incident(world).global_rank == 2
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
+    assert incident(world).cause.global_rank == 2
     assert incident(world).state is IncidentState.RESOLVED
     assert hung_s(world, stopped_at) <= LOOK_S
-    assert sorted(task(world).losses) == list(range(1, 13))
-    assert task(world).num_rerun_iterations == 0
+    assert sorted(task(world).progress.losses) == list(range(1, 13))
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 def test_rank_lost_in_the_last_save_is_named_when_a_save_is_over_and_is_replaced() -> None:
@@ -193,14 +195,14 @@ def test_rank_lost_in_the_last_save_is_named_when_a_save_is_over_and_is_replaced
     trained(world, 11)
     lose_in_code(world, 2)
     committed_at = world.now + world.iteration_s
-    world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
-    assert incident(world).global_rank == 2
-    assert incident(world).action == "restart"
-    assert "load (program.py:7)" in incident(world).reason
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
+    assert incident(world).cause.global_rank == 2
+    assert incident(world).cause.action == "restart"
+    assert "load (program.py:7)" in incident(world).cause.reason
     late_s = hung_s(world, committed_at) - POLICY.start_limit_s
     assert 0.0 <= late_s <= LOOK_S + POLICY.look_interval_s
-    assert sorted(task(world).losses) == list(range(1, 13))
-    assert task(world).num_rerun_iterations == 0
+    assert sorted(task(world).progress.losses) == list(range(1, 13))
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 def test_last_save_may_take_longer_where_iterations_that_save_do() -> None:
@@ -209,9 +211,9 @@ def test_last_save_may_take_longer_where_iterations_that_save_do() -> None:
     task(world).watch.pace.long.extend([100.0] * 3)
     lose_in_code(world, 2)
     world.run(world.now + world.iteration_s + POLICY.slow_factor * POLICY.stall_factor * 100.0)
-    assert not world.machine.state.incidents
-    world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
-    assert incident(world).global_rank == 2
+    assert not world.machine.state.incidents.all
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
+    assert incident(world).cause.global_rank == 2
 
 
 @pytest.mark.parametrize("has_left", [False, True])
@@ -224,11 +226,11 @@ def test_who_was_not_seen_is_no_lost_message_but_is_ended_once_others_are_done(
     world.dumb.add(pid)
     if has_left:
         world.lingering[pid] = False
-        world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
-        assert incident(world).action == "none"
+        world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
+        assert incident(world).cause.action == "none"
         return
     world.run(world.now + POLICY.start_limit_s + 4 * POLICY.look_interval_s)
-    assert not world.machine.state.incidents
+    assert not world.machine.state.incidents.all
     assert not any(line.kind == "stall" for _, line in world.announcements)
 
 
@@ -236,10 +238,10 @@ def test_rank_stopped_when_all_is_saved_is_ended_and_the_task_has_finished() -> 
     world = cluster(num_iterations=12)
     trained(world, 11)
     world.lingering[world.deafen("gpt-a", 2)] = False
-    world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
     hang = incident(world)
-    assert (hang.global_rank, hang.action) == (2, "none")
-    assert "the others are done" in hang.reason
+    assert (hang.cause.global_rank, hang.cause.action) == (2, "none")
+    assert "the others are done" in hang.cause.reason
     assert [item.kind for item in hang.evidence] == ["hang"]
     world.run(world.now + 1.0)
     assert hang.state is IncidentState.RESOLVED
@@ -255,9 +257,9 @@ def test_rank_that_does_not_leave_is_ended_after_the_limit_of_a_stop(*, has_told
     world.lingering[pid] = has_told
     world.lost_in_code.add(pid)
     done_at = world.now + world.iteration_s
-    world.run_until(lambda: task(world).phase is TaskPhase.FINISHED)
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
     assert POLICY.stop_limit_s <= hung_s(world, done_at) <= POLICY.stop_limit_s + LOOK_S
-    assert incident(world).global_rank == 2
+    assert incident(world).cause.global_rank == 2
 
 
 def test_rank_stopped_in_a_graceful_stop_is_named_before_the_stop_is_overdue() -> None:
@@ -269,11 +271,11 @@ def test_rank_stopped_in_a_graceful_stop_is_named_before_the_stop_is_overdue() -
     trained(world, 20)
     world.restore_node("n2")
     approve_next(world)
-    world.run_until(lambda: task(world).phase is TaskPhase.STOPPING)
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.STOPPING)
     stopped_at = world.now
     world.deafen("gpt-a", 1)
-    world.run_until(lambda: task(world).phase is not TaskPhase.STOPPING)
+    world.run_until(lambda: task(world).lifecycle.phase is not TaskPhase.STOPPING)
     assert hung_s(world, stopped_at) <= LOOK_S + world.iteration_s
-    assert incident(world).global_rank == 1
-    world.run_until(lambda: task(world).phase is TaskPhase.RUNNING)
+    assert incident(world).cause.global_rank == 1
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.RUNNING)
     assert machine.state.nodes[NodeId("n2")].is_in_service

@@ -55,7 +55,7 @@ class Watched:
 
     @property
     def found(self) -> list[str]:
-        return [one.text for one in self.machine.state.nodes[N5].findings.values()]
+        return [one.text for one in self.machine.state.nodes[N5].findings.present.values()]
 
 
 def test_the_offset_is_known_after_ten_heartbeats_and_is_the_smallest_age() -> None:
@@ -121,5 +121,5 @@ def test_a_clock_that_is_off_does_not_keep_a_node_out_of_service() -> None:
     node = Watched()
     node.beats(10, ahead_s=5.0)
     assert node.found
-    node.machine.state.nodes[N5].isolated = "isolated by I-1: ECC errors"
+    node.machine.state.nodes[N5].service.isolated = "isolated by I-1: ECC errors"
     assert node.answer_to_uncordon() == "n5 is back in service"

@@ -9,7 +9,8 @@ from controller.core.instructions import StartRanks
 from controller.core.lifecycle.parking import halt_limit_s
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import Incident, NodeSpec
+from controller.core.state.incident import Incident
+from controller.core.state.node import NodeSpec
 from controller.core.state.phases import IncidentState, PlanState, TaskPhase
 from controller.core.state.task import TaskSpec, TaskState
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -30,7 +31,7 @@ def task(world: World, name: TaskId = A) -> TaskState:
 
 def trained(world: World, iteration: int) -> None:
     tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.iteration >= iteration for task in tasks))
+    world.run_until(lambda: all(task.progress.iteration >= iteration for task in tasks))
 
 
 def demo_world(seed: int = 0, *, is_auto_heal: bool = True, policy: Policy | None = None) -> World:
@@ -71,22 +72,22 @@ def unanswering(world: World) -> tuple[int, ...]:
 
 
 def only_incident(world: World) -> Incident:
-    [incident] = world.machine.state.incidents
+    [incident] = world.machine.state.incidents.all
     return incident
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_killed_rank_is_replaced_and_its_peers_keep_their_processes(seed: int) -> None:
     world = demo_world(seed)
-    before, iteration = pids(world), task(world).iteration
+    before, iteration = pids(world), task(world).progress.iteration
     world.kill_rank("gpt-a", 1)
     trained(world, iteration + 4)
     after = pids(world)
     assert [now == then for now, then in zip(after, before, strict=True)] == [
         True, False, True, True,
     ]  # fmt: skip
-    assert task(world).num_rerun_iterations == 0
-    assert sorted(task(world).losses) == list(range(1, task(world).iteration + 1))
+    assert task(world).progress.num_rerun_iterations == 0
+    assert sorted(task(world).progress.losses) == list(range(1, task(world).progress.iteration + 1))
     assert pids(world, B)
     assert task(world, B).generation == 1
 
@@ -109,13 +110,13 @@ def test_an_incident_tells_what_the_recovery_took_and_saved(seed: int) -> None:
     trained(world, 14)
     incident = only_incident(world)
     assert incident.state is IncidentState.RESOLVED
-    assert incident.recovery_s is not None
-    assert 0 < incident.recovery_s < 1.6  # an iteration takes a second
-    assert incident.state_source == "peer"
-    assert incident.resume.split(":")[0].split()[0] in {"commit", "reuse", "re-run"}
+    assert incident.recovery.recovery_s is not None
+    assert 0 < incident.recovery.recovery_s < 1.6  # an iteration takes a second
+    assert incident.recovery.state_source == "peer"
+    assert incident.recovery.resume.split(":")[0].split()[0] in {"commit", "reuse", "re-run"}
     start = newest_start(world)
-    assert incident.recomputed_micro_batches == start.resume.num_recomputed
-    assert incident.saved_micro_batches == start.resume.num_saved
+    assert incident.recovery.recomputed_micro_batches == start.resume.num_recomputed
+    assert incident.recovery.saved_micro_batches == start.resume.num_saved
 
 
 def test_the_rungs_are_all_taken_somewhere() -> None:
@@ -143,21 +144,21 @@ def test_a_rank_that_raised_is_replaced_and_the_others_go_on() -> None:
     assert [now == then for now, then in zip(after, before, strict=True)] == [
         True, True, False, True,
     ]  # fmt: skip
-    assert only_incident(world).action == "restart"
+    assert only_incident(world).cause.action == "restart"
 
 
 def test_a_task_whose_settings_are_refused_is_held_at_once() -> None:
     world = demo_world()
     world.raise_in_rank("gpt-b", 2, kind="ProgramError")
-    world.run_until(lambda: task(world, B).phase is TaskPhase.HELD)
+    world.run_until(lambda: task(world, B).lifecycle.phase is TaskPhase.HELD)
     assert task(world, B).generation == 1
     incident = only_incident(world)
-    assert (incident.action, incident.state) == ("none", IncidentState.HELD)
-    assert "ProgramError: bad batch" in incident.reason
+    assert (incident.cause.action, incident.state) == ("none", IncidentState.HELD)
+    assert "ProgramError: bad batch" in incident.cause.reason
     [held] = [line for _, line in world.announcements if line.kind == "held"]
     assert "mend them" in held.text
-    trained_alone = task(world).iteration + 3
-    world.run_until(lambda: task(world).iteration >= trained_alone)
+    trained_alone = task(world).progress.iteration + 3
+    world.run_until(lambda: task(world).progress.iteration >= trained_alone)
 
 
 def test_failed_collectives_without_a_cause_are_reattempted_with_the_same_processes() -> None:
@@ -165,11 +166,11 @@ def test_failed_collectives_without_a_cause_are_reattempted_with_the_same_proces
     before = pids(world)
     world.fail_collective("gpt-a", 0)
     world.run(world.now + 1.0)
-    assert task(world).phase is TaskPhase.RUNNING
+    assert task(world).lifecycle.phase is TaskPhase.RUNNING
     trained(world, 12)
     assert pids(world) == before
     incident = only_incident(world)
-    assert (incident.action, incident.state) == ("reattempt", IncidentState.RESOLVED)
+    assert (incident.cause.action, incident.state) == ("reattempt", IncidentState.RESOLVED)
     assert task(world).generation == 2
 
 
@@ -190,7 +191,7 @@ def test_ranks_that_wait_for_one_of_their_replica_that_has_parked_are_woken() ->
     world = demo_world()
     world.deafen("gpt-b", 1)
     world.kill_rank("gpt-b", 2)
-    world.run_until(lambda: task(world, B).phase is TaskPhase.PARKING)
+    world.run_until(lambda: task(world, B).lifecycle.phase is TaskPhase.PARKING)
     limit_s = halt_limit_s(world.machine.policy, task(world, B))
     world.run(world.now + 0.1 * limit_s)
     assert unanswering(world) == (2,)
@@ -204,7 +205,7 @@ def test_ranks_are_woken_also_where_the_first_of_their_replica_parks_late() -> N
     first = world.deafen("gpt-b", 0)
     world.deafen("gpt-b", 1)
     world.kill_rank("gpt-b", 2)
-    world.run_until(lambda: task(world, B).phase is TaskPhase.PARKING)
+    world.run_until(lambda: task(world, B).lifecycle.phase is TaskPhase.PARKING)
     limit_s = halt_limit_s(world.machine.policy, task(world, B))
     world.run(world.now + 0.4 * limit_s)
     assert unanswering(world) == (2,)
@@ -219,7 +220,7 @@ def test_a_replica_of_which_no_rank_has_parked_is_left_to_finish_what_it_compute
     for number in (0, 1):
         world.deafen("gpt-b", number)
     world.kill_rank("gpt-b", 2)
-    world.run_until(lambda: task(world, B).phase is TaskPhase.PARKING)
+    world.run_until(lambda: task(world, B).lifecycle.phase is TaskPhase.PARKING)
     world.run(world.now + 0.9 * halt_limit_s(world.machine.policy, task(world, B)))
     assert unanswering(world) == (2,)
 
@@ -240,11 +241,11 @@ def test_a_worker_is_free_when_the_process_that_was_left_out_is_gone() -> None:
     world = demo_world()
     world.lose_node("n2")
     world.run_until(lambda: task(world, B).generation == 2)
-    assert len(task(world, B).leaving) == 2
-    assert task(world).phase is TaskPhase.PARKING
-    assert task(world).note == "waits for workers of gpt-b"
+    assert len(task(world, B).leaving.workers) == 2
+    assert task(world).lifecycle.phase is TaskPhase.PARKING
+    assert task(world).lifecycle.note == "waits for workers of gpt-b"
     world.run_until(lambda: task(world).generation == 2)
-    assert not task(world, B).leaving
+    assert not task(world, B).leaving.workers
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -252,10 +253,10 @@ def test_a_second_fault_while_ranks_park_costs_no_second_regroup(seed: int) -> N
     world = demo_world(seed)
     world.kill_rank("gpt-a", 1)
     world.kill_rank("gpt-a", 3)
-    iteration = task(world).iteration
+    iteration = task(world).progress.iteration
     trained(world, iteration + 4)
     assert task(world).generation <= 3
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -266,11 +267,11 @@ def test_a_second_fault_while_the_generation_forms_leads_to_another(seed: int) -
     world.run_until(lambda: task(world).generation == 2)
     world.run_until(lambda: all(rank.is_seen for rank in task(world).ranks.values()))
     world.kill_rank("gpt-a", 0)
-    trained(world, task(world).iteration + 4)
+    trained(world, task(world).progress.iteration + 4)
     assert task(world).generation == 3
     assert pids(world)[2] == keeper
-    assert task(world).num_rerun_iterations == 0
-    assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents)
+    assert task(world).progress.num_rerun_iterations == 0
+    assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents.all)
 
 
 def test_with_all_replicas_lost_memory_or_the_disk_serves_and_the_rest_is_counted() -> None:
@@ -278,10 +279,10 @@ def test_with_all_replicas_lost_memory_or_the_disk_serves_and_the_rest_is_counte
     for number in range(4):
         world.kill_rank("gpt-a", number)
     trained(world, 12)
-    incident = world.machine.state.incidents[-1]
-    assert incident.state_source == "disk"
-    assert task(world).num_rerun_iterations == 2
-    assert incident.recomputed_micro_batches >= 2 * 12
+    incident = world.machine.state.incidents.all[-1]
+    assert incident.recovery.state_source == "disk"
+    assert task(world).progress.num_rerun_iterations == 2
+    assert incident.recovery.recomputed_micro_batches >= 2 * 12
 
 
 @pytest.mark.parametrize("num_rerun", [0, 1])
@@ -291,15 +292,15 @@ def test_iterations_that_are_run_again_are_counted_once(num_rerun: int) -> None:
         world.kill_rank("gpt-a", number)
     world.run_until(lambda: task(world).generation == 2)
     world.run_until(lambda: all(rank.joined for rank in task(world).ranks.values()))
-    lost = task(world).iteration - 5
+    lost = task(world).progress.iteration - 5
     assert lost > 1
-    world.run_until(lambda: task(world).num_rerun_iterations == num_rerun)
+    world.run_until(lambda: task(world).progress.num_rerun_iterations == num_rerun)
     world.kill_rank("gpt-a", 0)
     trained(world, 12)
-    first, second = world.machine.state.incidents
-    assert first.recomputed_micro_batches >= 12 * lost
+    first, second = world.machine.state.incidents.all
+    assert first.recovery.recomputed_micro_batches >= 12 * lost
     # Its peers have what it had: no more than the iteration that was running.
-    assert second.recomputed_micro_batches < 12
+    assert second.recovery.recomputed_micro_batches < 12
 
 
 def test_a_stage_without_survivors_is_restored_from_memory() -> None:
@@ -307,8 +308,8 @@ def test_a_stage_without_survivors_is_restored_from_memory() -> None:
     for number in (0, 2):
         world.kill_rank("gpt-b", number)  # both ranks of tp rank 0
     trained(world, 12)
-    incident = world.machine.state.incidents[0]
-    assert incident.state_source == "memory"
+    incident = world.machine.state.incidents.all[0]
+    assert incident.recovery.state_source == "memory"
     resume = newest_start(world, B).resume
     assert resume.source == "memory" or any(shard.is_copy for shard in resume.shards)
 
@@ -330,7 +331,7 @@ def test_copies_that_lead_nowhere_twice_give_way_to_the_disk() -> None:
     resumes = [resume_after_a_refusal(world) for _ in range(3)]
     assert [any(shard.is_copy for shard in one.shards) for one in resumes] == [True, True, False]
     assert resumes[-1].source == "disk"
-    trained(world, task(world, B).iteration + 2)
+    trained(world, task(world, B).progress.iteration + 2)
 
 
 def test_a_connection_that_breaks_while_ranks_go_on_only_delays_them() -> None:
@@ -348,7 +349,7 @@ def test_a_connection_that_breaks_while_ranks_park_only_delays_them() -> None:
     world = demo_world()
     before = pids(world)
     world.kill_rank("gpt-a", 1)
-    world.run_until(lambda: task(world).phase is TaskPhase.PARKING)
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.PARKING)
     world.cut("n2", 1.5)
     trained(world, 14)
     assert pids(world)[2:] == before[2:]
@@ -365,7 +366,7 @@ def test_a_node_that_dies_while_the_generation_forms_is_lost_and_the_rest_goes_o
     world.lose_node("n2")
     trained(world, 16)
     assert "n2" not in {worker.node for worker in task(world).placement}
-    assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents)
+    assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents.all)
 
 
 def test_while_a_plan_waits_the_task_goes_on_with_its_whole_replicas() -> None:
@@ -375,16 +376,16 @@ def test_while_a_plan_waits_the_task_goes_on_with_its_whole_replicas() -> None:
     trained(world, 14)
     assert task(world).layout == Layout(dp=2)
     assert pids(world) == before[:2]
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
     assert only_incident(world).state is IncidentState.DECIDED  # going on with less is no cure
-    assert only_incident(world).recovery_s is not None
-    [plan] = world.machine.state.plans
+    assert only_incident(world).recovery.recovery_s is not None
+    [plan] = world.machine.state.plans.all
     assert plan.changes[A].workers_before == 4
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
     world.run_until(lambda: plan.state is PlanState.APPLIED)
     assert len(task(world).ranks) == 4
     assert pids(world)[:2] == before[:2]
-    assert task(world, B).num_rerun_iterations == 0
+    assert task(world, B).progress.num_rerun_iterations == 0
     assert only_incident(world).state is IncidentState.RESOLVED
 
 
@@ -408,7 +409,7 @@ def test_under_auto_heal_the_task_goes_straight_to_where_the_plan_wants_it() -> 
     kept = 2 if task(world, B).placement[0].node == "n4" else 0
     assert pids(world, B) == before[1][kept : kept + 2]
     assert newest_start(world, B).resume.num_recomputed == 0  # it had finished its iteration
-    assert all(t.num_rerun_iterations == 0 for t in world.machine.state.tasks.values())
+    assert all(t.progress.num_rerun_iterations == 0 for t in world.machine.state.tasks.values())
 
 
 def test_a_node_that_returns_lets_a_smaller_task_grow() -> None:
@@ -420,8 +421,8 @@ def test_a_node_that_returns_lets_a_smaller_task_grow() -> None:
     world.run_until(lambda: len(task(world, B).ranks) == 4)
     trained(world, 18)
     assert set(before) <= set(pids(world, B))
-    assert task(world, B).num_rerun_iterations == 0
-    assert [plan.state for plan in world.machine.state.plans] == [PlanState.APPLIED] * 2
+    assert task(world, B).progress.num_rerun_iterations == 0
+    assert [plan.state for plan in world.machine.state.plans.all] == [PlanState.APPLIED] * 2
 
 
 def ending_world(num_iterations: int) -> World:
@@ -438,8 +439,8 @@ def ending_world(num_iterations: int) -> World:
 def test_a_task_near_its_end_is_left_alone() -> None:
     world = ending_world(num_iterations=22)
     world.restore_node("n2")
-    world.run_until(lambda: task(world, B).phase is TaskPhase.FINISHED)
-    assert len(world.machine.state.plans) == 1
+    world.run_until(lambda: task(world, B).lifecycle.phase is TaskPhase.FINISHED)
+    assert len(world.machine.state.plans.all) == 1
     assert len(task(world, B).ranks) == 2
 
 
@@ -453,10 +454,10 @@ def test_a_node_that_comes_late_lets_a_task_grow() -> None:
     layouts = [Layout(dp=dp) for dp in (2, 3)]
     world = World(machine_of(layouts, num_nodes=3, workers=2), absent=["n3"])
     trained(world, 3)
-    assert not world.machine.state.plans
+    assert not world.machine.state.plans.all
     world.restore_node("n3")
-    world.run_until(lambda: bool(world.machine.state.plans))
-    [plan] = world.machine.state.plans
+    world.run_until(lambda: bool(world.machine.state.plans.all))
+    [plan] = world.machine.state.plans.all
     assert (plan.trigger, plan.seen) == ("n3", "n3 has joined")
     assert plan.changes[A].workers_after == 3
 
@@ -467,7 +468,7 @@ def test_nodes_that_come_one_by_one_change_no_plan() -> None:
     world.run(5.0)
     world.restore_node("n2")
     trained(world, 3)
-    assert not world.machine.state.plans
+    assert not world.machine.state.plans.all
     assert task(world).layout == Layout(dp=2)
 
 
@@ -480,7 +481,7 @@ def test_with_two_stages_whole_replicas_go_on_and_keep_their_stage() -> None:
     trained(world, 8)
     assert task(world).layout == Layout(pp=2, dp=2)
     assert pids(world) == [before[0], before[2], before[3], before[5]]
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 def test_stages_of_two_broken_replicas_go_on_as_one() -> None:
@@ -493,11 +494,11 @@ def test_stages_of_two_broken_replicas_go_on_as_one() -> None:
     trained(world, 10)
     assert task(world).layout == Layout(pp=2)
     assert set(pids(world)) == {before[1], before[2]}
-    [plan] = [p for p in world.machine.state.plans if p.state is PlanState.PENDING]
+    [plan] = [p for p in world.machine.state.plans.all if p.state is PlanState.PENDING]
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
     world.run_until(lambda: plan.state is PlanState.APPLIED)
     assert set(pids(world)) == {before[1], before[2]}
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 @pytest.mark.parametrize("num_after", [2, 3], ids=["as many as are left", "more than are left"])
@@ -511,11 +512,11 @@ def test_before_a_change_of_layout_the_state_that_is_left_is_saved(num_after: in
     nodes = [rank.worker.node for _, rank in sorted(task(world).ranks.items())]
     for number in (0, 3):  # stage 0 of a replica, stage 1 of the other
         world.lose_node(nodes[number])
-    world.run_until(lambda: bool(world.machine.state.pending_plan()))
+    world.run_until(lambda: bool(world.machine.state.plans.pending()))
     approve_all(world)
     world.run_until(lambda: task(world).layout == Layout(dp=num_after))
     trained(world, 44)
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
 
 
 def test_without_any_rank_of_a_stage_the_others_stay_parked_until_the_operator_decides() -> None:
@@ -525,8 +526,8 @@ def test_without_any_rank_of_a_stage_the_others_stay_parked_until_the_operator_d
     for name in ("n2", "n4"):  # all of stage 1
         world.lose_node(name)
     world.run(world.now + 20.0)
-    assert task(world).phase is TaskPhase.PARKING
-    [plan] = [p for p in world.machine.state.plans if p.state is PlanState.PENDING]
+    assert task(world).lifecycle.phase is TaskPhase.PARKING
+    [plan] = [p for p in world.machine.state.plans.all if p.state is PlanState.PENDING]
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
     world.run_until(lambda: plan.state is PlanState.APPLIED)
     assert task(world).layout == Layout(pp=2)
@@ -537,7 +538,7 @@ def test_a_task_does_not_go_on_below_its_smallest_size() -> None:
     trained(world, 3)
     world.lose_node("n4")
     world.run(world.now + 20.0)
-    assert task(world).phase is TaskPhase.PARKING
+    assert task(world).lifecycle.phase is TaskPhase.PARKING
     assert task(world).generation == 1
 
 
@@ -547,7 +548,7 @@ def test_another_layout_of_the_model_stops_with_a_checkpoint_first() -> None:
     trained(world, 7)
     world.lose_node("n2")
     world.run(world.now + 5.0)
-    [plan] = machine.state.plans
+    [plan] = machine.state.plans.all
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
     world.run_until(lambda: plan.state is PlanState.APPLIED)
     assert task(world).layout == Layout(tp=2)
@@ -561,8 +562,10 @@ def test_a_commit_that_its_reporter_did_not_live_to_tell_is_not_lost() -> None:
         world.run(world.now + 0.95)
         world.kill_rank("gpt-a", 0)
         trained(world, 7)
-        assert sorted(task(world).losses) == list(range(1, task(world).iteration + 1))
-        assert task(world).num_rerun_iterations == 0
+        assert sorted(task(world).progress.losses) == list(
+            range(1, task(world).progress.iteration + 1)
+        )
+        assert task(world).progress.num_rerun_iterations == 0
 
 
 def test_partial_results_are_not_tried_for_ever() -> None:
@@ -584,12 +587,12 @@ def test_after_a_fault_the_layout_changes_only_once_what_is_left_has_saved_its_s
     world = World(machine, num_iterations=10**6)
     trained(world, 7)
     world.lose_node("n2")
-    world.run_until(lambda: bool(machine.state.plans))
-    [plan] = machine.state.plans
+    world.run_until(lambda: bool(machine.state.plans.all))
+    [plan] = machine.state.plans.all
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
     world.run_until(lambda: task(world).layout == Layout(dp=2))
     trained(world, 16)
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
     assert newest_start(world).resume.source == "disk"
 
 
@@ -599,25 +602,27 @@ def test_a_task_comes_to_the_end_of_a_long_iteration_before_it_is_divided_anew()
     world.checkpoint_interval = 50
     trained(world, 3)
     world.lose_node("n4")
-    world.run_until(lambda: bool(world.machine.state.plans))
+    world.run_until(lambda: bool(world.machine.state.plans.all))
     approve_all(world)
     world.run_until(
-        lambda: task(world).layout == Layout(dp=2) and task(world).phase is TaskPhase.RUNNING
+        lambda: (
+            task(world).layout == Layout(dp=2) and task(world).lifecycle.phase is TaskPhase.RUNNING
+        )
     )
     world.iteration_s = 45.0
-    trained(world, task(world).iteration + 4)
+    trained(world, task(world).progress.iteration + 4)
     world.run(world.now + 5.0)
     world.restore_node("n4")
-    world.run_until(lambda: bool(world.machine.state.pending_plan()))
+    world.run_until(lambda: bool(world.machine.state.plans.pending()))
     approve_all(world)
     world.run_until(lambda: task(world).layout == Layout(pp=2, dp=2), limit_s=900)
-    assert task(world).num_rerun_iterations == 0
+    assert task(world).progress.num_rerun_iterations == 0
     stops = [each.text for _, each in world.announcements if "killed" in each.text]
     assert not stops
 
 
 def approve_all(world: World) -> None:
-    plan = world.machine.state.pending_plan()
+    plan = world.machine.state.plans.pending()
     assert plan is not None
     world.post(PlanApproved("r1", "op", plan.name, plan.revision))
 
@@ -635,10 +640,10 @@ def test_with_another_tp_or_pp_dropout_draws_other_masks_and_that_is_no_mismatch
     trained(world, 8)
     world.lose_node("n2")
     world.lose_node("n4")  # all of stage 1
-    world.run_until(lambda: bool(world.machine.state.pending_plan()))
+    world.run_until(lambda: bool(world.machine.state.plans.pending()))
     world.loss_factor = 1.0 + deviation
     approve_all(world)
-    world.run_until(lambda: task(world).num_rerun_iterations > 0)
+    world.run_until(lambda: task(world).progress.num_rerun_iterations > 0)
     assert task(world).layout != Layout(pp=2, dp=2)
     mismatches = [each for _, each in world.announcements if each.kind == "loss_mismatch"]
     assert bool(mismatches) is is_told

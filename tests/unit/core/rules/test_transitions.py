@@ -22,7 +22,7 @@ def task(world: World, name: TaskId = A) -> TaskState:
 
 def trained(world: World, iteration: int) -> None:
     tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.iteration >= iteration for task in tasks))
+    world.run_until(lambda: all(task.progress.iteration >= iteration for task in tasks))
 
 
 def told(world: World, name: TaskId = A) -> list[dict[str, Fact]]:
@@ -60,7 +60,7 @@ def test_every_transition_has_a_name(
 
 
 def test_the_first_start_is_no_transition(world: World) -> None:
-    assert task(world).transition is None
+    assert task(world).transitions.current is None
     assert not told(world)
 
 
@@ -68,7 +68,7 @@ def test_a_restart_tells_what_each_step_took(world: World) -> None:
     world.kill_rank("gpt-a", 1)
     trained(world, 10)
     [facts] = told(world)
-    transition = task(world).transition
+    transition = task(world).transitions.current
     assert transition is not None
     assert transition.is_done
     assert (transition.kind, facts["transition"]) == ("restart", "restart")
@@ -76,24 +76,24 @@ def test_a_restart_tells_what_each_step_took(world: World) -> None:
     assert transition.predicted_s == {step: DEFAULTS[step] for step in transition.actual_s}
     assert transition.actual_s["form"] == pytest.approx(0.04)
     assert transition.actual_s["state"] == pytest.approx(0.01)
-    incident = world.machine.state.incidents[0]
+    incident = world.machine.state.incidents.all[0]
     parks_at = min(item.at for item in incident.evidence if item.is_conclusive)
-    assert incident.recovery_s == pytest.approx(
-        transition.total_actual_s + parks_at - incident.fault_at
+    assert incident.recovery.recovery_s == pytest.approx(
+        transition.total_actual_s + parks_at - incident.cause.fault_at
     )
 
 
 def test_what_a_transition_took_is_expected_of_the_next(world: World) -> None:
     world.kill_rank("gpt-a", 1)
     trained(world, 10)
-    first = task(world).transition
+    first = task(world).transitions.current
     world.kill_rank("gpt-a", 1)
     trained(world, 14)
-    second = task(world).transition
+    second = task(world).transitions.current
     assert first is not None
     assert second is not None
     assert second.total_predicted_s == pytest.approx(first.total_actual_s)
-    mean_s = task(world).experience.mean_s["restart", "first iteration"]
+    mean_s = task(world).transitions.experience.mean_s["restart", "first iteration"]
     low, high = sorted(t.actual_s["first iteration"] for t in (first, second))
     assert low <= mean_s <= high
 
@@ -104,13 +104,13 @@ def test_the_planner_expects_what_tasks_have_taught(world: World) -> None:
     world.lose_node("n2")
     trained(world, 14)
     assert told(world, B)[0]["transition"] == "shrink"
-    experience = task(world, B).experience
+    experience = task(world, B).transitions.experience
     assert experience.expected_s(("shrink",), DEFAULTS) < before_s
     # What it has not done yet it is taken to do alike.
     assert experience.expected_s(("grow",), DEFAULTS) == experience.expected_s(
         ("shrink",), DEFAULTS
     )
-    [plan] = world.machine.state.plans
+    [plan] = world.machine.state.plans.all
     assert plan.changes[B].transition_s == pytest.approx(before_s)  # as it was then
 
 
@@ -154,7 +154,7 @@ def test_waiting_for_an_operator_belongs_to_no_step() -> None:
     trained(world, 7)
     world.lose_node("n2")
     world.run(world.now + 40.0)
-    transition = task(world).transition
+    transition = task(world).transitions.current
     assert transition is not None
     assert transition.kind == "shrink"
     assert transition.total_actual_s < 3.0

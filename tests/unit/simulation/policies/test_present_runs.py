@@ -9,7 +9,7 @@ import pytest
 from controller.cli import main
 from controller.core.cluster_spec import ClusterSpec, present_spec
 from controller.core.rules.policy import Policy
-from controller.core.state.cluster import NodeSpec
+from controller.core.state.node import NodeSpec
 from controller.core.state.phases import TaskPhase
 from controller.simulation.policies.comparison import run_policy
 from controller.simulation.policies.present_runs import check_policies, setup_of_cluster
@@ -30,10 +30,12 @@ def world() -> World:
     """A cluster of three nodes in service: the fourth was lost, and what it held was divided anew."""
     world = World(demo_machine(policy=POLICY), num_iterations=10**6)
     state = world.machine.state
-    world.run_until(lambda: all(t.phase is TaskPhase.RUNNING for t in state.tasks.values()))
+    world.run_until(
+        lambda: all(t.lifecycle.phase is TaskPhase.RUNNING for t in state.tasks.values())
+    )
     world.lose_node("n4")
-    world.run_until(lambda: bool(state.plans))
-    world.run_until(lambda: state.executing_plan() is None)
+    world.run_until(lambda: bool(state.plans.all))
+    world.run_until(lambda: state.plans.executing() is None)
     return world
 
 

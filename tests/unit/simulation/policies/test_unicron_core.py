@@ -86,7 +86,7 @@ def test_node_that_is_out_comes_back_into_use(kind: str, states: list[ClusterSta
     state = states[-1]
     assert all(node.is_in_service for node in state.nodes.values())
     assert sum(len(task.living_ranks) for task in state.tasks.values()) == 8
-    assert not [incident for incident in state.incidents if incident.is_open]
+    assert not [incident for incident in state.incidents.all if incident.is_open]
 
 
 def test_slow_phase_is_counted() -> None:
@@ -104,7 +104,7 @@ def test_a_recovery_is_verified_although_a_change_by_hand_interrupts_it(
 ) -> None:
     at_s = 50_000.0 + 5.0 + 30.5 + 0.01
     run(happening("process", 50_000.0, 0), *(happening("manual", at_s, 0) for _ in range(3)))
-    assert not [incident for incident in states[-1].incidents if incident.is_open]
+    assert not [incident for incident in states[-1].incidents.all if incident.is_open]
 
 
 def test_task_that_a_plan_stopped_and_saved_computes_nothing_again() -> None:
@@ -140,7 +140,7 @@ def test_a_plan_waits_for_its_operator_and_survivors_go_on_meanwhile(
     assert SETUP.split == {"a": 2, "b": 6}
     fault = happening("node_lost", 50_000.0, node)
     healed, approved = run(fault), run(fault, is_auto_heal=False)
-    lost, returned = states[-1].plans
+    lost, returned = states[-1].plans.all
     assert lost.decided_at == pytest.approx(50_005 + 900, abs=1)
     assert returned.decided_at == pytest.approx(86_000 + 900, abs=1)
     assert healed.num_plans == approved.num_plans == 2
@@ -174,7 +174,7 @@ def test_a_revised_plan_is_approved_as_it_is_when_the_operator_looks(
 ) -> None:
     faults = (happening("node_lost", 50_000.0, 1), happening("node_lost", 50_600.0, 2))
     run(*faults, is_auto_heal=False)
-    first = states[-1].plans[0]
+    first = states[-1].plans.all[0]
     assert first.revision == 2
     assert first.approved_by == "operator"
     assert first.decided_at == pytest.approx(50_005 + 900, abs=30)
@@ -204,5 +204,5 @@ def test_whatever_happens_all_hours_are_accounted_for(
     assert min(account.gpu_hours.values()) >= -1e-9
     assert account == run(*happenings, seed=seed, is_auto_heal=is_auto_heal)
     state = states[-1]
-    assert not [incident for incident in state.incidents if incident.is_open]
-    assert all(task.waf > 0 or task.intent == "stop" for task in state.tasks.values())
+    assert not [incident for incident in state.incidents.all if incident.is_open]
+    assert all(task.waf > 0 or task.stopping.intent == "stop" for task in state.tasks.values())

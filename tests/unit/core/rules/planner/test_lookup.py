@@ -27,7 +27,7 @@ def look_up(world: World) -> None:
 
 
 def num_plans(world: World) -> int:
-    return sum(plan.state is PlanState.APPLIED for plan in world.machine.state.plans)
+    return sum(plan.state is PlanState.APPLIED for plan in world.machine.state.plans.all)
 
 
 def lose_two(world: World) -> None:
@@ -51,7 +51,7 @@ def test_the_first_plan_after_an_event_is_in_the_table(happen: Callable[[World],
     world = quiet_world()
     look_up(world)
     happen(world)
-    world.run_until(lambda: bool(world.machine.state.plans))
+    world.run_until(lambda: bool(world.machine.state.plans.all))
     assert world.machine.table.num_found >= 1
     assert world.machine.table.num_missed == 0
 
@@ -64,9 +64,9 @@ def test_a_node_that_comes_back_is_in_the_table() -> None:
     world.run_until(lambda: num_plans(world) > 0)
     world.run(world.now + 30.0)
     look_up(world)
-    planned = len(world.machine.state.plans)
+    planned = len(world.machine.state.plans.all)
     world.restore_node("n1")
-    world.run_until(lambda: len(world.machine.state.plans) > planned)
+    world.run_until(lambda: len(world.machine.state.plans.all) > planned)
     assert (world.machine.table.num_found, world.machine.table.num_missed) == (1, 0)
 
 
@@ -93,14 +93,14 @@ def test_the_outlook_knows_what_every_node_would_take() -> None:
 def test_a_task_that_the_operator_holds_is_queued_and_found_once_he_asks_for_a_plan() -> None:
     world = quiet_world()
     world.raise_in_rank("gpt-b", 2, kind="ProgramError")
-    world.run_until(lambda: world.machine.state.tasks[B].phase is TaskPhase.HELD)
+    world.run_until(lambda: world.machine.state.tasks[B].lifecycle.phase is TaskPhase.HELD)
     outlook = world.machine.outlook()
     assert ([task.name for task in outlook.tasks], [task.name for task in outlook.queued]) == (
         [A],
         [B],
     )
     look_up(world)
-    planned = len(world.machine.state.plans)
+    planned = len(world.machine.state.plans.all)
     world.post(PlanRequested("r1", "somebody"))
-    world.run_until(lambda: len(world.machine.state.plans) > planned)
+    world.run_until(lambda: len(world.machine.state.plans.all) > planned)
     assert (world.machine.table.num_found, world.machine.table.num_missed) == (1, 0)

@@ -1,0 +1,49 @@
+"""Where a task is to run: its target, and where it goes on meanwhile. The one writer of ``Assignment``."""
+
+from collections.abc import Callable
+
+from controller.core.state.plan import TaskChange
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Target
+
+
+def follow(task: TaskState, change: TaskChange) -> None:
+    """A plan says where the task is to run."""
+    task.assignment.target, task.assignment.interim = change.target, None
+
+
+def stay(task: TaskState) -> None:
+    """The task is to run where it is."""
+    task.assignment.target = task.place
+
+
+def lose_target(task: TaskState) -> None:
+    """The task can't run at its target: a plan has to say where it is to run."""
+    task.assignment.target = None
+
+
+def lose_everything(task: TaskState) -> None:
+    """The task is to run nowhere until an operator decides."""
+    task.assignment.target = task.assignment.interim = None
+
+
+def withdraw_interim(task: TaskState, is_out: Callable[[Target], bool]) -> None:
+    """Give the interim place up if a part of it is out of service."""
+    interim = task.assignment.interim
+    if interim is not None and is_out(interim):
+        task.assignment.interim = None
+
+
+def settle_for(task: TaskState, place: Target | None, fewest: int) -> Target | None:
+    """Have the task go on at ``place`` meanwhile, if that has enough workers; return it then."""
+    if place is None or place.layout.num_workers < fewest:
+        return None
+    task.assignment.interim = place
+    return place
+
+
+def arrive(task: TaskState, place: Target) -> None:
+    """A generation begins at ``place``; nothing is granted by going on with less meanwhile."""
+    assignment = task.assignment
+    if place is assignment.target:
+        assignment.granted, assignment.interim = place.layout, None

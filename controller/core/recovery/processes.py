@@ -1,0 +1,97 @@
+"""The processes of a parked task: which can go on, wait as spares, or are ended."""
+
+from collections.abc import Collection, Mapping
+
+from controller.core.instructions import StopRanks
+from controller.core.lifecycle.leaving_ranks import begin_leaving
+from controller.core.lifecycle.spares import can_serve
+from controller.core.rules.regroup.replicas import ModelPart, part_of
+from controller.core.state.phases import NodeCondition
+from controller.core.state.rank import RankState
+from controller.core.state.task import TaskState
+from controller.core.state.task_records import Spares, Target
+from controller.core.state.turn import Turn
+from nodeagent.protocol.regroup import RankRef
+
+
+def fit_ranks(turn: Turn, task: TaskState) -> list[int]:
+    """Return the ranks whose parked processes can be ranks of another generation."""
+    return [number for number, rank in task.ranks.items() if turn.state.is_fit(rank)]
+
+
+def parts_left(
+    turn: Turn, task: TaskState, goal: Target, continues: Collection[int]
+) -> dict[int, ModelPart]:
+    """Return the processes that have no part at ``goal``, and may have one where the task is to be next.
+
+    The ranks of a replica that has lost one are such, and those that wait already, in contact or not. They
+    keep their models, of which the parts are returned, by number.
+    """
+    if task.layout is None:
+        return {}
+    parts = {number: part_of(task.layout, number) for number in fit_ranks(turn, task)}
+    parts |= {
+        number: task.spares.parts[number]
+        for number, rank in task.spares.ranks.items()
+        if rank.is_alive and not rank.is_broken and (rank.is_seen or rank.continues)
+    }
+    processes = processes_of(task)
+    workers = {number: processes[number].worker for number in parts}
+    known = {part_of(goal.layout, number) for number in range(goal.layout.num_workers)}
+    return {
+        number: part
+        for number, part in sorted(parts.items())
+        if number not in continues
+        and part in known
+        and workers[number] not in goal.placement
+        and can_serve(turn, task, workers[number], part)
+    }
+
+
+def spares_of(task: TaskState, goal: Target, parked_spares: Mapping[int, ModelPart]) -> Spares:
+    """Return the spares beside the next generation, numbered after its ranks."""
+    numbers = dict(enumerate(parked_spares, goal.layout.num_workers))
+    processes = processes_of(task)
+    return Spares(
+        {new: going_on(task, processes[old], old) for new, old in numbers.items()},
+        {new: parked_spares[old] for new, old in numbers.items()},
+        next_number=goal.layout.num_workers + len(numbers),
+    )
+
+
+def leave_out(turn: Turn, task: TaskState, goal: Target, staying: Collection[int]) -> None:
+    """End the processes that do not stay; where some do, the agent's fence ends the others."""
+    processes = processes_of(task)
+    left_out = {
+        number: rank.worker
+        for number, rank in processes.items()
+        if rank.is_alive and number not in staying
+    }
+    begin_leaving(task, left_out)
+    fenced = {w.node for w in goal.placement} | {processes[n].worker.node for n in staying}
+    nodes = {worker.node for worker in left_out.values()} - fenced
+    reachable = tuple(
+        node
+        for node in sorted(nodes)
+        if turn.state.nodes[node].contact.condition is NodeCondition.HEALTHY
+    )
+    if reachable:
+        turn.emit(
+            StopRanks(turn.cause, task.spec.task, task.generation, reachable, is_graceful=False)
+        )
+
+
+def going_on(task: TaskState, old: RankState, old_number: int) -> RankState:
+    """Return the rank, or spare, of the next generation that goes on in an old one's process."""
+    return RankState(
+        old.worker,
+        pid=old.pid,
+        iteration=old.iteration,
+        rss_bytes=old.rss_bytes,
+        continues=RankRef(generation=task.generation, global_rank=old_number),
+    )
+
+
+def processes_of(task: TaskState) -> dict[int, RankState]:
+    """Return the ranks of the generation and those that wait beside it."""
+    return task.ranks | task.spares.ranks

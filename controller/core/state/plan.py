@@ -1,0 +1,73 @@
+"""What the core remembers of a plan: a division of the workers, and what became of it."""
+
+from dataclasses import dataclass, field
+
+from controller.core.rules.placement import Placement
+from controller.core.rules.planner.cost import Problem
+from controller.core.state.phases import PlanState
+from controller.core.state.task_records import Target
+from nodeagent.protocol.ids import NodeId, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """What a plan does to one task; ``target`` is None where it gets no workers."""
+
+    task: TaskId
+    workers_before: int
+    workers_after: int
+    waf_before: float
+    waf_after: float
+    is_faulted: bool
+    moves: bool
+    placement_before: Placement
+    """Where its ranks are, or were until the fault; empty where it does not run."""
+    target: Target | None
+    transition_s: float
+    """Expected seconds without training if it moves."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """A division of the workers over all tasks, proposed or decided. Written by ``planning.plans``."""
+
+    name: str
+    revision: int
+    trigger: str
+    seen: str
+    why: str
+    created_at: float
+    waf_before: float
+    waf_now: float
+    waf_after: float
+    changes: dict[TaskId, TaskChange]
+    isolated_nodes: tuple[NodeId, ...]
+    steps: tuple[str, ...]
+    problem: Problem
+    """What the planner was asked."""
+    incidents: set[str] = field(default_factory=set)
+    state: PlanState = PlanState.PENDING
+    approved_by: str | None = None
+    decided_at: float | None = None
+
+
+@dataclass(slots=True)
+class PlanLog:
+    """All plans of the run, oldest first. Written by ``planning.plans``."""
+
+    all: list[Plan] = field(default_factory=list)
+    num_named: int = 0
+    num_over: int = 0
+    """So many plans at the beginning are applied, rejected or superseded."""
+
+    def pending(self) -> Plan | None:
+        """Return the plan that waits for a decision; there is at most one."""
+        return self._newest(PlanState.PENDING)
+
+    def executing(self) -> Plan | None:
+        """Return the plan that is being carried out; there is at most one."""
+        return self._newest(PlanState.APPROVED)
+
+    def _newest(self, wanted: PlanState) -> Plan | None:
+        newest = range(self.num_over, len(self.all))
+        return next((self.all[i] for i in newest if self.all[i].state is wanted), None)
