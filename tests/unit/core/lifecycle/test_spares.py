@@ -19,7 +19,7 @@ def grown_world() -> World:
     trained(world, 12)
     assert len(task(world, B).ranks) == 2
     world.restore_node("n2")
-    world.run_until(lambda: task(world, B).spares is not None)
+    world.run_until(lambda: bool(task(world, B).spares.ranks))
     return world
 
 
@@ -89,7 +89,7 @@ def test_what_was_prepared_for_a_plan_that_gives_way_is_ended() -> None:
     world.lose_node("n3")
     world.run(world.now + 20.0)
     state = world.machine.state
-    assert all(each.spares is None for each in state.tasks.values())
+    assert not any(each.spares.ranks for each in state.tasks.values())
     known = {rank.pid for each in state.tasks.values() for rank in each.ranks.values()}
     living = {pid for node in world.nodes.values() if node.is_up for pid in node.ranks}
     assert living == known & living
