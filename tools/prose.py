@@ -37,7 +37,10 @@ HARD_WORDS: Final = re.compile(
     r"\b(?:what(?!-if)|who|whom|whose|whoever|whatever|those of|the ones?|the others|of which)\b",
     re.IGNORECASE,
 )
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[A-Z`*\"'(])|\n\s*\n")
+_SENTENCE_END: Final = re.compile(
+    r"(?<=[.!?])[\"')]*\s+(?=[A-Z`*\"'(])|\n\s*\n"
+    r"|\n(?=\s*\w+: )"  # the next attribute or argument of a docstring
+)
 _CODE_OR_ADDRESS: Final = re.compile(r"`[^`]*`|\]\([^)]*\)")
 _KINDS: Final = ("docstring", "comment", "announcement", "page")
 
