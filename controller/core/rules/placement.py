@@ -11,7 +11,7 @@ group never spans nodes, because its traffic is the heaviest. Among all placemen
    domain together: nothing is spread over them, and tasks fill node after node.
 
 How that is found, and how far it is proven, is told in ``controller.core.rules.packing.fewest_moves``. There groups are
-counted by node; which workers and global ranks they get is told in ``controller.core.rules.packing.seating``.
+counted by node; which workers and global ranks they get is told in ``controller.core.rules.packing.slot_assignment``.
 Equal inputs give equal placements.
 """
 
@@ -19,9 +19,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.core.rules.packing.exhaustive import DomainSite, Kind
+from controller.core.rules.packing.exhaustive import DomainSite, GroupKind
 from controller.core.rules.packing.fewest_moves import NoPacking, Packing, pack
-from controller.core.rules.packing.seating import Crew, Seat, SeatRow
+from controller.core.rules.packing.slot_assignment import GroupSlots, NodeSlot, TaskSlots
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 
@@ -89,32 +89,35 @@ def place(
         blocked: Workers of these nodes that are not to be given to anybody.
         domains: Failure domains by node, where they are named.
     """
-    house = _House(num_workers_by_node, blocked, domains or {})
-    if reason := _shortage(layouts, house.rooms):
+    nodes = _Nodes(num_workers_by_node, blocked, domains or {})
+    if reason := _shortage(layouts, nodes.rooms):
         return Unplaceable(reason)
     tasks = sorted(layouts)
-    held = house.hold({task: current.get(task, ()) for task in tasks})
-    crews: list[Crew] = []
+    held = nodes.held_slots({task: current.get(task, ()) for task in tasks})
+    slots_by_task: list[TaskSlots] = []
     for task in tasks:
         placement = current.get(task, ())
         before = (layouts_before or {}).get(task)
         if before is None or before.num_workers != len(placement):
             before = _layout_of(placement, layouts[task])
-        crews.append(Crew(layouts[task], before, held[task]))
-    kinds = [crew.kinds() for crew in crews]
+        slots_by_task.append(TaskSlots(layouts[task], before, held[task]))
+    kinds = [slots.kinds() for slots in slots_by_task]
     packing = pack(
-        [kind for each in kinds for kind in each], DomainSite(house.rooms, house.domains)
+        [kind for each in kinds for kind in each], DomainSite(nodes.rooms, nodes.domains)
     )
     if isinstance(packing, NoPacking):
         groups = ", ".join(f"{task} {layout}" for task, layout in sorted(layouts.items()))
         verdict = "fit no node whole" if packing.is_proven else "were not fitted into the nodes"
         return Unplaceable(f"the tensor-parallel groups {verdict}: {groups}")
-    flat = iter(_in_order(packing, [kind for each in kinds for kind in each], house))
-    rows = [crew.rows([next(flat) for _ in each]) for crew, each in zip(crews, kinds, strict=True)]
-    house.seat([row for by_kind in rows for each in by_kind for row in each], current)
+    flat = iter(_in_order(packing, [kind for each in kinds for kind in each], nodes))
+    rows = [
+        slots.rows([next(flat) for _ in each])
+        for slots, each in zip(slots_by_task, kinds, strict=True)
+    ]
+    nodes.assign_free_slots([row for by_kind in rows for each in by_kind for row in each], current)
     return {
-        task: house.workers(crew.deal(each, house.domains))
-        for task, crew, each in zip(tasks, crews, rows, strict=True)
+        task: nodes.workers(slots.in_rank_order(each, nodes.domains))
+        for task, slots, each in zip(tasks, slots_by_task, rows, strict=True)
     }
 
 
@@ -136,7 +139,9 @@ def _layout_of(placement: Placement, layout: Layout) -> Layout | None:
     return Layout(layout.tp, layout.pp, replicas) if replicas and not rest else None
 
 
-def _in_order(packing: Packing, kinds: Sequence[Kind], house: "_House") -> list[dict[int, int]]:
+def _in_order(
+    packing: Packing, kinds: Sequence[GroupKind], nodes: "_Nodes"
+) -> list[dict[int, int]]:
     """Return the groups of a packing, nodes that are alike filled in the order of kinds.
 
     Nodes are alike where nobody holds anything and that have as much room, in one domain or each in its own.
@@ -147,13 +152,13 @@ def _in_order(packing: Packing, kinds: Sequence[Kind], house: "_House") -> list[
             by_node[v].append((k, -num))
     held = {v for kind in kinds for v in kind.stays}
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for v, room in enumerate(house.rooms):
+    for v, room in enumerate(nodes.rooms):
         if v not in held:
-            alike[room, house.shared_domain(v)].append(v)
+            alike[room, nodes.shared_domain(v)].append(v)
     last = (len(kinds), 0)
-    for nodes in alike.values():
-        fillings = sorted((by_node.get(v, []) for v in nodes), key=lambda each: each or [last])
-        by_node.update(zip(nodes, fillings, strict=True))
+    for same in alike.values():
+        fillings = sorted((by_node.get(v, []) for v in same), key=lambda each: each or [last])
+        by_node.update(zip(same, fillings, strict=True))
     ordered: list[dict[int, int]] = [{} for _ in kinds]
     for v, filling in sorted(by_node.items()):
         for k, num in filling:
@@ -161,7 +166,7 @@ def _in_order(packing: Packing, kinds: Sequence[Kind], house: "_House") -> list[
     return ordered
 
 
-class _House:
+class _Nodes:
     """Nodes and slots as numbers, and who sits where."""
 
     def __init__(
@@ -188,49 +193,51 @@ class _House:
         """Return the domain of a node; -1 for one that shares it with no other."""
         return self.domains[v] if self._num_sharing[self.domains[v]] > 1 else -1
 
-    def hold(self, current: Mapping[TaskId, Placement]) -> dict[TaskId, dict[int, Seat]]:
-        """Return the seats of each task that it may keep, by global rank."""
-        taken: set[Seat] = set()
-        held: dict[TaskId, dict[int, Seat]] = {}
+    def held_slots(self, current: Mapping[TaskId, Placement]) -> dict[TaskId, dict[int, NodeSlot]]:
+        """Return the node_slots of each task that it may keep, by global rank."""
+        taken: set[NodeSlot] = set()
+        held: dict[TaskId, dict[int, NodeSlot]] = {}
         for task, placement in sorted(current.items()):
             held[task] = {}
             for rank, worker in enumerate(placement):
-                seat = self._seat_of(worker)
-                if seat and seat not in taken:
-                    held[task][rank] = seat
-                    taken.add(seat)
+                node_slot = self._slot_of(worker)
+                if node_slot and node_slot not in taken:
+                    held[task][rank] = node_slot
+                    taken.add(node_slot)
         return held
 
-    def _seat_of(self, worker: Worker) -> Seat | None:
+    def _slot_of(self, worker: Worker) -> NodeSlot | None:
         v = self._number.get(worker.node)
         if v is None or worker.slot >= self._counts[v] or worker.slot in self._blocked.get(v, ()):
             return None
         return v, worker.slot
 
-    def seat(self, rows: Sequence[SeatRow], current: Mapping[TaskId, Placement]) -> None:
+    def assign_free_slots(
+        self, rows: Sequence[GroupSlots], current: Mapping[TaskId, Placement]
+    ) -> None:
         """Give slots to all ranks that have none: first those that no task holds."""
-        needy = {row.node for row in rows if None in row.slots}
+        incomplete = {row.node for row in rows if None in row.slots}
         used: dict[int, set[int]] = defaultdict(set)
         for row in rows:
-            if row.node in needy:
+            if row.node in incomplete:
                 used[row.node].update(slot for slot in row.slots if slot is not None)
         busy = {
-            seat
+            node_slot
             for placement in current.values()
             for worker in placement
-            if (seat := self._seat_of(worker)) and seat[0] in needy
+            if (node_slot := self._slot_of(worker)) and node_slot[0] in incomplete
         }
-        free = {v: iter(self._free_slots(v, used[v], busy)) for v in needy}
+        free = {v: iter(self._free_slots(v, used[v], busy)) for v in incomplete}
         for row in rows:
-            if row.node in needy:
+            if row.node in incomplete:
                 row.slots = [next(free[row.node]) if s is None else s for s in row.slots]
 
-    def _free_slots(self, v: int, used: set[int], busy: set[Seat]) -> list[int]:
+    def _free_slots(self, v: int, used: set[int], busy: set[NodeSlot]) -> list[int]:
         slots = set(range(self._counts[v])) - self._blocked.get(v, set()) - used
         return sorted(slots, key=lambda slot: ((v, slot) in busy, slot))
 
-    def workers(self, rows: Sequence[SeatRow]) -> Placement:
-        """Return the workers of seated rows."""
+    def workers(self, rows: Sequence[GroupSlots]) -> Placement:
+        """Return the workers of node_sloted rows."""
         return tuple(
             Worker(self._names[row.node], slot)
             for row in rows

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class GroupKind:
     """Groups that may stand for each other.
 
     Attributes:
@@ -75,12 +75,12 @@ class Outcome:
 
 
 _Sizes = tuple[int, ...]
-_Trail = tuple["_Trail", int, _Sizes] | None
+_History = tuple["_History", int, _Sizes] | None
 """How a packing came about: what was before, the node, and the groups of every kind put there."""
 
 
 def search(
-    kinds: Sequence[Kind],
+    kinds: Sequence[GroupKind],
     site: DomainSite,
     taken: Sequence[Counter[int]],
     known: tuple[int, int] | None,
@@ -107,7 +107,11 @@ class _TooManyError(Exception):
 
 class _Search:
     def __init__(
-        self, kinds: Sequence[Kind], site: DomainSite, taken: Sequence[Counter[int]], max_steps: int
+        self,
+        kinds: Sequence[GroupKind],
+        site: DomainSite,
+        taken: Sequence[Counter[int]],
+        max_steps: int,
     ) -> None:
         self._kinds, self._site, self._taken = kinds, site, taken
         self._left = max_steps
@@ -127,9 +131,9 @@ class _Search:
         counts = tuple(kind.count for kind in self._kinds)
         floor = None if known is None else known[0] * self._weight + known[1]
         bounds = self._bounds()
-        layer: dict[_Sizes, tuple[int, _Trail]] = {counts: (0, None)}
+        layer: dict[_Sizes, tuple[int, _History]] = {counts: (0, None)}
         for (domain, nodes), bound in zip(self._domains, bounds, strict=True):
-            layer = self._pass(domain, nodes, layer)
+            layer = self._fill_domain(domain, nodes, layer)
             for left, (value, _) in list(layer.items()):
                 most = _most(bound, left)
                 if most is None or (floor is not None and value + most <= floor):
@@ -139,22 +143,22 @@ class _Search:
             return Outcome(None, is_complete=True)
         return Outcome(self._read(found[1]), is_complete=True)
 
-    def _pass(
-        self, domain: int, nodes: Sequence[int], layer: Mapping[_Sizes, tuple[int, _Trail]]
-    ) -> dict[_Sizes, tuple[int, _Trail]]:
+    def _fill_domain(
+        self, domain: int, nodes: Sequence[int], layer: Mapping[_Sizes, tuple[int, _History]]
+    ) -> dict[_Sizes, tuple[int, _History]]:
         """Return the best way to each state after one domain."""
         base = tuple(count[domain] for count in self._taken)
         states = {(left, base): entry for left, entry in layer.items()}
         for v in nodes:
-            after: dict[tuple[_Sizes, _Sizes], tuple[int, _Trail]] = {}
-            for (left, here), (value, trail) in states.items():
+            after: dict[tuple[_Sizes, _Sizes], tuple[int, _History]] = {}
+            for (left, here), (value, history) in states.items():
                 for groups in self._patterns(left, self._site.rooms[v]):
                     gained = value + self._worth(v, here, groups)
                     state = _minus(left, groups), _plus(here, groups)
                     if state not in after or after[state][0] < gained:
-                        after[state] = gained, (trail, v, groups)
+                        after[state] = gained, (history, v, groups)
             states = after
-        best: dict[_Sizes, tuple[int, _Trail]] = {}
+        best: dict[_Sizes, tuple[int, _History]] = {}
         for (left, _), entry in states.items():
             if left not in best or best[left][0] < entry[0]:
                 best[left] = entry
@@ -210,10 +214,10 @@ class _Search:
         base = self._taken[k][domain]
         return [self._weight * stay - kind.step(base + i) for i, stay in enumerate(stays)]
 
-    def _read(self, trail: _Trail) -> tuple[Mapping[int, int], ...]:
+    def _read(self, history: _History) -> tuple[Mapping[int, int], ...]:
         groups: tuple[dict[int, int], ...] = tuple({} for _ in self._kinds)
-        while trail:
-            trail, v, nums = trail
+        while history:
+            history, v, nums = history
             for k, num in enumerate(nums):
                 if num:
                     groups[k][v] = num

@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.core.rules.packing.clearing import clear, has_places
-from controller.core.rules.packing.exhaustive import DomainSite, Kind, search
-from controller.core.rules.packing.greedy import Fill, needy
+from controller.core.rules.packing.eviction import has_places, plan_eviction
+from controller.core.rules.packing.exhaustive import DomainSite, GroupKind, search
+from controller.core.rules.packing.greedy import GreedyPacking, kinds_without_surplus
 
 _MAX_STEPS: Final = 10_000
 """A tenth or two of a second."""
@@ -62,7 +62,7 @@ class NoPacking:
 
 
 def pack(
-    kinds: Sequence[Kind], site: DomainSite, max_steps: int = _MAX_STEPS
+    kinds: Sequence[GroupKind], site: DomainSite, max_steps: int = _MAX_STEPS
 ) -> Packing | NoPacking:
     """Return the best packing of all groups of ``kinds``; ties go by the order of kinds and nodes.
 
@@ -75,9 +75,9 @@ def pack(
         return NoPacking(is_proven=True)
     most = sum(kind.most_staying(site.rooms) for kind in kinds)
     least_spread: int | None = None
-    best: Fill | None = None
+    best: GreedyPacking | None = None
     for order in _orders(kinds):
-        fill = Fill(kinds, site)
+        fill = GreedyPacking(kinds, site)
         if not fill.run(order):
             continue
         if best is None or fill.score > best.score:
@@ -89,10 +89,10 @@ def pack(
                 return _packing(fill, has_fewest_moves=True, is_best=True)
     if best is not None and best.num_staying == most:
         return _spread_what_is_missing(kinds, site, best, max_steps)
-    return _make_room(kinds, site, best, max_steps)
+    return _evict_or_search(kinds, site, best, max_steps)
 
 
-def _orders(kinds: Sequence[Kind]) -> list[list[int]]:
+def _orders(kinds: Sequence[GroupKind]) -> list[list[int]]:
     """Return the orders in which to serve kinds: as given, and the largest groups first."""
     given = list(range(len(kinds)))
     largest_first = sorted(given, key=lambda k: -kinds[k].size)
@@ -100,11 +100,11 @@ def _orders(kinds: Sequence[Kind]) -> list[list[int]]:
 
 
 def _spread_what_is_missing(
-    kinds: Sequence[Kind], site: DomainSite, best: Fill, max_steps: int
+    kinds: Sequence[GroupKind], site: DomainSite, best: GreedyPacking, max_steps: int
 ) -> Packing:
     """Return the best packing in which all that can stay does."""
-    kept = Fill(kinds, site)
-    kept.keep(needy(kinds, site))
+    kept = GreedyPacking(kinds, site)
+    kept.keep(kinds_without_surplus(kinds, site))
     missing = [
         replace(kind, count=kind.count - kept.num_placed(k), stays={})
         if kept.num_placed(k)
@@ -120,14 +120,14 @@ def _spread_what_is_missing(
     return _packing(kept, has_fewest_moves=True, is_best=True)
 
 
-def _make_room(
-    kinds: Sequence[Kind], site: DomainSite, best: Fill | None, max_steps: int
+def _evict_or_search(
+    kinds: Sequence[GroupKind], site: DomainSite, best: GreedyPacking | None, max_steps: int
 ) -> Packing | NoPacking:
     """Return the best packing where not everything can stay, or the order of service was of no use."""
     nothing: tuple[Counter[int], ...] = tuple(Counter() for _ in kinds)
     outcome = search(kinds, site, nothing, best.score if best else None, max_steps)
     if outcome.groups is not None:
-        fill = Fill(kinds, site)
+        fill = GreedyPacking(kinds, site)
         for k, groups in enumerate(outcome.groups):
             fill.put_all(k, groups)
         return _packing(fill, has_fewest_moves=True, is_best=True)
@@ -135,25 +135,25 @@ def _make_room(
         if best is None:
             return NoPacking(is_proven=True)
         return _packing(best, has_fewest_moves=True, is_best=True)
-    cleared = clear(kinds, site.rooms, best.num_staying if best else None)
-    if cleared.keeps is not None:
-        fill = Fill(kinds, site, cleared)
+    eviction = plan_eviction(kinds, site.rooms, best.num_staying if best else None)
+    if eviction.keeps is not None:
+        fill = GreedyPacking(kinds, site, eviction)
         is_placed = fill.run(_orders(kinds)[-1])
-        assert is_placed, "what was cleared has room for everything"
+        assert is_placed, "what was eviction has room for everything"
         if best is None or fill.score > best.score:
             best = fill
     if best is None:
-        return NoPacking(is_proven=cleared.is_complete)
-    return _packing(best, has_fewest_moves=cleared.is_complete, is_best=False)
+        return NoPacking(is_proven=eviction.is_complete)
+    return _packing(best, has_fewest_moves=eviction.is_complete, is_best=False)
 
 
-def _least_spread(kinds: Sequence[Kind], site: DomainSite) -> int:
+def _least_spread(kinds: Sequence[GroupKind], site: DomainSite) -> int:
     """Return a bound of the spread of packings in which all that can stay does.
 
     What a kind needs of what it holds, it keeps; that leaves the others less room.
     """
-    are_needed = needy(kinds, site)
-    kept = Fill(kinds, site)
+    are_needed = kinds_without_surplus(kinds, site)
+    kept = GreedyPacking(kinds, site)
     kept.keep(are_needed)
     total = 0
     for k in range(len(kinds)):
@@ -166,5 +166,5 @@ def _least_spread(kinds: Sequence[Kind], site: DomainSite) -> int:
     return total
 
 
-def _packing(fill: Fill, *, has_fewest_moves: bool, is_best: bool) -> Packing:
+def _packing(fill: GreedyPacking, *, has_fewest_moves: bool, is_best: bool) -> Packing:
     return Packing(fill.groups, fill.num_staying, fill.spread, has_fewest_moves, is_best)

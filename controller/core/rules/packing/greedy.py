@@ -5,22 +5,22 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.core.rules.packing.clearing import Cleared
-from controller.core.rules.packing.exhaustive import DomainSite, Kind
+from controller.core.rules.packing.eviction import Eviction
+from controller.core.rules.packing.exhaustive import DomainSite, GroupKind
 
 
-def needy(kinds: Sequence[Kind], site: DomainSite) -> list[int]:
+def kinds_without_surplus(kinds: Sequence[GroupKind], site: DomainSite) -> list[int]:
     """Return the kinds of which everything that is held is needed."""
     return [k for k, kind in enumerate(kinds) if kind.num_held(site.rooms) <= kind.count]
 
 
 @dataclass(slots=True)
-class Fill:
+class GreedyPacking:
     """Groups put on nodes, one kind after the other."""
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[GroupKind]
     site: DomainSite
-    cleared: Cleared | None = None
+    eviction: Eviction | None = None
     """What may stay, and where sizes that do not divide each other go; None leaves it open."""
     rooms: list[int] = field(init=False)
     groups: tuple[Counter[int], ...] = field(init=False)
@@ -29,14 +29,14 @@ class Fill:
     _places: Sequence[dict[int, int]] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self._places = self.cleared.places if self.cleared else None
+        self._places = self.eviction.places if self.eviction else None
         self.rooms = list(self.site.rooms)
         self.groups = tuple(Counter() for _ in self.kinds)
         self.by_domain = tuple(Counter() for _ in self.kinds)
 
-    def copy_for(self, k: int) -> "Fill":
+    def copy_for(self, k: int) -> "GreedyPacking":
         """Return a copy that may be used for kind ``k`` only."""
-        copy = Fill(self.kinds, self.site)
+        copy = GreedyPacking(self.kinds, self.site)
         copy.rooms = list(self.rooms)
         copy.groups[k].update(self.groups[k])
         copy.by_domain[k].update(self.by_domain[k])
@@ -44,7 +44,7 @@ class Fill:
 
     def run(self, order: Sequence[int]) -> bool:
         """Place everything; return whether it found room."""
-        first = set(needy(self.kinds, self.site))
+        first = set(kinds_without_surplus(self.kinds, self.site))
         self.keep([k for k in order if k in first])
         self.keep([k for k in order if k not in first])
         return all(self.add(k) for k in order)
@@ -84,8 +84,8 @@ class Fill:
         levels: dict[int, dict[int, int]] = defaultdict(dict)
         for v in sorted(kind.stays):
             stays = kind.usable_stays(v, self.rooms[v])
-            if self.cleared and self.cleared.keeps is not None:
-                stays = stays[: self.cleared.keeps[k].get(v, 0)]
+            if self.eviction and self.eviction.keeps is not None:
+                stays = stays[: self.eviction.keeps[k].get(v, 0)]
             for stay, num in Counter(stays).items():
                 levels[stay][v] = num
         return levels
@@ -122,7 +122,7 @@ class Fill:
             else:
                 heapq.heappop(heads)
 
-    def _rank(self, kind: Kind, v: int, stay: int) -> tuple[int, int, int, int]:
+    def _rank(self, kind: GroupKind, v: int, stay: int) -> tuple[int, int, int, int]:
         """Return what decides between nodes of equal worth: little to give up, then the smallest hole."""
         if stay:
             return kind.holes.get(v, 0), -len(kind.stays[v]), self.rooms[v], v
@@ -163,6 +163,6 @@ class Fill:
         """Ranks that stay and, negated, spread."""
         return self.num_staying, -self.spread
 
-    def score_over(self, part: "Fill") -> tuple[int, int]:
+    def score_over(self, part: "GreedyPacking") -> tuple[int, int]:
         """Return how much of the score is not that of a part of it."""
         return self.num_staying - part.num_staying, part.spread - self.spread

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Whole: TypeAlias = NDArray[np.int64]
+IntArray: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,9 +23,9 @@ class Options:
         changes: What to have little of among equal gains, 0 or more.
     """
 
-    sizes: Whole
-    gains: Whole
-    changes: Whole
+    sizes: IntArray
+    gains: IntArray
+    changes: IntArray
 
     def without(self, size: int) -> "Options":
         """Return all options but one."""

@@ -22,7 +22,7 @@ Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Subproblem:
     """Divisions that have the sizes of ``best`` before ``index``, and an option of ``options`` there.
 
     Attributes:
@@ -45,7 +45,7 @@ def ranked_divisions(tasks: Sequence[Options], capacity: int) -> Iterator[Sizes]
         tasks: What each task may take, in the order of their names.
         capacity: Workers there are.
     """
-    waiting: list[tuple[tuple[int, int, Sizes], int, _Part]] = []
+    waiting: list[tuple[tuple[int, int, Sizes], int, _Subproblem]] = []
     num_found = 0
 
     def add(index: int, options: tuple[Options, ...]) -> None:
@@ -54,7 +54,7 @@ def ranked_divisions(tasks: Sequence[Options], capacity: int) -> Iterator[Sizes]
         if best is not None:
             num_found += 1
             key = _descending(tasks, best)
-            heapq.heappush(waiting, (key, num_found, _Part(best, index, options)))
+            heapq.heappush(waiting, (key, num_found, _Subproblem(best, index, options)))
 
     add(0, tuple(tasks))
     while waiting:

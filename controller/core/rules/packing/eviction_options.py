@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.rules.packing.exhaustive import Kind
+from controller.core.rules.packing.exhaustive import GroupKind
 
 _MAX_OPTIONS: Final = 5_000
 """Of one node; more than 2^8 takes a node with more than eight kinds of groups."""
@@ -28,7 +28,7 @@ def divides_all(sizes: Sequence[int]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeOffer:
+class NodeEviction:
     """What a node may give up.
 
     Attributes:
@@ -43,7 +43,7 @@ class NodeOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
+class EvictionOptions:
     """What the nodes may give up, and how much they have to.
 
     Attributes:
@@ -54,16 +54,16 @@ class Offers:
         tables: From each node on, the least loss by what is still missing.
     """
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[GroupKind]
     num_held: int
     missing: tuple[int, ...]
-    options: Sequence[Sequence[NodeOffer]]
+    options: Sequence[Sequence[NodeEviction]]
     tables: Sequence[Table]
 
     @classmethod
     def of(
-        cls, kinds: Sequence[Kind], rooms: Sequence[int], sizes: Sequence[int]
-    ) -> "Offers | None":
+        cls, kinds: Sequence[GroupKind], rooms: Sequence[int], sizes: Sequence[int]
+    ) -> "EvictionOptions | None":
         """Return the offers; None where they are too many."""
         surplus = [k for k, kind in enumerate(kinds) if kind.num_held(rooms) > kind.count]
         need = [
@@ -71,7 +71,7 @@ class Offers:
             *(kinds[k].num_held(rooms) - kinds[k].count for k in surplus),
         ]
         held = sum(sum(kind.usable_stays(v, rooms[v])) for kind in kinds for v in kind.stays)
-        options: list[list[NodeOffer]] = []
+        options: list[list[NodeEviction]] = []
         for v, room in enumerate(rooms):
             found = _options_of(v, room, kinds, sizes, surplus)
             if found is None:
@@ -90,23 +90,23 @@ class Offers:
         """Fewest ranks that must move; ``NEVER`` or more where nothing helps."""
         return int(self.tables[0][self.missing])
 
-    def answers(self, loss: int) -> Iterator[list[NodeOffer] | None]:
+    def answers(self, loss: int) -> Iterator[list[NodeEviction] | None]:
         """Yield the choices of one option per node that lose so many ranks and reach what is missing.
 
         None stands for one that loses fewer: it may take many of them to come to the next.
         """
-        stack: list[tuple[int, tuple[int, ...], int, _Chain]] = [(0, self.missing, loss, None)]
+        stack: list[tuple[int, tuple[int, ...], int, _Chosen]] = [(0, self.missing, loss, None)]
         while stack:
-            node, missing, left, chain = stack.pop()
+            node, missing, left, chosen = stack.pop()
             if node == len(self.options):
-                yield None if left else _unchained(chain)
+                yield None if left else _in_node_order(chosen)
                 continue
             for option in reversed(self.options[node]):
                 after = tuple(max(0, m - g) for m, g in zip(missing, option.gains, strict=True))
                 if self.tables[node + 1][after] <= left - option.loss:
-                    stack.append((node + 1, after, left - option.loss, (chain, option)))
+                    stack.append((node + 1, after, left - option.loss, (chosen, option)))
 
-    def keeps(self, answer: Sequence[NodeOffer]) -> list[dict[int, int]]:
+    def keeps(self, answer: Sequence[NodeEviction]) -> list[dict[int, int]]:
         """Return the groups that stay by node, for every kind."""
         keeps: list[dict[int, int]] = [{} for _ in self.kinds]
         for v, option in enumerate(answer):
@@ -115,20 +115,20 @@ class Offers:
         return keeps
 
 
-_Chain = tuple["_Chain", NodeOffer] | None
+_Chosen = tuple["_Chosen", NodeEviction] | None
 
 
-def _unchained(chain: _Chain) -> list[NodeOffer]:
-    answer: list[NodeOffer] = []
-    while chain:
-        chain, option = chain
+def _in_node_order(chosen: _Chosen) -> list[NodeEviction]:
+    answer: list[NodeEviction] = []
+    while chosen:
+        chosen, option = chosen
         answer.append(option)
     return answer[::-1]
 
 
 def _options_of(
-    v: int, room: int, kinds: Sequence[Kind], sizes: Sequence[int], surplus: Sequence[int]
-) -> list[NodeOffer] | None:
+    v: int, room: int, kinds: Sequence[GroupKind], sizes: Sequence[int], surplus: Sequence[int]
+) -> list[NodeEviction] | None:
     """Return every way to give up held groups of a node; groups that are alike give way in one order."""
     alike: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for k, kind in enumerate(kinds):
@@ -136,7 +136,7 @@ def _options_of(
             alike[(kind.size, stay, k if k in surplus else -1)].append(k)
     if math.prod(len(each) + 1 for each in alike.values()) > _MAX_OPTIONS:
         return None
-    options: list[NodeOffer] = []
+    options: list[NodeEviction] = []
     for nums in itertools.product(*(range(len(each) + 1) for each in alike.values())):
         loss, given_up = 0, Counter[int]()
         kept, used = Counter[int](), Counter[int]()
@@ -152,16 +152,16 @@ def _options_of(
             for size in sizes
         )
         gains = (*places, *(given_up[k] for k in surplus))
-        options.append(NodeOffer(loss, gains, dict(kept)))
+        options.append(NodeEviction(loss, gains, dict(kept)))
     return options
 
 
 def _over_least(
-    options: Sequence[NodeOffer], missing: tuple[int, ...], *, prune: bool
-) -> list[NodeOffer]:
+    options: Sequence[NodeEviction], missing: tuple[int, ...], *, prune: bool
+) -> list[NodeEviction]:
     """Return the options by loss, with what they gain over the least; perhaps only those that nothing beats."""
     base = [min(option.gains[i] for option in options) for i in range(len(missing))]
-    useful: list[NodeOffer] = []
+    useful: list[NodeEviction] = []
     for option in sorted(options, key=lambda option: option.loss):
         gains = tuple(
             min(gain - least, most)
@@ -171,11 +171,13 @@ def _over_least(
             all(g <= h for g, h in zip(gains, other.gains, strict=True)) for other in useful
         )
         if not is_beaten:
-            useful.append(NodeOffer(option.loss, gains, option.keeps))
+            useful.append(NodeEviction(option.loss, gains, option.keeps))
     return useful
 
 
-def _tables(options: Sequence[Sequence[NodeOffer]], missing: tuple[int, ...]) -> list[Table] | None:
+def _tables(
+    options: Sequence[Sequence[NodeEviction]], missing: tuple[int, ...]
+) -> list[Table] | None:
     """Return, from each node on, the least loss for everything that may be missing."""
     shape = tuple(num + 1 for num in missing)
     num_open = sum(len(each) > 1 or each[0].loss > 0 for each in options)

@@ -20,16 +20,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.core.rules.packing.exhaustive import Kind
-from controller.core.rules.packing.filling import pack_sizes
-from controller.core.rules.packing.offers import NEVER, Offers, divides_all
+from controller.core.rules.packing.bin_packing import pack_sizes
+from controller.core.rules.packing.eviction_options import NEVER, EvictionOptions, divides_all
+from controller.core.rules.packing.exhaustive import GroupKind
 
 _MAX_ANSWERS: Final = 2_000
 """Answers that are checked where sizes do not divide each other."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared:
+class Eviction:
     """What stays, and where the rest goes as far as that is of weight.
 
     Attributes:
@@ -44,7 +44,9 @@ class Cleared:
     is_complete: bool
 
 
-def clear(kinds: Sequence[Kind], rooms: Sequence[int], known_staying: int | None) -> Cleared:
+def plan_eviction(
+    kinds: Sequence[GroupKind], rooms: Sequence[int], known_staying: int | None
+) -> Eviction:
     """Return which groups may stay so that the most ranks do and everything has room.
 
     Args:
@@ -57,23 +59,23 @@ def clear(kinds: Sequence[Kind], rooms: Sequence[int], known_staying: int | None
         need[kind.size] += kind.count
     sizes = sorted(size for size, num in need.items() if num)
     if divides_all(sizes):
-        if offers := Offers.of(kinds, rooms, sizes):
-            return _clear_exactly(offers, known_staying)
+        if offers := EvictionOptions.of(kinds, rooms, sizes):
+            return _evict_exactly(offers, known_staying)
         # Where nothing stays, there is room for everything.
         nothing: list[dict[int, int]] = [{} for _ in kinds]
-        return Cleared(nothing if known_staying is None else None, None, False)
+        return Eviction(nothing if known_staying is None else None, None, False)
     anyhow, is_sure = pack_sizes(rooms, need)
     if anyhow is None:
-        return Cleared(None, None, is_sure)
-    offers = Offers.of(kinds, rooms, sizes)
-    found = _clear_and_pack(offers, rooms, need, known_staying) if offers else None
+        return Eviction(None, None, is_sure)
+    offers = EvictionOptions.of(kinds, rooms, sizes)
+    found = _evict_and_pack(offers, rooms, need, known_staying) if offers else None
     if found is None and known_staying is None:
         everything = [{v: len(stays) for v, stays in kind.stays.items()} for kind in kinds]
-        return Cleared(everything, anyhow, False)
-    return found or Cleared(None, None, False)
+        return Eviction(everything, anyhow, False)
+    return found or Eviction(None, None, False)
 
 
-def has_places(kinds: Sequence[Kind], rooms: Sequence[int]) -> bool:
+def has_places(kinds: Sequence[GroupKind], rooms: Sequence[int]) -> bool:
     """Return whether there are enough places of every size: without, there is no packing."""
     return all(
         sum(kind.count * (kind.size // size) for kind in kinds)
@@ -82,18 +84,21 @@ def has_places(kinds: Sequence[Kind], rooms: Sequence[int]) -> bool:
     )
 
 
-def _clear_exactly(offers: Offers, known_staying: int | None) -> Cleared:
+def _evict_exactly(offers: EvictionOptions, known_staying: int | None) -> Eviction:
     loss = offers.least_loss
     if loss >= NEVER or (known_staying is not None and offers.num_held - loss <= known_staying):
-        return Cleared(None, None, True)
+        return Eviction(None, None, True)
     answer = next(offers.answers(loss))
     assert answer is not None, "the least loss has an answer"
-    return Cleared(offers.keeps(answer), None, True)
+    return Eviction(offers.keeps(answer), None, True)
 
 
-def _clear_and_pack(
-    offers: Offers, rooms: Sequence[int], need: Mapping[int, int], known_staying: int | None
-) -> Cleared | None:
+def _evict_and_pack(
+    offers: EvictionOptions,
+    rooms: Sequence[int],
+    need: Mapping[int, int],
+    known_staying: int | None,
+) -> Eviction | None:
     """Return the cheapest answer that can be packed; None where that takes too many attempts."""
     most = offers.num_held - (0 if known_staying is None else known_staying + 1)
     num_tried = 0
@@ -107,15 +112,15 @@ def _clear_and_pack(
             keeps = offers.keeps(answer)
             packed, is_sure = _pack_around(keeps, offers.kinds, rooms, need)
             if packed is not None:
-                return Cleared(keeps, packed, True)
+                return Eviction(keeps, packed, True)
             if not is_sure:
                 return None
-    return Cleared(None, None, True)
+    return Eviction(None, None, True)
 
 
 def _pack_around(
     keeps: Sequence[Mapping[int, int]],
-    kinds: Sequence[Kind],
+    kinds: Sequence[GroupKind],
     rooms: Sequence[int],
     need: Mapping[int, int],
 ) -> tuple[list[dict[int, int]] | None, bool]:

@@ -13,18 +13,18 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.core.rules.packing.exhaustive import Kind
+from controller.core.rules.packing.exhaustive import GroupKind
 from profiles.layout import Layout
 
-Seat = tuple[int, int]
+NodeSlot = tuple[int, int]
 """A node and one of its slots."""
 
-_Piece = dict[int, int]
+_GroupRemnant = dict[int, int]
 """What is left of a held group on one node: the slot of each tp rank."""
 
 
 @dataclass(slots=True)
-class SeatRow:
+class GroupSlots:
     """The seats of one tensor-parallel group.
 
     Attributes:
@@ -38,7 +38,7 @@ class SeatRow:
     origin: int | None = None
 
 
-class Crew:
+class TaskSlots:
     """The ranks of one task, on their way from where they are to where they shall be.
 
     Args:
@@ -47,11 +47,11 @@ class Crew:
         held: Seats that its ranks have and may keep, by global rank of ``before``.
     """
 
-    def __init__(self, layout: Layout, before: Layout | None, held: Mapping[int, Seat]) -> None:
+    def __init__(self, layout: Layout, before: Layout | None, held: Mapping[int, NodeSlot]) -> None:
         self._layout, self._held = layout, held
         is_same_model = before is not None and (before.tp, before.pp) == (layout.tp, layout.pp)
         self._before = before if is_same_model else None
-        self._pieces: list[dict[int, dict[int, _Piece]]] = [{} for _ in range(layout.pp)]
+        self._pieces: list[dict[int, dict[int, _GroupRemnant]]] = [{} for _ in range(layout.pp)]
         self._sizes = Counter[int]()
         if self._before is not None:
             for rank, (node, slot) in held.items():
@@ -60,16 +60,16 @@ class Crew:
                 pieces.setdefault(replica, {})[self._before.tp_rank(rank)] = slot
                 self._sizes[replica] += 1
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[GroupKind]:
         """Return the groups that are to be placed: one kind per stage, or one where all places are new."""
         tp, pp, dp = self._layout.tp, self._layout.pp, self._layout.dp
         if self._before is None:
             nums = Counter(node for node, _ in self._held.values())
             stays = {v: (*[tp] * (num // tp), *filter(None, [num % tp])) for v, num in nums.items()}
-            return [Kind(tp, pp * dp, pp, stays)]
+            return [GroupKind(tp, pp * dp, pp, stays)]
         whole = tp * pp
         return [
-            Kind(
+            GroupKind(
                 tp,
                 dp,
                 stays={v: _stays(each.values()) for v, each in pieces.items()},
@@ -81,7 +81,7 @@ class Crew:
             for pieces in self._pieces
         ]
 
-    def rows(self, groups: Sequence[Mapping[int, int]]) -> list[list[SeatRow]]:
+    def rows(self, groups: Sequence[Mapping[int, int]]) -> list[list[GroupSlots]]:
         """Return the groups of each kind, those that stay with their slots.
 
         Args:
@@ -98,26 +98,26 @@ class Crew:
             for pieces, by_node in zip(self._pieces, groups, strict=True)
         ]
 
-    def _new_rows(self, by_node: Mapping[int, int]) -> list[SeatRow]:
+    def _new_rows(self, by_node: Mapping[int, int]) -> list[GroupSlots]:
         held = defaultdict[int, list[int]](list)
         for node, slot in self._held.values():
             held[node].append(slot)
-        rows: list[SeatRow] = []
+        rows: list[GroupSlots] = []
         tp = self._layout.tp
         for v, num in sorted(by_node.items()):
             slots = sorted(held[v])
             for start in range(0, num * tp, tp):
                 stay = slots[start : start + tp]
-                rows.append(SeatRow(v, [*stay, *[None] * (tp - len(stay))]))
+                rows.append(GroupSlots(v, [*stay, *[None] * (tp - len(stay))]))
         return rows
 
-    def _kept_rows(self, v: int, num: int, pieces: Mapping[int, _Piece]) -> list[SeatRow]:
+    def _kept_rows(self, v: int, num: int, pieces: Mapping[int, _GroupRemnant]) -> list[GroupSlots]:
         order = sorted(pieces, key=lambda r: (-len(pieces[r]), -self._sizes[r], r))
         rows = [
-            SeatRow(v, [pieces[r].get(i) for i in range(self._layout.tp)], r)
+            GroupSlots(v, [pieces[r].get(i) for i in range(self._layout.tp)], r)
             for r in sorted(order[:num])
         ]
-        rows += [SeatRow(v, [None] * self._layout.tp) for _ in range(num - len(rows))]
+        rows += [GroupSlots(v, [None] * self._layout.tp) for _ in range(num - len(rows))]
         for i in range(self._layout.tp):
             spare = [pieces[r][i] for r in order[num:] if i in pieces[r]]
             for row in rows:
@@ -125,7 +125,9 @@ class Crew:
                     row.slots[i] = spare.pop()
         return rows
 
-    def deal(self, rows: Sequence[Sequence[SeatRow]], domains: Sequence[int]) -> list[SeatRow]:
+    def in_rank_order(
+        self, rows: Sequence[Sequence[GroupSlots]], domains: Sequence[int]
+    ) -> list[GroupSlots]:
         """Return all rows in the order of the global ranks.
 
         Args:
@@ -138,9 +140,9 @@ class Crew:
             queue = sorted(rows[0], key=lambda row: (domains[row.node], row.node))
             return [row for stage in range(pp) for row in queue[stage::pp]]
         number = self._replica_numbers(rows, self._before.dp)
-        table_of: list[list[SeatRow | None]] = [[None] * self._layout.dp for _ in rows]
+        table_of: list[list[GroupSlots | None]] = [[None] * self._layout.dp for _ in rows]
         replica_domains: list[set[int]] = [set() for _ in range(self._layout.dp)]
-        left: list[list[SeatRow]] = []
+        left: list[list[GroupSlots]] = []
         for table, each in zip(table_of, rows, strict=True):
             left.append([])
             for row in each:
@@ -151,11 +153,11 @@ class Crew:
                     table[replica] = row
                     replica_domains[replica].add(domains[row.node])
         for table, each in zip(table_of, left, strict=True):
-            _fill(table, each, domains, replica_domains)
+            _fill_replicas(table, each, domains, replica_domains)
         return [row for table in table_of for row in table if row is not None]
 
     def _replica_numbers(
-        self, rows: Sequence[Sequence[SeatRow]], num_before: int
+        self, rows: Sequence[Sequence[GroupSlots]], num_before: int
     ) -> dict[int, int]:
         """Return the new number of each replica that goes on."""
         if num_before == self._layout.dp:
@@ -165,7 +167,7 @@ class Crew:
         return {old: new for new, old in enumerate(sorted(order[: self._layout.dp]))}
 
 
-def _stays(pieces: Iterable[_Piece]) -> tuple[int, ...]:
+def _stays(pieces: Iterable[_GroupRemnant]) -> tuple[int, ...]:
     """Return how many ranks stay with the first, second, ... group on a node where these are."""
     nums = Counter(i for piece in pieces for i in piece)
     return tuple(
@@ -173,14 +175,14 @@ def _stays(pieces: Iterable[_Piece]) -> tuple[int, ...]:
     )
 
 
-def _fill(
-    table: list[SeatRow | None],
-    rows: Sequence[SeatRow],
+def _fill_replicas(
+    table: list[GroupSlots | None],
+    rows: Sequence[GroupSlots],
     domains: Sequence[int],
     replica_domains: Sequence[set[int]],
 ) -> None:
     """Put the rows of one stage into replicas that lack it, where they can to others in their domain."""
-    waiting = defaultdict[int, deque[SeatRow]](deque)
+    waiting = defaultdict[int, deque[GroupSlots]](deque)
     for row in rows:
         waiting[domains[row.node]].append(row)
     empty = [replica for replica, row in enumerate(table) if row is None]

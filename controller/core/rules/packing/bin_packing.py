@@ -31,7 +31,7 @@ def pack_sizes(
     rest = [*itertools.accumulate((rooms[v] for v in reversed(order)), initial=0)][::-1]
     left = tuple(need[size] for size in sizes)
     failed: set[tuple[int, tuple[int, ...]]] = set()
-    ways = [_fillings(rooms[order[0]], sizes, left)] if order else []
+    ways = [_maximal_fillings(rooms[order[0]], sizes, left)] if order else []
     path: list[tuple[int, ...]] = []
     lefts = [left]
     num_tried = 0
@@ -56,14 +56,18 @@ def pack_sizes(
             continue
         path.append(filling)
         lefts.append(after)
-        ways.append(_fillings(rooms[order[depth]] if depth < len(order) else 0, sizes, after))
+        ways.append(
+            _maximal_fillings(rooms[order[depth]] if depth < len(order) else 0, sizes, after)
+        )
     packed: list[dict[int, int]] = [{} for _ in rooms]
     for v, filling in zip(order, path, strict=False):
         packed[v] = {size: num for size, num in zip(sizes, filling, strict=True) if num}
     return packed, True
 
 
-def _fillings(room: int, sizes: Sequence[int], left: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _maximal_fillings(
+    room: int, sizes: Sequence[int], left: tuple[int, ...]
+) -> Iterator[tuple[int, ...]]:
     """Yield the ways to fill a node that leave no room for what is still missing, large groups first."""
     stack: list[tuple[tuple[int, ...], int]] = [((), room)]
     while stack:

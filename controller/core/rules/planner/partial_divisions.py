@@ -1,9 +1,9 @@
 """The plain recurrence, on arrays: the least score that some of the tasks can have, by their workers.
 
-A *layer* is built from the last task to the first; a *head* from the first task on. Both keep only what is
+A *suffix* is built from the last task to the first; a *prefix* from the first task on. Both keep only what is
 within a limit, and tell which sizes lead to a score. Of equal scores the larger size for the first task wins,
-then for the second, and so on: a layer is read from its first task on, so that is the largest size at
-every step; a head is read backwards, so it ranks its divisions.
+then for the second, and so on: a suffix is read from its first task on, so that is the largest size at
+every step; a prefix is read backwards, so it ranks its divisions.
 """
 
 from dataclasses import dataclass, field
@@ -11,16 +11,16 @@ from typing import NamedTuple, Optional, TypeAlias
 
 import numpy as np
 
-from controller.core.rules.planner.options import Whole
+from controller.core.rules.planner.options import IntArray
 
-Scores: TypeAlias = Whole
+Scores: TypeAlias = IntArray
 """Lost gain and change in one number each; where 64 bits do not hold it, arrays of Python's numbers."""
 
 
 class ScoreRow(NamedTuple):
     """What one task may take: sizes in units, ascending, and the score of each."""
 
-    sizes: Whole
+    sizes: IntArray
     scores: Scores
 
 
@@ -33,21 +33,21 @@ class Bounds(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Layer:
+class SuffixTable:
     """Least scores of the tasks from one on, idle workers included, by all of their workers.
 
     Attributes:
         begin: The workers of the first score.
         scores: Larger than the limit where nothing is within it.
         row: What the first of these tasks may take; None behind the last task.
-        rest: The layer of the others.
+        rest: The suffix of the others.
         known: The divisions that were read, by their workers.
     """
 
     begin: int
     scores: Scores
     row: ScoreRow | None = None
-    rest: Optional["Layer"] = None
+    rest: Optional["SuffixTable"] = None
     known: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -55,37 +55,37 @@ class Layer:
         """One more than the largest number of workers."""
         return self.begin + len(self.scores)
 
-    def before(self, row: ScoreRow, bounds: Bounds) -> "Layer | None":
-        """Return the layer with one more task before these; None where nothing is within bounds."""
+    def prepend(self, row: ScoreRow, bounds: Bounds) -> "SuffixTable | None":
+        """Return the suffix with one more task before these; None where nothing is within bounds."""
         first = int(row.sizes[0])
         begin, width = self.begin + first, len(self.scores)
         total = np.full(width + int(row.sizes[-1]) - first, bounds.limit + 1, self.scores.dtype)
         for size, score in zip((row.sizes - first).tolist(), row.scores.tolist(), strict=True):
             part = total[size : size + width]
             np.minimum(part, self.scores + score, out=part)
-        kept = _within(total, begin, bounds)
+        kept = _slice_within(total, begin, bounds)
         if kept is None:
             return None
-        return Layer(begin + kept.start, total[kept], row, self)
+        return SuffixTable(begin + kept.start, total[kept], row, self)
 
     def division(self, workers: int) -> tuple[int, ...]:
         """Return the size of each task, in units, where all have ``workers``; its score is within the limit."""
-        path: list[tuple[Layer, int, int]] = []
-        layer = self
-        while workers not in layer.known and layer.row is not None and layer.rest is not None:
-            size = _largest(
-                layer.row, int(layer.scores[workers - layer.begin]), layer.rest, workers
+        path: list[tuple[SuffixTable, int, int]] = []
+        suffix = self
+        while workers not in suffix.known and suffix.row is not None and suffix.rest is not None:
+            size = _largest_size(
+                suffix.row, int(suffix.scores[workers - suffix.begin]), suffix.rest, workers
             )
-            path.append((layer, workers, size))
-            layer, workers = layer.rest, workers - size
-        division = layer.known.get(workers, ())
-        for layer, workers, size in reversed(path):
+            path.append((suffix, workers, size))
+            suffix, workers = suffix.rest, workers - size
+        division = suffix.known.get(workers, ())
+        for suffix, workers, size in reversed(path):
             division = (size, *division)
-            layer.known[workers] = division
+            suffix.known[workers] = division
         return division
 
 
-def _largest(row: ScoreRow, score: int, rest: Layer, workers: int) -> int:
+def _largest_size(row: ScoreRow, score: int, rest: SuffixTable, workers: int) -> int:
     """Return the largest size with which the score comes about."""
     left = workers - row.sizes
     fits = (left >= rest.begin) & (left < rest.end)
@@ -94,7 +94,7 @@ def _largest(row: ScoreRow, score: int, rest: Layer, workers: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Head:
+class PrefixTable:
     """Least scores of the tasks before one, by all of their workers.
 
     Attributes:
@@ -102,18 +102,18 @@ class Head:
         scores: Larger than the limit where nothing is within it.
         ranks: The larger, the better among equal scores; no two are equal.
         taken: What the last of these tasks takes; empty before the first task.
-        rest: The head of the others.
+        rest: The prefix of the others.
     """
 
     begin: int
     scores: Scores
-    ranks: Whole
-    taken: Whole
-    rest: Optional["Head"] = None
+    ranks: IntArray
+    taken: IntArray
+    rest: Optional["PrefixTable"] = None
 
     @classmethod
-    def empty(cls, dtype: "np.dtype[np.int64]") -> "Head":
-        """Return the head of no task."""
+    def empty(cls, dtype: "np.dtype[np.int64]") -> "PrefixTable":
+        """Return the prefix of no task."""
         nothing = np.zeros(1, np.int64)
         return cls(0, nothing.astype(dtype), nothing, nothing[:0])
 
@@ -122,8 +122,8 @@ class Head:
         """One more than the largest number of workers."""
         return self.begin + len(self.scores)
 
-    def after(self, row: ScoreRow, bounds: Bounds) -> "Head | None":
-        """Return the head with one more task after these; None where nothing is within bounds."""
+    def append(self, row: ScoreRow, bounds: Bounds) -> "PrefixTable | None":
+        """Return the prefix with one more task after these; None where nothing is within bounds."""
         first = int(row.sizes[0])
         begin, width = self.begin + first, len(self.scores)
         length = width + int(row.sizes[-1]) - first
@@ -138,42 +138,44 @@ class Head:
             np.copyto(total[part], scores, where=is_better)
             np.copyto(ranks[part], self.ranks, where=is_better)
             taken[part][is_better] = size
-        kept = _within(total, begin, bounds)
+        kept = _slice_within(total, begin, bounds)
         if kept is None:
             return None
         order = np.lexsort((taken[kept], ranks[kept]))
         ranked = np.empty(len(order), np.int64)
         ranked[order] = np.arange(len(order))
-        return Head(begin + kept.start, total[kept], ranked, taken[kept], self)
+        return PrefixTable(begin + kept.start, total[kept], ranked, taken[kept], self)
 
     def division(self, workers: int) -> tuple[int, ...]:
         """Return the size of each task, in units, where all have ``workers``."""
         sizes: list[int] = []
-        head: Head | None = self
-        while head is not None and head.rest is not None:
-            sizes.append(int(head.taken[workers - head.begin]))
+        prefix: PrefixTable | None = self
+        while prefix is not None and prefix.rest is not None:
+            sizes.append(int(prefix.taken[workers - prefix.begin]))
             workers -= sizes[-1]
-            head = head.rest
+            prefix = prefix.rest
         return tuple(reversed(sizes))
 
 
-def join(head: Head, layer: Layer, capacity: int, limit: int) -> tuple[int, ...] | None:
+def join(
+    prefix: PrefixTable, suffix: SuffixTable, capacity: int, limit: int
+) -> tuple[int, ...] | None:
     """Return the best division of all tasks; None where none is within the limit."""
-    low = max(head.begin, capacity - layer.end + 1)
-    high = min(head.end, capacity - layer.begin + 1)
+    low = max(prefix.begin, capacity - suffix.end + 1)
+    high = min(prefix.end, capacity - suffix.begin + 1)
     if low >= high:
         return None
-    others = layer.scores[capacity - high + 1 - layer.begin : capacity - low + 1 - layer.begin]
-    scores = head.scores[low - head.begin : high - head.begin] + others[::-1]
+    others = suffix.scores[capacity - high + 1 - suffix.begin : capacity - low + 1 - suffix.begin]
+    scores = prefix.scores[low - prefix.begin : high - prefix.begin] + others[::-1]
     least = scores.min()
     if least > limit:
         return None
     (is_best,) = (scores == least).nonzero()
-    place = int(is_best[head.ranks[low - head.begin + is_best].argmax()])
-    return head.division(low + place) + layer.division(capacity - low - place)
+    place = int(is_best[prefix.ranks[low - prefix.begin + is_best].argmax()])
+    return prefix.division(low + place) + suffix.division(capacity - low - place)
 
 
-def _within(scores: Scores, begin: int, bounds: Bounds) -> "slice[int, int, None] | None":
+def _slice_within(scores: Scores, begin: int, bounds: Bounds) -> "slice[int, int, None] | None":
     """Return the part that is within bounds; None where nothing is."""
     low = max(bounds.least - begin, 0)
     (is_within,) = (scores[low : max(bounds.most + 1 - begin, low)] <= bounds.limit).nonzero()

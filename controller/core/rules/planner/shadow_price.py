@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.core.rules.planner.options import Options, Whole
+from controller.core.rules.planner.options import IntArray, Options
 
 _ABSENT: Final = -(2**61)
 """Worth less than anything, and still far from the end of 64 bits."""
@@ -24,16 +24,16 @@ _NARROW: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class ShadowPrice:
     """The best price.
 
     Attributes:
         value: Gain per unit of workers, 0 or more.
-        known_loss: What a division that was met on the way loses against the bound; the best loses no more.
+        duality_gap: What a division that was met on the way loses against the bound; the best loses no more.
     """
 
     value: int
-    known_loss: int
+    duality_gap: int
 
     @property
     def first_gap(self) -> int:
@@ -42,20 +42,20 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _DualPoint:
     """What the tasks take at one price of a worker."""
 
     price: int
     gain: int
     size: int
-    columns: Whole
+    columns: IntArray
 
     def bound(self, capacity: int) -> int:
         """No division gains more than this."""
         return self.gain + self.price * (capacity - self.size)
 
 
-def find_price(tasks: Sequence[Options], unit: int, capacity: int) -> Price:
+def find_shadow_price(tasks: Sequence[Options], unit: int, capacity: int) -> ShadowPrice:
     """Return the price at which the bound is lowest, or close to it.
 
     Args:
@@ -64,42 +64,42 @@ def find_price(tasks: Sequence[Options], unit: int, capacity: int) -> Price:
         capacity: In units; no size is larger.
     """
     window = _Window.of(tasks, unit)
-    low = fitting = window.taken(0)
-    tried = [low]
+    low = feasible = window.choices_at(0)
+    points = [low]
     if low.size > capacity:
-        high = fitting = window.smallest()
-        tried.append(high)
+        high = feasible = window.smallest()
+        points.append(high)
     else:
         high = low
     while high.price - low.price > 1:
         price = (low.gain - high.gain) // (low.size - high.size)
         if not low.price < price < high.price:
             price = low.price + 1 if price <= low.price else high.price - 1
-        at = window.taken(price)
-        tried.append(at)
+        at = window.choices_at(price)
+        points.append(at)
         is_corner = at.size == capacity or at.bound(capacity) <= max(
             low.gain + price * (capacity - low.size), high.gain + price * (capacity - high.size)
         )
         if at.size <= capacity:
-            fitting = max(fitting, at, key=lambda each: each.gain)
+            feasible = max(feasible, at, key=lambda each: each.gain)
             high = at
         else:
             low = at
         if is_corner:
             break
         window.narrow(high.columns, low.columns)
-    best = min(tried, key=lambda each: each.bound(capacity))
-    return Price(best.price, best.bound(capacity) - fitting.gain)
+    best = min(points, key=lambda each: each.bound(capacity))
+    return ShadowPrice(best.price, best.bound(capacity) - feasible.gain)
 
 
-def worth(gains: Whole, sizes: Whole, price: int, largest: int) -> Whole:
+def reduced_gains(gains: IntArray, sizes: IntArray, price: int, largest: int) -> IntArray:
     """Return what options are worth, workers paid for; Python's numbers where 64 bits do not hold them.
 
     No size is larger than ``largest``.
     """
     if price * largest < -_ABSENT:
         return gains - price * sizes
-    exact: Whole = gains - price * sizes.astype(object)
+    exact: IntArray = gains - price * sizes.astype(object)
     return exact
 
 
@@ -112,7 +112,7 @@ class _Window:
         first: [tasks] Where each part begins among the task's options.
     """
 
-    def __init__(self, sizes: Whole, gains: Whole, first: Whole) -> None:
+    def __init__(self, sizes: IntArray, gains: IntArray, first: IntArray) -> None:
         self._sizes, self._gains, self._first = sizes, gains, first
         self._rows = np.arange(len(sizes))
         self._largest = int(sizes.max())
@@ -130,20 +130,20 @@ class _Window:
             sizes //= unit
         return cls(sizes, gains, np.zeros(len(tasks), np.int64))
 
-    def smallest(self) -> _Taken:
+    def smallest(self) -> _DualPoint:
         """Return the smallest sizes, and a price at which no task takes more; all options are there."""
         gains = self._gains[:, 0]
         price = int((self._gains.max(axis=1) - gains).max()) + 1
-        return _Taken(price, int(gains.sum()), 0, np.zeros_like(self._first))
+        return _DualPoint(price, int(gains.sum()), 0, np.zeros_like(self._first))
 
-    def taken(self, price: int) -> _Taken:
+    def choices_at(self, price: int) -> _DualPoint:
         """Return what is worth most at a price, the smallest of equals."""
-        best = worth(self._gains, self._sizes, price, self._largest).argmax(axis=1)
+        best = reduced_gains(self._gains, self._sizes, price, self._largest).argmax(axis=1)
         gain = int(self._gains[self._rows, best].sum())
         size = int(self._sizes[self._rows, best].sum())
-        return _Taken(price, gain, size, self._first + best)
+        return _DualPoint(price, gain, size, self._first + best)
 
-    def narrow(self, first: Whole, last: Whole) -> None:
+    def narrow(self, first: IntArray, last: IntArray) -> None:
         """Keep the options from ``first`` to ``last`` of every task, where that spares much."""
         width, present = int((last - first).max()) + 1, self._sizes.shape[1]
         if present < _NARROW or 2 * width > present:
