@@ -1,9 +1,12 @@
-"""The plain recurrence, on arrays: the least score that some of the tasks can have, by their workers.
+"""The recurrence of the dynamic program, on arrays: least scores of some tasks by their workers.
 
-A *suffix* is built from the last task to the first; a *prefix* from the first task on. Both keep only what is
-within a limit, and tell which sizes lead to a score. Of equal scores the larger size for the first task wins,
-then for the second, and so on: a suffix is read from its first task on, so that is the largest size at
-every step; a prefix is read backwards, so it ranks its divisions.
+A *suffix table* covers the tasks from one task to the last; it grows towards the first task. A
+*prefix table* covers the tasks before one task; it grows towards the last. Both keep only scores
+within a limit, and both can tell which sizes lead to a score.
+
+Of equal scores the larger size for the first task wins, then for the second, and so on. A suffix
+table is read from its first task on, so this is the largest size at each step. A prefix table is
+read from its last task back, so it must store a rank for each division.
 """
 
 from dataclasses import dataclass, field
@@ -14,18 +17,18 @@ import numpy as np
 from controller.core.rules.planner.options import IntArray
 
 Scores: TypeAlias = IntArray
-"""Lost gain and change in one number each; where 64 bits do not hold it, arrays of Python's numbers."""
+"""Lost gain and change in one number each. Arrays of Python integers where 64 bits are too few."""
 
 
 class ScoreRow(NamedTuple):
-    """What one task may take: sizes in units, ascending, and the score of each."""
+    """The options of one task: sizes in units, ascending, and the score of each size."""
 
     sizes: IntArray
     scores: Scores
 
 
 class Bounds(NamedTuple):
-    """Workers, in units, that are of use, both included, and the largest score that is."""
+    """The range of workers, in units and inclusive, and the largest score that can matter."""
 
     least: int
     most: int
@@ -34,14 +37,14 @@ class Bounds(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class SuffixTable:
-    """Least scores of the tasks from one on, idle workers included, by all of their workers.
+    """Least scores of the tasks from one task on, by their workers, idle workers included.
 
     Attributes:
-        begin: The workers of the first score.
-        scores: Larger than the limit where nothing is within it.
-        row: What the first of these tasks may take; None behind the last task.
-        rest: The suffix of the others.
-        known: The divisions that were read, by their workers.
+        begin: Number of workers that the first score belongs to.
+        scores: Least score for each number of workers; above the limit if no division is within it.
+        row: Options of the first of these tasks; None if the table covers idle workers only.
+        rest: The table of the tasks after the first.
+        known: Divisions that were read already, by number of workers.
     """
 
     begin: int
@@ -56,12 +59,14 @@ class SuffixTable:
         return self.begin + len(self.scores)
 
     def prepend(self, row: ScoreRow, bounds: Bounds) -> "SuffixTable | None":
-        """Return the suffix with one more task before these; None where nothing is within bounds."""
+        """Return the table with one more task in front; None if no score is within the bounds."""
         first = int(row.sizes[0])
         begin, width = self.begin + first, len(self.scores)
         total = np.full(width + int(row.sizes[-1]) - first, bounds.limit + 1, self.scores.dtype)
         for size, score in zip((row.sizes - first).tolist(), row.scores.tolist(), strict=True):
             part = total[size : size + width]
+            # One vector operation per size instead of one per pair of sizes: this loop is the hot
+            # spot of the planner.
             np.minimum(part, self.scores + score, out=part)
         kept = _slice_within(total, begin, bounds)
         if kept is None:
@@ -69,9 +74,14 @@ class SuffixTable:
         return SuffixTable(begin + kept.start, total[kept], row, self)
 
     def division(self, workers: int) -> tuple[int, ...]:
-        """Return the size of each task, in units, where all have ``workers``; its score is within the limit."""
+        """Return the size of each task, in units, if together they have ``workers`` units.
+
+        The score at ``workers`` must be within the limit.
+        """
         path: list[tuple[SuffixTable, int, int]] = []
         suffix = self
+        # The cases of ``variants`` share tables. Memoising each step lets a case stop at the first
+        # table that another case has read.
         while workers not in suffix.known and suffix.row is not None and suffix.rest is not None:
             size = _largest_size(
                 suffix.row, int(suffix.scores[workers - suffix.begin]), suffix.rest, workers
@@ -86,23 +96,24 @@ class SuffixTable:
 
 
 def _largest_size(row: ScoreRow, score: int, rest: SuffixTable, workers: int) -> int:
-    """Return the largest size with which the score comes about."""
+    """Return the largest size of the first task that leads to ``score``."""
     left = workers - row.sizes
     fits = (left >= rest.begin) & (left < rest.end)
     attains = row.scores[fits] + rest.scores[left[fits] - rest.begin] == score
+    # Sizes ascend, so the last hit is the largest size: the tie rule of the planner.
     return int(row.sizes[fits][attains][-1])
 
 
 @dataclass(slots=True, eq=False)
 class PrefixTable:
-    """Least scores of the tasks before one, by all of their workers.
+    """Least scores of the tasks before one task, by their workers.
 
     Attributes:
-        begin: The workers of the first score.
-        scores: Larger than the limit where nothing is within it.
-        ranks: The larger, the better among equal scores; no two are equal.
-        taken: What the last of these tasks takes; empty before the first task.
-        rest: The prefix of the others.
+        begin: Number of workers that the first score belongs to.
+        scores: Least score for each number of workers; above the limit if no division is within it.
+        ranks: Rank of each division in the tie rule. Larger wins; no two ranks are equal.
+        taken: Size of the last of these tasks; empty if there is no task.
+        rest: The table of the tasks before the last.
     """
 
     begin: int
@@ -113,7 +124,7 @@ class PrefixTable:
 
     @classmethod
     def empty(cls, dtype: "np.dtype[np.int64]") -> "PrefixTable":
-        """Return the prefix of no task."""
+        """Return the table of no task."""
         nothing = np.zeros(1, np.int64)
         return cls(0, nothing.astype(dtype), nothing, nothing[:0])
 
@@ -123,7 +134,7 @@ class PrefixTable:
         return self.begin + len(self.scores)
 
     def append(self, row: ScoreRow, bounds: Bounds) -> "PrefixTable | None":
-        """Return the prefix with one more task after these; None where nothing is within bounds."""
+        """Return the table with one more task at the end; None if no score is within the bounds."""
         first = int(row.sizes[0])
         begin, width = self.begin + first, len(self.scores)
         length = width + int(row.sizes[-1]) - first
@@ -132,6 +143,8 @@ class PrefixTable:
         for size, score in zip(row.sizes.tolist(), row.scores.tolist(), strict=True):
             part = slice(size - first, size - first + width)
             scores = self.scores + score
+            # Of equal scores the better shorter prefix wins: the tie rule looks at earlier tasks
+            # first. Ranks are distinct, so the size of the new task can't decide here.
             is_better = (scores < total[part]) | (
                 (scores == total[part]) & (self.ranks > ranks[part])
             )
@@ -141,13 +154,15 @@ class PrefixTable:
         kept = _slice_within(total, begin, bounds)
         if kept is None:
             return None
+        # ``join`` compares divisions with different numbers of workers. So all kept divisions are
+        # ranked together: by their shorter prefix, then by the size of the new task.
         order = np.lexsort((taken[kept], ranks[kept]))
         ranked = np.empty(len(order), np.int64)
         ranked[order] = np.arange(len(order))
         return PrefixTable(begin + kept.start, total[kept], ranked, taken[kept], self)
 
     def division(self, workers: int) -> tuple[int, ...]:
-        """Return the size of each task, in units, where all have ``workers``."""
+        """Return the size of each task, in units, if together they have ``workers`` units."""
         sizes: list[int] = []
         prefix: PrefixTable | None = self
         while prefix is not None and prefix.rest is not None:
@@ -160,25 +175,31 @@ class PrefixTable:
 def join(
     prefix: PrefixTable, suffix: SuffixTable, capacity: int, limit: int
 ) -> tuple[int, ...] | None:
-    """Return the best division of all tasks; None where none is within the limit."""
+    """Return the best division of all tasks; None if none is within the limit."""
     low = max(prefix.begin, capacity - suffix.end + 1)
     high = min(prefix.end, capacity - suffix.begin + 1)
     if low >= high:
         return None
+    # Prefix and suffix share the capacity exactly. Idle workers are part of the suffix, so nothing
+    # is lost by asking for equality.
     others = suffix.scores[capacity - high + 1 - suffix.begin : capacity - low + 1 - suffix.begin]
     scores = prefix.scores[low - prefix.begin : high - prefix.begin] + others[::-1]
     least = scores.min()
     if least > limit:
         return None
     (is_best,) = (scores == least).nonzero()
+    # Several splits may have the least score. The prefix with the highest rank decides, because it
+    # holds the first tasks.
     place = int(is_best[prefix.ranks[low - prefix.begin + is_best].argmax()])
     return prefix.division(low + place) + suffix.division(capacity - low - place)
 
 
 def _slice_within(scores: Scores, begin: int, bounds: Bounds) -> "slice[int, int, None] | None":
-    """Return the part that is within bounds; None where nothing is."""
+    """Return the range of scores that are within the bounds; None if there is none."""
     low = max(bounds.least - begin, 0)
     (is_within,) = (scores[low : max(bounds.most + 1 - begin, low)] <= bounds.limit).nonzero()
     if not len(is_within):
         return None
+    # Scores above the limit may remain inside the range. Only the ends are cut off: that keeps the
+    # table an array without gaps.
     return slice(low + int(is_within[0]), low + int(is_within[-1]) + 1)

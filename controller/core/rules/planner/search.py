@@ -1,16 +1,21 @@
-"""The search for the best division: exact, and fast where the tables let it be.
+"""The search for the best division. Exact, and fast where the throughput tables allow it.
 
-Every task takes one of its options; the sizes may add up to ``capacity`` at most. Wanted is, in this
-order: the largest sum of gains, the smallest sum of changes, the larger size for the first task, then
-for the second, and so on. All numbers are whole, so no order of evaluation can change the answer.
+Every task takes one of its options, and the sizes add up to ``capacity`` at most. The best division
+has the largest sum of gains and, of those, the smallest sum of changes. Ties go to the larger size
+for the first task, then for the second, and so on. All numbers are integers, so the order of
+evaluation can't change the answer.
 
-Workers are given a price (``controller.core.rules.planner.shadow_price``). At any price, what an option loses against the best
-that its task could do, sizes paid for, is 0 or more; so is the price of every worker left idle; and the
-best division is the one that loses least in all. So only options and partial divisions within a *gap*
-of lost gain are looked at. If a division is found among them, no other can lose less: it is the
-best, by proof. If none is, the gap is made wider; at the latest it reaches what some known division
-loses. Where gains are nearly concave in the size the first gap leaves few options; where
-nothing can be left out this is the plain recurrence, S(i, j) of the paper (``controller.core.rules.planner.partial_divisions``).
+Workers get a price (``controller.core.rules.planner.shadow_price``). At any price an option *loses*
+0 or more against the best option of its task, workers paid for. A worker left idle loses its price.
+The best division is the one with the smallest total loss.
+
+So the search looks only at options and partial divisions that lose at most a *gap*. If it finds a
+division, no other division can lose less: this proves that it is the best. If it finds none, it
+widens the gap, at most up to the loss of a known division.
+
+If gains are nearly concave in the size, the first gap leaves few options. If nothing can be left
+out, this is the plain recurrence S(i, j) of the paper
+(``controller.core.rules.planner.partial_divisions``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,13 +35,13 @@ from controller.core.rules.planner.partial_divisions import (
 from controller.core.rules.planner.shadow_price import find_shadow_price, reduced_gains
 
 _FAR: Final = 2**62
-"""Twice this is too much for 64 bits."""
+"""Twice this does not fit into 64 bits."""
 GAP_GROWTH: Final = 4
-"""By how much the gap grows."""
+"""Factor by which the gap grows."""
 
 
 def best_division(tasks: Sequence[Options], capacity: int) -> tuple[int, ...] | None:
-    """Return the size of every task in the best division; None where no division fits."""
+    """Return the size of every task in the best division; None if no division fits."""
     if any(not len(task.sizes) for task in tasks):
         return None
     if not tasks:
@@ -45,11 +50,15 @@ def best_division(tasks: Sequence[Options], capacity: int) -> tuple[int, ...] | 
     room = capacity - sum(smallest)
     if room < 0:
         return None
+    # Counting from the smallest size on makes size 0 an option of every task. The price search
+    # relies on it.
     growing = [task.beyond_smallest(room) for task in tasks]
     unit = common_unit(growing)
     price = find_shadow_price(growing, unit, room // unit)
     priced = [PricedOptions.at(price.value, task, unit) for task in growing]
     gap = min(price.duality_gap, price.first_gap)
+    # The loop ends: a known division loses exactly the duality gap, so the search within that gap
+    # finds one.
     while (found := _best_within(gap, priced, price.value, room // unit)) is None:
         gap = min(GAP_GROWTH * gap, price.duality_gap)
     return tuple(base + unit * size for base, size in zip(smallest, found, strict=True))
@@ -57,12 +66,12 @@ def best_division(tasks: Sequence[Options], capacity: int) -> tuple[int, ...] | 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedOptions:
-    """What a task may take, and what each option loses at a price.
+    """The options of a task, and the loss of each option at a price.
 
     Attributes:
         sizes: In units, ascending.
-        losses: Against the option that is worth most, 0 or more.
-        changes: What to have little of among equal losses.
+        losses: Loss against the best option of this task, 0 or more.
+        changes: Cost of a change of size. Among equal losses the smaller cost wins.
     """
 
     sizes: IntArray
@@ -71,7 +80,7 @@ class PricedOptions:
 
     @classmethod
     def at(cls, price: int, options: Options, unit: int) -> "PricedOptions":
-        """Return the options of a task, one at least, at a price per unit."""
+        """Return the options of a task at a price per unit. There must be at least one option."""
         sizes = options.sizes // unit if unit > 1 else options.sizes
         values = reduced_gains(options.gains, sizes, price, int(sizes[-1]))
         # argmax is several times faster than max.
@@ -79,17 +88,19 @@ class PricedOptions:
 
     def within(self, gap: int) -> "PricedOptions":
         """Return the options that lose at most ``gap``."""
+        # Losses add up and are never negative. An option that alone exceeds the gap can't be part
+        # of a division within it.
         (kept,) = (self.losses <= gap).nonzero()
         return PricedOptions(self.sizes[kept], self.losses[kept], self.changes[kept])
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreScale:
-    """Lost gain first, then change: how one number holds both.
+    """Packs loss and change into one integer, so that comparing scores compares losses first.
 
     Attributes:
-        factor: More than any sum of changes.
-        gap: The largest loss that is looked at.
+        factor: Larger than any sum of changes.
+        gap: The largest loss that the search looks at.
     """
 
     factor: int
@@ -97,7 +108,7 @@ class ScoreScale:
 
     @classmethod
     def of(cls, tasks: Iterable[PricedOptions], gap: int) -> "ScoreScale":
-        """Return the scale for options of these tasks."""
+        """Return the scale for the options of these tasks."""
         return cls(1 + sum(int(task.changes.max()) for task in tasks), gap)
 
     @property
@@ -107,7 +118,8 @@ class ScoreScale:
 
     @property
     def dtype(self) -> "np.dtype[np.int64]":
-        """64 bits where they hold every score, else Python's numbers."""
+        """int64 if it holds the sum of any two scores, else Python integers."""
+        # The recurrence adds two scores of at most limit + 1 each, so the sum stays below 2^63.
         is_small = (self.gap + 1) * self.factor < _FAR
         return np.dtype(np.int64 if is_small else cast("type[np.int64]", object))
 
@@ -116,9 +128,13 @@ class ScoreScale:
         return ScoreRow(task.sizes, task.losses.astype(self.dtype) * self.factor + task.changes)
 
     def idle_workers(self, price: int, most: int) -> SuffixTable:
-        """Return the suffix behind the last task: workers left idle, ``most`` or those within the gap."""
+        """Return the table behind the last task: the price of up to ``most`` idle workers.
+
+        The table is shorter if ``most`` idle workers would exceed the gap.
+        """
         count = min(most, self.gap // price) if price else most
-        if not count:  # the price may be beyond the gap then, and too large for the type
+        # The price may exceed the gap here, and then it may not fit into the type.
+        if not count:
             return SuffixTable(0, np.zeros(1, self.dtype))
         return SuffixTable(0, np.arange(count + 1).astype(self.dtype) * (price * self.factor))
 
@@ -126,11 +142,11 @@ class ScoreScale:
 def _best_within(
     gap: int, tasks: Sequence[PricedOptions], price: int, capacity: int
 ) -> tuple[int, ...] | None:
-    """Return the best of the divisions that lose at most ``gap``, in units; None if there is none."""
+    """Return the best division that loses at most ``gap``, in units; None if there is none."""
     kept = [task.within(gap) for task in tasks]
     sizes = [int(task.sizes[0]) for task in kept]
     open_ = [number for number, task in enumerate(kept) if len(task.sizes) > 1]
-    # Where one option is left there is nothing to search: it takes its part of gap and capacity.
+    # A task with one option left needs no search: deduct its loss and its size in advance.
     for task, size in zip(kept, sizes, strict=True):
         if len(task.sizes) == 1:
             gap, capacity = gap - int(task.losses[0]), capacity - size
@@ -145,13 +161,14 @@ def _best_within(
 def _best_of(
     gap: int, kept: Sequence[PricedOptions], price: int, capacity: int
 ) -> tuple[int, ...] | None:
-    """Return the best of the divisions of these options that lose at most ``gap``; None if there is none."""
+    """Return the best division of these options that loses at most ``gap``; None if none does."""
     if gap < 0 or capacity < 0:
         return None
     if not kept:
+        # All sizes are fixed, so the remaining workers stay idle. They cost their price.
         return () if price * capacity <= gap else None
     scale = ScoreScale.of(kept, gap)
-    before = [(0, 0)]  # the fewest and the most workers of the tasks before each
+    before = [(0, 0)]  # for each task, the fewest and the most workers of the tasks before it
     for task in kept:
         least, most = before[-1]
         before.append((least + int(task.sizes[0]), most + int(task.sizes[-1])))
@@ -160,6 +177,8 @@ def _best_of(
         return None
     suffix = scale.idle_workers(price, capacity - fewest)
     for task, (least, most) in zip(reversed(kept), reversed(before), strict=True):
+        # Entries that the tasks in front can't complete to the full capacity are dropped. That
+        # keeps the tables short where the gap has left few options.
         bounds = Bounds(capacity - most, capacity - least, scale.limit)
         longer = suffix.prepend(scale.row(task), bounds)
         if longer is None:
