@@ -1,18 +1,18 @@
-"""Which worker each rank gets: tensor-parallel groups in a node, few ranks moved, replicas spread.
+"""Which worker each rank gets: groups inside a node, few ranks moved, replicas spread.
 
-The ranks of a task come in *groups* of tp consecutive global ranks, one per tensor-parallel group. A
-group never spans nodes, because its traffic is the heaviest. Among all placements the one is taken
+The ranks of a task come in *groups* of tp consecutive global ranks, one per tensor-parallel group.
+A group never spans nodes, because its traffic is the heaviest. The chosen placement
 
-1. that moves the fewest ranks. A rank *stays* if it gets a worker that the task holds and, where the
-   task keeps its tp and pp, that a rank at the same place (tp, pp) holds: what its process has is
-   of no use at another place. Every other rank moves;
-2. of those, the one that spreads replicas best over failure domains: the fewest pairs of
-   data-parallel peers (groups of one stage) share a domain. Nodes for which no domain is named are one
-   domain together: nothing is spread over them, and tasks fill node after node.
+1. moves the fewest ranks. A rank *stays* if it gets a worker that its task holds. If the task keeps
+   its tp and pp, a rank at the same place (tp, pp) must have held it: the process there has that
+   part of the model. Every other rank moves;
+2. and, of those, spreads replicas best over failure domains: the fewest pairs of data-parallel
+   peers (groups of one stage) share a domain. Nodes without a named domain form one domain
+   together. Nothing is spread over them, and tasks fill node after node.
 
-How that is found, and how far it is proven, is told in ``controller.core.rules.packing.fewest_moves``. There groups are
-counted by node; which workers and global ranks they get is told in ``controller.core.rules.packing.slot_assignment``.
-Equal inputs give equal placements.
+``controller.core.rules.packing.fewest_moves`` finds the number of groups per node and says how far
+the answer is proven. ``controller.core.rules.packing.slot_assignment`` picks workers and global
+ranks. Equal inputs give equal placements.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ from profiles.layout import Layout
 
 @dataclass(frozen=True, slots=True, order=True)
 class Worker:
-    """One worker of a node. ``slot`` counts from 0; it is the GPU's index where there is one."""
+    """One worker of a node. ``slot`` counts from 0; if the node has GPUs it is the GPU's index."""
 
     node: NodeId
     slot: int
@@ -42,7 +42,7 @@ Placement = tuple[Worker, ...]
 
 
 def runs_of(placement: Placement) -> list[str]:
-    """Return a placement in the order of the global ranks, neighbours in one term: ``n1:0-3``, ``n2:5``."""
+    """Return a placement by global rank, with runs of slots joined: ``n1:0-3``, ``n2:5``."""
     runs: list[tuple[Worker, int]] = []
     for worker in placement:
         if runs:
@@ -59,7 +59,7 @@ def runs_of(placement: Placement) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Unplaceable:
-    """Why tasks can't be placed, in words for operators."""
+    """The reason why tasks can't be placed, for operators."""
 
     reason: str
 
@@ -79,15 +79,14 @@ def place(
 
     Args:
         layouts: Layout of every task that is to run.
-        current: What tasks hold now, by global rank. Workers that can't be used any more and tasks
-            that are not to run are ignored. If two tasks name the same worker, the one whose name
-            sorts first holds it.
-        num_workers_by_node: Workers of each node that may be used. The order of the nodes decides
-            between equally good ones.
-        layouts_before: Layouts of ``current``. For a task without one of that size, the same tp and pp
-            are taken for granted where they divide what it holds.
-        blocked: Workers of these nodes that are not to be given to anybody.
-        domains: Failure domains by node, where they are named.
+        current: Workers that each task holds now, by global rank. Unusable workers and tasks that
+            are not to run are ignored. If two tasks name the same worker, the task whose name sorts
+            first holds it.
+        num_workers_by_node: Usable workers of each node. The order of the nodes decides ties.
+        layouts_before: Layouts of ``current``. If the layout of a task is missing or has another
+            size, its tp and pp are taken from ``layouts``, provided they divide its workers.
+        blocked: Workers of these nodes that no task may get.
+        domains: Failure domains by node, if they are named.
     """
     nodes = _Nodes(num_workers_by_node, blocked, domains or {})
     if reason := _shortage(layouts, nodes.rooms):
@@ -98,6 +97,8 @@ def place(
     for task in tasks:
         placement = current.get(task, ())
         before = (layouts_before or {}).get(task)
+        # A task that lost workers has a placement without a layout of that size. With the same tp
+        # and pp its ranks can still keep their places.
         if before is None or before.num_workers != len(placement):
             before = _layout_of(placement, layouts[task])
         slots_by_task.append(TaskSlots(layouts[task], before, held[task]))
@@ -134,7 +135,7 @@ def _shortage(layouts: Mapping[TaskId, Layout], rooms: Sequence[int]) -> str | N
 
 
 def _layout_of(placement: Placement, layout: Layout) -> Layout | None:
-    """Return what a placement is in terms of a layout's tp and pp; None where they do not divide it."""
+    """Return the layout of a placement with the given tp and pp; None if they do not divide it."""
     replicas, rest = divmod(len(placement), layout.tp * layout.pp)
     return Layout(layout.tp, layout.pp, replicas) if replicas and not rest else None
 
@@ -142,9 +143,10 @@ def _layout_of(placement: Placement, layout: Layout) -> Layout | None:
 def _in_order(
     packing: Packing, kinds: Sequence[GroupKind], nodes: "_Nodes"
 ) -> list[dict[int, int]]:
-    """Return the groups of a packing, nodes that are alike filled in the order of kinds.
+    """Return the groups of a packing, with equal nodes filled in the order of the kinds.
 
-    Nodes are alike where nobody holds anything and that have as much room, in one domain or each in its own.
+    Two nodes are equal if no task holds a worker there and they have the same room. They also must
+    share a domain, or each have a domain of its own.
     """
     by_node: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for k, groups in enumerate(packing.groups):
@@ -157,6 +159,8 @@ def _in_order(
             alike[room, nodes.shared_domain(v)].append(v)
     last = (len(kinds), 0)
     for same in alike.values():
+        # The packing's choice between equal nodes is arbitrary. Sorting makes placements readable:
+        # the first task on the first nodes. Empty nodes come last.
         fillings = sorted((by_node.get(v, []) for v in same), key=lambda each: each or [last])
         by_node.update(zip(same, fillings, strict=True))
     ordered: list[dict[int, int]] = [{} for _ in kinds]
@@ -167,7 +171,7 @@ def _in_order(
 
 
 class _Nodes:
-    """Nodes and slots as numbers, and who sits where."""
+    """Translates nodes, slots and domains to numbers and back."""
 
     def __init__(
         self,
@@ -190,13 +194,14 @@ class _Nodes:
             self._num_sharing[domain] += 1
 
     def shared_domain(self, v: int) -> int:
-        """Return the domain of a node; -1 for one that shares it with no other."""
+        """Return the domain of a node; -1 if no other node shares it."""
         return self.domains[v] if self._num_sharing[self.domains[v]] > 1 else -1
 
     def held_slots(self, current: Mapping[TaskId, Placement]) -> dict[TaskId, dict[int, NodeSlot]]:
-        """Return the node_slots of each task that it may keep, by global rank."""
+        """Return the slots of each task that it may keep, by global rank."""
         taken: set[NodeSlot] = set()
         held: dict[TaskId, dict[int, NodeSlot]] = {}
+        # Two tasks may name the same worker. Sorted, so that the same task gets it every time.
         for task, placement in sorted(current.items()):
             held[task] = {}
             for rank, worker in enumerate(placement):
@@ -215,12 +220,14 @@ class _Nodes:
     def assign_free_slots(
         self, rows: Sequence[GroupSlots], current: Mapping[TaskId, Placement]
     ) -> None:
-        """Give slots to all ranks that have none: first those that no task holds."""
+        """Give a slot to every rank that has none. Slots that no task holds come first."""
         incomplete = {row.node for row in rows if None in row.slots}
         used: dict[int, set[int]] = defaultdict(set)
         for row in rows:
             if row.node in incomplete:
                 used[row.node].update(slot for slot in row.slots if slot is not None)
+        # A slot that another task still holds is free only once that task has moved. The rank would
+        # have to wait for it.
         busy = {
             node_slot
             for placement in current.values()
@@ -237,7 +244,7 @@ class _Nodes:
         return sorted(slots, key=lambda slot: ((v, slot) in busy, slot))
 
     def workers(self, rows: Sequence[GroupSlots]) -> Placement:
-        """Return the workers of node_sloted rows."""
+        """Return the workers of groups whose slots are all assigned."""
         return tuple(
             Worker(self._names[row.node], slot)
             for row in rows

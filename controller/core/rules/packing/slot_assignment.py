@@ -1,10 +1,10 @@
-"""Which worker of its node each rank gets, once it is known how many groups every node has.
+"""Which slot of its node each rank gets, once the number of groups per node is known.
 
-Ranks that stay sit where they sit. What a node has beside goes to the others, workers that nobody holds first:
-nobody has to be waited for there. A task that keeps its size keeps the global ranks of its groups. One that
-shrinks keeps its most complete replicas, in their order, and what is left of the others fills the gaps: ranks
-of one stage may stand for each other. Groups that move join the replica that has others in their
-failure domain.
+Ranks that stay keep their slots. The other ranks get the remaining slots, first those that no task
+holds: nobody has to wait for these. A task that keeps its size keeps the global ranks of its
+groups. A task that shrinks keeps its most complete replicas, in their order. Ranks of its other
+replicas fill the gaps, because ranks of one stage are interchangeable. A group that moves joins a
+replica with other groups in the same failure domain.
 
 Nodes and slots are numbers here; ``controller.core.rules.placement`` has the names.
 """
@@ -20,16 +20,16 @@ NodeSlot = tuple[int, int]
 """A node and one of its slots."""
 
 _GroupRemnant = dict[int, int]
-"""What is left of a held group on one node: the slot of each tp rank."""
+"""The part of a held group that is still on one node: the slot of each tp rank."""
 
 
 @dataclass(slots=True)
 class GroupSlots:
-    """The seats of one tensor-parallel group.
+    """The slots of one tensor-parallel group.
 
     Attributes:
         node: Its node.
-        slots: Its slots by tp rank; None where a rank moves and has no slot yet.
+        slots: Its slots by tp rank. None for a rank that moves and has no slot yet.
         origin: The replica that it was part of; None for a new group.
     """
 
@@ -39,31 +39,33 @@ class GroupSlots:
 
 
 class TaskSlots:
-    """The ranks of one task, on their way from where they are to where they shall be.
+    """The slots of one task's ranks: those that they hold, and those that they get.
 
     Args:
-        layout: What the task shall have.
-        before: What it has. With another tp or pp no rank has a place to keep.
-        held: Seats that its ranks have and may keep, by global rank of ``before``.
+        layout: The layout that the task is to have.
+        before: Its present layout. With another tp or pp no rank can keep its place.
+        held: Slots that its ranks hold and may keep, by global rank of ``before``.
     """
 
     def __init__(self, layout: Layout, before: Layout | None, held: Mapping[int, NodeSlot]) -> None:
         self._layout, self._held = layout, held
         is_same_model = before is not None and (before.tp, before.pp) == (layout.tp, layout.pp)
         self._before = before if is_same_model else None
-        self._pieces: list[dict[int, dict[int, _GroupRemnant]]] = [{} for _ in range(layout.pp)]
+        self._remnants: list[dict[int, dict[int, _GroupRemnant]]] = [{} for _ in range(layout.pp)]
         self._sizes = Counter[int]()
         if self._before is not None:
             for rank, (node, slot) in held.items():
                 stage, replica = self._before.pp_rank(rank), self._before.dp_rank(rank)
-                pieces = self._pieces[stage].setdefault(node, {})
-                pieces.setdefault(replica, {})[self._before.tp_rank(rank)] = slot
+                remnants = self._remnants[stage].setdefault(node, {})
+                remnants.setdefault(replica, {})[self._before.tp_rank(rank)] = slot
                 self._sizes[replica] += 1
 
     def kinds(self) -> list[GroupKind]:
-        """Return the groups that are to be placed: one kind per stage, or one where all places are new."""
+        """Return the groups to place: one kind per stage; one kind if no rank keeps its place."""
         tp, pp, dp = self._layout.tp, self._layout.pp, self._layout.dp
         if self._before is None:
+            # With another tp or pp no rank keeps its place in the model. Its worker is still worth
+            # keeping: no other task has to free one.
             nums = Counter(node for node, _ in self._held.values())
             stays = {v: (*[tp] * (num // tp), *filter(None, [num % tp])) for v, num in nums.items()}
             return [GroupKind(tp, pp * dp, pp, stays)]
@@ -72,20 +74,20 @@ class TaskSlots:
             GroupKind(
                 tp,
                 dp,
-                stays={v: _stays(each.values()) for v, each in pieces.items()},
+                stays={v: _stays(each.values()) for v, each in remnants.items()},
                 holes={
                     v: whole - max(self._sizes[replica] for replica in each)
-                    for v, each in pieces.items()
+                    for v, each in remnants.items()
                 },
             )
-            for pieces in self._pieces
+            for remnants in self._remnants
         ]
 
     def rows(self, groups: Sequence[Mapping[int, int]]) -> list[list[GroupSlots]]:
-        """Return the groups of each kind, those that stay with their slots.
+        """Return the groups of each kind, with the slots of the ranks that stay.
 
         Args:
-            groups: Of each kind, groups by node.
+            groups: For each kind, its groups by node.
         """
         if self._before is None:
             return [self._new_rows(groups[0])]
@@ -93,9 +95,9 @@ class TaskSlots:
             [
                 row
                 for v, num in sorted(by_node.items())
-                for row in self._kept_rows(v, num, pieces.get(v, {}))
+                for row in self._kept_rows(v, num, remnants.get(v, {}))
             ]
-            for pieces, by_node in zip(self._pieces, groups, strict=True)
+            for remnants, by_node in zip(self._remnants, groups, strict=True)
         ]
 
     def _new_rows(self, by_node: Mapping[int, int]) -> list[GroupSlots]:
@@ -111,15 +113,21 @@ class TaskSlots:
                 rows.append(GroupSlots(v, [*stay, *[None] * (tp - len(stay))]))
         return rows
 
-    def _kept_rows(self, v: int, num: int, pieces: Mapping[int, _GroupRemnant]) -> list[GroupSlots]:
-        order = sorted(pieces, key=lambda r: (-len(pieces[r]), -self._sizes[r], r))
+    def _kept_rows(
+        self, v: int, num: int, remnants: Mapping[int, _GroupRemnant]
+    ) -> list[GroupSlots]:
+        # The most complete groups stay whole. Of equally complete ones, those of the replica with
+        # the most ranks.
+        order = sorted(remnants, key=lambda r: (-len(remnants[r]), -self._sizes[r], r))
         rows = [
-            GroupSlots(v, [pieces[r].get(i) for i in range(self._layout.tp)], r)
+            GroupSlots(v, [remnants[r].get(i) for i in range(self._layout.tp)], r)
             for r in sorted(order[:num])
         ]
         rows += [GroupSlots(v, [None] * self._layout.tp) for _ in range(num - len(rows))]
         for i in range(self._layout.tp):
-            spare = [pieces[r][i] for r in order[num:] if i in pieces[r]]
+            # Ranks of given-up groups fill the gaps of the kept ones: same stage and tp rank, so
+            # the same part of the model.
+            spare = [remnants[r][i] for r in order[num:] if i in remnants[r]]
             for row in rows:
                 if row.slots[i] is None and spare:
                     row.slots[i] = spare.pop()
@@ -128,14 +136,15 @@ class TaskSlots:
     def in_rank_order(
         self, rows: Sequence[Sequence[GroupSlots]], domains: Sequence[int]
     ) -> list[GroupSlots]:
-        """Return all rows in the order of the global ranks.
+        """Return all groups in the order of the global ranks.
 
         Args:
             rows: The groups of each kind.
             domains: The failure domain of every node.
         """
         if self._before is None:
-            # Neighbours make a replica.
+            # Sorted by domain and dealt in turn over the stages, neighbours make a replica. The
+            # loss of a domain then costs few replicas.
             pp = self._layout.pp
             queue = sorted(rows[0], key=lambda row: (domains[row.node], row.node))
             return [row for stage in range(pp) for row in queue[stage::pp]]
@@ -147,6 +156,8 @@ class TaskSlots:
             left.append([])
             for row in each:
                 replica = None if row.origin is None else number.get(row.origin)
+                # A replica that was combined from remnants can hold one stage on two nodes. The
+                # first group keeps the number.
                 if replica is None or table[replica] is not None:
                     left[-1].append(row)
                 else:
@@ -159,7 +170,7 @@ class TaskSlots:
     def _replica_numbers(
         self, rows: Sequence[Sequence[GroupSlots]], num_before: int
     ) -> dict[int, int]:
-        """Return the new number of each replica that goes on."""
+        """Return the new number of each replica that continues."""
         if num_before == self._layout.dp:
             return {replica: replica for replica in range(num_before)}
         present = Counter(row.origin for each in rows for row in each if row.origin is not None)
@@ -167,11 +178,14 @@ class TaskSlots:
         return {old: new for new, old in enumerate(sorted(order[: self._layout.dp]))}
 
 
-def _stays(pieces: Iterable[_GroupRemnant]) -> tuple[int, ...]:
-    """Return how many ranks stay with the first, second, ... group on a node where these are."""
-    nums = Counter(i for piece in pieces for i in piece)
+def _stays(remnants: Iterable[_GroupRemnant]) -> tuple[int, ...]:
+    """Return how many ranks of the first, second, ... group on a node stay, given its remnants."""
+    nums = Counter(i for remnant in remnants for i in remnant)
     return tuple(
-        sum(num > j for num in nums.values()) for j in range(max(nums.values(), default=0))
+        # Ranks of one tp rank are interchangeable between remnants. So the first group gets one of
+        # each that is present, the second gets one of each that is left, and so on.
+        sum(num > j for num in nums.values())
+        for j in range(max(nums.values(), default=0))
     )
 
 
@@ -181,7 +195,7 @@ def _fill_replicas(
     domains: Sequence[int],
     replica_domains: Sequence[set[int]],
 ) -> None:
-    """Put the rows of one stage into replicas that lack it, where they can to others in their domain."""
+    """Put groups of one stage into replicas that lack it, preferring replicas in their domain."""
     waiting = defaultdict[int, deque[GroupSlots]](deque)
     for row in rows:
         waiting[domains[row.node]].append(row)
