@@ -23,7 +23,7 @@ from typing import Any, Final
 from ending import end_on_sigterm
 from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 
-from controller.drill_matrix.drill_options import chosen, cluster_options
+from controller.drill_matrix.drill_options import choose_drills, cluster_options
 from controller.drill_matrix.drill_runs import MatrixRun
 from profiles.drills.drill import Drill
 
@@ -71,7 +71,7 @@ def main() -> int:
     arguments = parser.parse_args()
     drills = [
         drill
-        for drill in chosen(arguments.only or list(_PAPER))
+        for drill in choose_drills(arguments.only or list(_PAPER))
         if drill.kind in (arguments.only or _PAPER)
     ]
     samples = asyncio.run(measure(drills, arguments.drills))
@@ -94,16 +94,16 @@ async def measure(drills: list[Drill], num: int) -> dict[str, Samples]:
     await matrix.run(drills * num)
     samples = {drill.kind: Samples() for drill in drills}
     for row in matrix.rows:
-        of_kind, seen = samples[row.drill.kind], row.seen
+        of_kind, observed = samples[row.drill.kind], row.observed
         of_kind.num_wrong += not row.agrees
-        if seen.detection_s is None:
+        if observed.detection_s is None:
             of_kind.num_unseen += 1
             continue
-        of_kind.detection_s.append(seen.detection_s)
+        of_kind.detection_s.append(observed.detection_s)
         if row.average_s is not None:
             of_kind.average_s.append(row.average_s)
-        if seen.recovery_s is not None:
-            of_kind.recovery_s.append(seen.recovery_s)
+        if observed.recovery_s is not None:
+            of_kind.recovery_s.append(observed.recovery_s)
     return samples
 
 

@@ -19,8 +19,8 @@ from controller.demo.demo_session import DemoSession
 from controller.demo.outcome import outcome_of
 from controller.demo.progress_bars import ProgressBars
 from controller.drills.drill_arguments import DrillArgumentError
-from controller.localcluster.cluster_errors import leaves
-from controller.localcluster.local_cluster import DemoError, LocalCluster
+from controller.localcluster.cluster_errors import leaf_errors
+from controller.localcluster.local_cluster import LocalCluster, LocalClusterError
 from controller.settings.settings_file import SettingsError
 from profiles.corpus import DataError
 from profiles.task_profiles import ProfileError
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     demo = _Demo(options)
     try:
         code = asyncio.run(demo.run())
-    except (DemoError, ApiSocketError, OSError) as error:
+    except (LocalClusterError, ApiSocketError, OSError) as error:
         return _fail(1, error)
     if options.is_json and demo.final_view:
         json.dump(outcome_of(demo.final_view), sys.stdout)
@@ -87,8 +87,8 @@ class _Demo:
             limit_s = self._options.time_limit_s
             reason = f"gave up after {limit_s:g} s" if limit_s else "a step timed out"
             failures.append(_EndedEarlyError(1, reason))
-        except* (_EndedEarlyError, DemoError, ApiSocketError, OSError) as errors:
-            failures.extend(leaves(errors))
+        except* (_EndedEarlyError, LocalClusterError, ApiSocketError, OSError) as errors:
+            failures.extend(leaf_errors(errors))
         finally:
             progress.close()
         for failure in failures:

@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen(names: list[str]) -> list[Drill]:
+def choose_drills(names: list[str]) -> list[Drill]:
     """Return the drills that ``names`` mean, in the order of the catalogue; all without names.
 
     Raises:
