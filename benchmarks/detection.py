@@ -33,10 +33,10 @@ _PAPER: Final = {
     "exception": "0.3 s",
     "lose-node": "5.6 s",
     "freeze-node": "5.6 s",
-    "stop-rank": "3 x an iteration",
+    "freeze-rank": "3 x an iteration",
     "hang-collective": "3 x an iteration",
 }
-_HANGS: Final = ("stop-rank", "hang-collective")
+_HANGS: Final = ("freeze-rank", "hang-collective")
 _LIMIT_S: Final = {"kill-rank": 0.2, "exception": 0.2, "lose-node": 3.0, "freeze-node": 3.0}
 """What the medians are to stay below; of a hang 3 x the average iteration and 0.5 s."""
 _MEANING: Final = {
@@ -44,7 +44,7 @@ _MEANING: Final = {
     "exception": "exception in a rank",
     "lose-node": "lost node whose port refuses",
     "freeze-node": "lost node that answers nothing",
-    "stop-rank": "hang: a stopped rank",
+    "freeze-rank": "hang: a stopped rank",
     "hang-collective": "hang: a rank that does not enter the collective",
 }
 

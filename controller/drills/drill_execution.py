@@ -21,7 +21,7 @@ from profiles.drills.kernel_texts import KERNEL_MESSAGES, LINK_FLAP, OOM_KILL
 
 FREEZE_S: Final = 15.0
 PARTITION_S: Final = 15.0
-_STOPPED_SSH_S: Final = 8.0
+_FROZEN_SSH_S: Final = 8.0
 _FLAP_PAUSE_S: Final = 0.5
 
 
@@ -184,8 +184,8 @@ class DrillExecutor:
                 await self._freeze(node, FREEZE_S, only_server=False)
             case "partition":
                 await self._partition(node)
-            case "stop-ssh":
-                await self._freeze(node, _STOPPED_SSH_S, only_server=True)
+            case "freeze-ssh":
+                await self._freeze(node, _FROZEN_SSH_S, only_server=True)
             case "kill-ssh":
                 await self._nodes.cut_connections(node)
             case "kill-agent":

@@ -39,7 +39,7 @@ GOOD = MatrixRow(
         incidents=("I-1 exited_abnormally",),
     ),
 )
-STOP = DRILL_BY_KIND["stop-rank"]
+STOP = DRILL_BY_KIND["freeze-rank"]
 BAD = MatrixRow(
     STOP,
     GOOD.target,
@@ -71,7 +71,7 @@ def test_the_report_counts_what_agrees_and_names_what_was_not_run() -> None:
 
 def test_the_summary_says_what_differs() -> None:
     text = summary([GOOD, BAD], NOT_RUN, 12.3)
-    assert "DISAGREES stop-rank" in text
+    assert "DISAGREES freeze-rank" in text
     assert "status: none instead of task_hang" in text
     assert "not run   partition: not here: no namespaces" in text
     assert "1 of 2 rows agree" in text
@@ -86,7 +86,7 @@ def test_the_section_replaces_the_old_one_and_nothing_else(tmp_path: Path) -> No
     assert text.endswith(f"{END}\nafter\n")
     assert "old" not in text
     assert "| `kill-rank` | SEV2 exited_abnormally | process supervision | restart | rank |" in text
-    assert "- `stop-rank`: status: none instead of task_hang" in text
+    assert "- `freeze-rank`: status: none instead of task_hang" in text
     assert "- `partition` was not run: not here: no namespaces." in text
     assert "2026-01-02: 1 of 2 rows agree" in text
 

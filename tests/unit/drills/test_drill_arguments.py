@@ -100,7 +100,9 @@ def test_a_drill_that_a_command_can_not_stage_is_refused_before_anything_starts(
             DrillArgumentError, match=r"gpt-a is a command: .* needs a training loop"
         ) as error:
             parse_for_command(text)
-        assert str(error.value).endswith("it can have kill-rank, memory-kill, exception, stop-rank")
+        assert str(error.value).endswith(
+            "it can have kill-rank, memory-kill, exception, freeze-rank"
+        )
 
 
 def test_a_drill_knows_what_it_breaks() -> None:
@@ -246,7 +248,7 @@ def order(kind: str, *, has_rank: bool = False) -> CarryOutDrill:
         ),
         (order("nan:times=2", has_rank=True), (RankFault(kind="nan", count=2), *AT)),
         (order("partition"), ("unplug", "n1")),
-        (order("stop-ssh"), ("freeze", "n1", True)),
+        (order("freeze-ssh"), ("freeze", "n1", True)),
         (order("freeze-node"), ("freeze", "n1", False)),
         (order("lose-node"), ("lose", "n1")),
         (order("kill-ssh"), ("cut", "n1")),
