@@ -102,8 +102,8 @@ def test_bad_scenario_is_one_line(
 def test_hash_seeds_change_nothing() -> None:
     code = (
         "from controller.simulation.scenarios.scenario_file import load_scenario;"
-        "from controller.simulation.world.happenings import course_of;"
-        "print(course_of(load_scenario('spot-p3'), 1).happenings)"
+        "from controller.simulation.world.event_sequence import draw_events;"
+        "print(draw_events(load_scenario('spot-p3'), 1).events)"
     )
     found = {
         subprocess.run(
