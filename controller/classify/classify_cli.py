@@ -18,7 +18,7 @@ from rich.progress import Progress
 from controller.classify.explain_catalogue import UnknownNameError, explanation, listing
 from controller.classify.findings_text import JsonReport, TextReport
 from controller.classify.log_inputs import InputError, chunks, lines, name_of, opened
-from controller.classify.specimens import SpecimenError, answer
+from controller.classify.specimens import SpecimenError, classify_specimen
 from profiles.faults.catalogue import default_catalogue
 from profiles.faults.stream import FindingStream
 
@@ -56,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.jsonl is not None:
         if arguments.file != "-" or arguments.json:
             raise _UsageError("--jsonl names its own file and form: give it alone")
-        return _answer_specimens(arguments.jsonl)
+        return _classify_specimens(arguments.jsonl)
     return _find(arguments.file, is_json=arguments.json)
 
 
@@ -71,14 +71,14 @@ def _fail(message: str) -> int:
     return 2
 
 
-def _answer_specimens(path: str) -> int:
+def _classify_specimens(path: str) -> int:
     num_wrong = 0
     with opened(path) as file:
         for number, line in enumerate(lines(file, name_of(path)), start=1):
             if not line.strip():
                 continue
             try:
-                verdict = answer(line)
+                verdict = classify_specimen(line)
             except SpecimenError as error:
                 num_wrong += 1
                 _fail(f"{name_of(path)}: line {number}: {error}")

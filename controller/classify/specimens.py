@@ -14,7 +14,7 @@ class SpecimenError(Exception):
     """A line is no specimen. The text says why, without file and line."""
 
 
-def answer(line: bytes) -> dict[str, Any]:
+def classify_specimen(line: bytes) -> dict[str, Any]:
     """Return the verdict on the specimen in ``line``.
 
     Keys that are not known are ignored: labelled specimens have more of them.

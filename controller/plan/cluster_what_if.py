@@ -20,7 +20,7 @@ from controller.core.rehearsal import ImpossibleError
 from controller.plan.plan_text import explanation_of, print_answer
 from controller.plan.problem_file import ProblemFile
 from controller.plan.questions import supposition_of
-from controller.plan.rehearsed import answered
+from controller.plan.rehearsal_answer import rehearsal_answer
 from controller.printing import plain_console, refuse
 from controller.store.run_file import RunError, read_run
 from profiles.records import RecordError
@@ -43,8 +43,8 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
     except (ImpossibleError, NoControllerError, RunError, RecordError) as error:
         return refuse("unicron plan", str(error))
     if arguments.explain:
-        asked = ProblemFile.model_validate(problem).asked
-        answer |= explanation_of(asked, answer["assignments"])
+        planner_problem = ProblemFile.model_validate(problem).planner_problem
+        answer |= explanation_of(planner_problem, answer["assignments"])
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
     else:
@@ -70,7 +70,7 @@ def _question(arguments: argparse.Namespace) -> AskWhatIf:
 def _of_saved(directory: Path, question: AskWhatIf) -> dict[str, Any]:
     machine, replayed = read_run(directory)
     supposition, has_problem = supposition_of(question), question.has_problem
-    return answered(
+    return rehearsal_answer(
         machine.state, machine.policy, replayed.at, supposition, has_problem=has_problem
     )
 

@@ -12,12 +12,12 @@ from dataclasses import asdict
 from typing import Any
 
 from controller.arguments import count_of, file_path, num_workers, number_of
-from controller.core.rules.planner.cost import Problem as Asked
+from controller.core.rules.planner.cost import Problem
 from controller.core.rules.planner.explanation import terms
 from controller.core.rules.planner.solver import Division, solve
 from controller.plan.cluster_what_if import run_on_cluster
 from controller.plan.plan_text import explanation_of, print_answer
-from controller.plan.problem_change import Change, changed
+from controller.plan.problem_change import Change, apply_change
 from controller.plan.problem_file import MAX_NUMBER, load_problem
 from controller.printing import refuse
 from profiles.records import RecordError
@@ -49,9 +49,9 @@ _MAX_WORKERS = 10**6
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron plan``."""
-    what = parser.add_subparsers(dest="what", required=True, metavar="{solve,what-if}")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{solve,what-if}")
     solving = _add_command(
-        what,
+        actions,
         "solve",
         "divide workers over tasks, exactly",
         "Print the division of workers over tasks that maximises the weighted FLOP until the next fault,"
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     solving.add_argument("problem", type=file_path, metavar="PROBLEM.json")
     changing = _add_command(
-        what,
+        actions,
         "what-if",
         "the same with something changed",
         "Print the division after workers were lost or added, tasks faulted or finished, or weights"
@@ -135,12 +135,12 @@ def _add_changed_tasks(changing: argparse.ArgumentParser) -> None:
 
 
 def _add_command(
-    what: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]",
     name: str,
     help_text: str,
     description: str,
 ) -> argparse.ArgumentParser:
-    command = what.add_parser(
+    command = actions.add_parser(
         name,
         help=help_text,
         description=description,
@@ -176,23 +176,27 @@ def _weight(text: str) -> tuple[str, float]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Solve and print; return 0, or 2 where the problem is wrong."""
-    if arguments.what == "what-if":
-        if mistake := _misuse(arguments):
+    if arguments.action == "what-if":
+        if mistake := _option_conflict(arguments):
             return refuse("unicron plan", mistake)
         if arguments.problem is None:
             return run_on_cluster(arguments)
     try:
         problem = load_problem(arguments.problem)
-        if arguments.what == "what-if":
-            problem = changed(problem, _change(arguments))
+        if arguments.action == "what-if":
+            problem = apply_change(problem, _change(arguments))
     except RecordError as error:
         return refuse("unicron plan", str(error))
-    asked = problem.asked
+    planner_problem = problem.planner_problem
     begin_s = time.perf_counter()
-    decision = solve(asked.tasks, num_workers=asked.num_workers, running_s=asked.running_s)
-    answer = as_json(asked, decision, time.perf_counter() - begin_s)
+    decision = solve(
+        planner_problem.tasks,
+        num_workers=planner_problem.num_workers,
+        running_s=planner_problem.running_s,
+    )
+    answer = as_json(planner_problem, decision, time.perf_counter() - begin_s)
     if arguments.explain:
-        answer |= explanation_of(asked, decision.assignments)
+        answer |= explanation_of(planner_problem, decision.assignments)
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
     else:
@@ -200,7 +204,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _misuse(arguments: argparse.Namespace) -> str:
+def _option_conflict(arguments: argparse.Namespace) -> str:
     """Return what does not go together, in one line; empty if all does."""
     if mistake := _contradiction(arguments):
         return mistake
@@ -244,16 +248,16 @@ def _change(arguments: argparse.Namespace) -> Change:
     )
 
 
-def as_json(asked: Asked, decision: Division, solve_s: float) -> dict[str, Any]:
+def as_json(planner_problem: Problem, decision: Division, solve_s: float) -> dict[str, Any]:
     """Return the answer for programs; FLOP/s, FLOP and seconds."""
     return {
         "objective": decision.objective,
         "waf_before": decision.waf_before,
         "waf_after": decision.waf_after,
-        "workers": asked.num_workers,
-        "running_s": asked.running_s,
+        "workers": planner_problem.num_workers,
+        "running_s": planner_problem.running_s,
         "assignments": dict(decision.assignments),
-        "tasks": [asdict(each) for each in terms(asked, decision.assignments)],
+        "tasks": [asdict(each) for each in terms(planner_problem, decision.assignments)],
         "why": decision.why,
         "solve_s": solve_s,
     }

@@ -30,7 +30,7 @@ class Change:
     weights: Sequence[tuple[str, float]] = ()
 
 
-def changed(problem: ProblemFile, change: Change) -> ProblemFile:
+def apply_change(problem: ProblemFile, change: Change) -> ProblemFile:
     """Return the problem after the change.
 
     Raises:

@@ -77,7 +77,7 @@ class ProblemFile(Record):
         return horizon_s(3600.0 * self.worker_mtbf_hours, self.workers)
 
     @property
-    def asked(self) -> PlanProblem:
+    def planner_problem(self) -> PlanProblem:
         """The problem as the planner is asked it."""
         return PlanProblem(tuple(self.plan_tasks), self.workers, self.horizon_s)
 

@@ -16,7 +16,7 @@ from controller.core.cluster_spec import ClusterSpec, present_spec
 from controller.core.rehearsal import ImpossibleError, Supposition, snapshot
 from controller.core.rules.policy import Policy
 from controller.core.state.cluster import ClusterState
-from controller.plan.rehearsed import answered
+from controller.plan.rehearsal_answer import rehearsal_answer
 from controller.store.run_file import encode_spec
 from nodeagent.protocol.ids import NodeId, TaskId
 
@@ -58,7 +58,7 @@ def _described(spec: ClusterSpec) -> JsonValue:
 def _what_if(question: AskWhatIf, copied: ClusterState, policy: Policy, at: float) -> Reply:
     try:
         supposition, has_problem = supposition_of(question), question.has_problem
-        data = answered(copied, policy, at, supposition, has_problem=has_problem)
+        data = rehearsal_answer(copied, policy, at, supposition, has_problem=has_problem)
     except ImpossibleError as error:
         return Reply(
             request_id=question.request_id, is_ok=False, code="impossible", message=str(error)

@@ -14,9 +14,9 @@ from profiles.layout import Layout
 from profiles.records import RecordError
 
 
-def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Define the options."""
-    parser = what.add_parser(
+    parser = actions.add_parser(
         "check",
         help="predict measured points, and tell the errors",
         description="Predict each measured point of a JSONL file, at the layout that it names or else the"
@@ -60,8 +60,8 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
     if case is None:
         return row | {"reason": point.missing}
     setup, fits = case.setup(constants)
-    doubts = _doubts(point, setup.layout)
-    predicted = case.flops_per_s(setup, constants) / case.wish.workers / 1e12
+    inconsistencies = _inconsistencies(point, setup.layout)
+    predicted = case.flops_per_s(setup, constants) / case.request.workers / 1e12
     row |= {
         "predicted": predicted,
         "error": None if measured is None else error_of(predicted, measured),
@@ -70,23 +70,23 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
         "micro_batch": setup.micro_batch,
         "recompute": setup.recompute.value,
         "recompute_layers": setup.recompute_layers,
-        "fits": fits and not doubts,
+        "fits": fits and not inconsistencies,
     }
-    if doubts:
-        row["note"] = "; ".join(doubts)
+    if inconsistencies:
+        row["note"] = "; ".join(inconsistencies)
     return row if measured is not None else row | {"reason": "model_tflops_per_gpu not given"}
 
 
-def _doubts(point: Point, layout: Layout) -> list[str]:
+def _inconsistencies(point: Point, layout: Layout) -> list[str]:
     """Return why the point can't have been trained as it says; it is predicted nevertheless."""
-    doubts = []
+    inconsistencies = []
     if point.layers and layout.pp > point.layers:
-        doubts.append(f"{layout.pp} stages for {point.layers} layers")
+        inconsistencies.append(f"{layout.pp} stages for {point.layers} layers")
     if point.gpus and layout.num_workers != point.gpus:
-        doubts.append(f"{layout} has {layout.num_workers} of {point.gpus} GPUs")
+        inconsistencies.append(f"{layout} has {layout.num_workers} of {point.gpus} GPUs")
     if point.dp and layout.dp != point.dp:
-        doubts.append(f"dp {point.dp} is named, and {layout.dp} taken")
-    return doubts
+        inconsistencies.append(f"dp {point.dp} is named, and {layout.dp} taken")
+    return inconsistencies
 
 
 def _print(answer: dict[str, Any]) -> None:

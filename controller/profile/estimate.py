@@ -14,7 +14,7 @@ from profiles.estimate.gpu_memory import available_bytes
 from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration_time import flops_per_s
 from profiles.estimate.layer import Machine
-from profiles.estimate.layout_search import Estimate, Wish, best
+from profiles.estimate.layout_search import Estimate, LayoutRequest, best
 from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
 from profiles.estimate.shape_file import find_shape
 from profiles.estimate.training_setup import CORE, STACK_BY_NAME, Stack
@@ -40,9 +40,9 @@ examples:
 """
 
 
-def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Define the options."""
-    parser = what.add_parser(
+    parser = actions.add_parser(
         "estimate",
         help="estimate throughput by size, each size in its best layout",
         description="Estimate the FLOP/s of a model on clusters of several sizes, each in the fastest"
@@ -124,7 +124,7 @@ def estimate(
     layouts: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     for workers in wanted:
-        found = best(shape, Wish(workers, global_batch), stack, machine)
+        found = best(shape, LayoutRequest(workers, global_batch), stack, machine)
         if found is None:
             left_out[str(workers)] = "more replicas than samples in every layout"
         elif not found.fits:

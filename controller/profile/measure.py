@@ -46,9 +46,9 @@ examples:
 """
 
 
-def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Define the options."""
-    parser = what.add_parser(
+    parser = actions.add_parser(
         "measure",
         help="time a task of a running controller at several sizes, on idle workers",
         description="Time a task of a running controller at several sizes, on workers that are idle.",
@@ -84,7 +84,7 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; return 0, 1 if something was not measured, 2 if an argument is wrong."""
     try:
-        _check_aim(arguments.task, arguments.cancel)
+        _check_task_or_cancel(arguments.task, arguments.cancel)
         if arguments.cancel is not None:
             return _cancel(arguments.connect, arguments.cancel)
         command = MeasureTask(
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         return refuse("unicron profile", f"{error.filename}: {error.strerror}")
 
 
-def _check_aim(task: str | None, cancel: str | None) -> None:
+def _check_task_or_cancel(task: str | None, cancel: str | None) -> None:
     if (task is None) is (cancel is None):
         raise RecordError("give either a TASK to be measured or --cancel with a measurement")
 
@@ -186,7 +186,7 @@ class _Watch:
     def __init__(self, name: str) -> None:
         self.name = name
         self.newest: MeasurementView | None = None
-        self._told: set[int] = set()
+        self._printed: set[int] = set()
 
     def follow(self, connection: Connection) -> None:
         """Watch until it is over.
@@ -207,16 +207,19 @@ class _Watch:
 
     def _show(self, found: MeasurementView) -> None:
         for size in found.sizes:
-            if size.phase in {"measured", "failed", "skipped"} and size.workers not in self._told:
-                self._told.add(size.workers)
-                _tell(f"{size.workers} worker(s): {_words(size)}", is_last=True)
+            if (
+                size.phase in {"measured", "failed", "skipped"}
+                and size.workers not in self._printed
+            ):
+                self._printed.add(size.workers)
+                _print_progress(f"{size.workers} worker(s): {_words(size)}", is_last=True)
             elif size.phase == "running":
                 num = found.num_warm_up + found.num_iterations
                 text = f"{size.workers} worker(s): iteration {size.iterations} of {num}"
-                _tell(text, is_last=False)
+                _print_progress(text, is_last=False)
 
 
-def _tell(text: str, *, is_last: bool) -> None:
+def _print_progress(text: str, *, is_last: bool) -> None:
     """Show a line; on a terminal one that is not the last of its size is written over."""
     with suppress(OSError):  # the terminal may be closed
         if sys.stderr.isatty():

@@ -18,9 +18,9 @@ _BAR: Final = 30
 _UNITS: Final = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6), ("FLOP/s", 1.0))
 
 
-def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Define the options of both."""
-    show = what.add_parser(
+    show = actions.add_parser(
         "show",
         help="plot a table",
         description="Print a throughput table with a bar per size, or draw it into a PNG.",
@@ -29,7 +29,7 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     show.add_argument("--png", type=file_path, metavar="FILE.png", help="draw it there")
     show.add_argument("--force", action="store_true", help="replace the PNG if it is there")
     show.add_argument("--json", action="store_true", help="print one JSON object")
-    merge = what.add_parser(
+    merge = actions.add_parser(
         "merge",
         help="make one table of several",
         description="Merge throughput tables of one task: what was measured stays, estimates fill the"
@@ -48,7 +48,7 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 def run(arguments: argparse.Namespace) -> int:
     """Show or merge; return 0, or 2 where something can't be used."""
     try:
-        if arguments.what == "merge":
+        if arguments.action == "merge":
             _merge(arguments)
         else:
             _show(arguments)

@@ -35,8 +35,8 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron policy``."""
-    what = parser.add_subparsers(dest="what", required=True, metavar="explain")
-    explain = what.add_parser(
+    actions = parser.add_subparsers(dest="action", required=True, metavar="explain")
+    explain = actions.add_parser(
         "explain",
         help="what is done about which fault, and when more is done",
         description="Explain the policy: the action for each fault, when it escalates, what is left to"

@@ -151,7 +151,7 @@ class Values(Record):
         slow_speed: Speed of a task with a slow node, as a part of its usual one.
         detection: See ``Detection``.
         steps: See ``Steps``.
-        others: See ``BaselineSteps``.
+        baselines: See ``BaselineSteps``.
     """
 
     nodes: _Count

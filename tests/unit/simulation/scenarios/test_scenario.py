@@ -20,7 +20,7 @@ def test_shipped_scenarios_can_be_read_and_every_value_has_an_origin(name: str) 
     for key in scenario.origins:
         group, _, name = key.partition(".")
         assert not name or name in values[group]
-    for group in ("detection", "steps", "others"):
+    for group in ("detection", "steps", "baselines"):
         assert {key for key in scenario.origins if key.startswith(f"{group}.")} == {
             f"{group}.{name}" for name in values[group]
         }
@@ -143,7 +143,7 @@ def test_empty_file_and_unknown_name(tmp_path: Path) -> None:
         load_scenario("a" * 300)
 
 
-@pytest.mark.parametrize("group", ["detection", "steps", "others"])
+@pytest.mark.parametrize("group", ["detection", "steps", "baselines"])
 @pytest.mark.parametrize("value", ["3", "[1]", "'x'"])
 def test_a_group_is_a_section(group: str, value: str) -> None:
     text = f"title = 't'\nbase = 'trace-a'\n[ours]\n{group} = {value}\n"

@@ -11,7 +11,7 @@ from controller.core.state.cluster import ClusterState
 from controller.core.state.task import Target
 
 
-def answered(
+def rehearsal_answer(
     state: ClusterState, policy: Policy, at: float, supposition: Supposition, *, has_problem: bool
 ) -> dict[str, Any]:
     """Return the answer of ``rehearse``, whose arguments these are, and how long it took.
