@@ -1,7 +1,7 @@
-"""``unicron demo``: a local cluster, real training, and the controller that heals it.
+"""``unicron demo``: a local cluster, real training, and the controller that recovers it.
 
-The cluster's context encloses everything, so that whatever ends the demo ends all of it: the last
-iteration, a console, a signal, a time limit, or an error.
+Everything runs inside the cluster's context. So every end of the demo removes all processes and files: the
+last iteration, a console, a signal, the time limit, or an error.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _EndedEarlyError(Exception):
-    """The demo was ended before its end; carries the exit code."""
+    """A signal or the time limit ended the demo early. Carries the exit code."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -66,7 +66,7 @@ class _Demo:
         self._clock = SystemClock()
         self._early_end: asyncio.Future[None] | None = None
         self.final_view: ClusterView | None = None
-        """The view at the end, with every loss; None if it never got as far as training."""
+        """The view at the end, with every loss; None if training never began."""
 
     async def run(self) -> int:
         """Run until the end and return the exit code."""
@@ -85,7 +85,7 @@ class _Demo:
                 watch.cancel()
         except* TimeoutError:
             limit_s = self._options.time_limit_s
-            reason = f"gave up after {limit_s:g} s" if limit_s else "a step timed out"
+            reason = f"stopped at the time limit, {limit_s:g} s" if limit_s else "a step timed out"
             failures.append(_EndedEarlyError(1, reason))
         except* (_EndedEarlyError, LocalClusterError, ApiSocketError, OSError) as errors:
             failures.extend(leaf_errors(errors))

@@ -1,4 +1,4 @@
-"""``unicron drill``: what can be broken on purpose, and whether all of it is seen for what it is."""
+"""``unicron drill``: lists the drills, or runs them and checks every diagnosis."""
 
 import argparse
 import asyncio
@@ -56,7 +56,7 @@ def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: flo
     rows, duration_s = matrix.rows, matrix.duration_s
     missing = {drill.kind for drill in drills} - {row.drill.kind for row in rows}
     not_run = {
-        drill.kind: matrix.impossible.get(drill.kind, "the time was up")
+        drill.kind: matrix.impossible.get(drill.kind, "the time ran out")
         for drill in drills
         if drill.kind in missing
     }
@@ -75,7 +75,7 @@ def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: flo
 
 
 def _run(matrix: MatrixRun, drills: Sequence[Drill]) -> int:
-    """Run the drills; return 0, or the exit code for what kept them from being run."""
+    """Run the drills; return 0, or exit code 1 if an error or a signal ended the run."""
 
     async def run() -> None:
         task = asyncio.current_task()

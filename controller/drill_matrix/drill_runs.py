@@ -1,4 +1,4 @@
-"""Runs drills one after the other, on as few clusters as it takes."""
+"""Runs drills one after another, on as few clusters as possible."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,7 +20,7 @@ Notify = Callable[[str], None]
 
 @asynccontextmanager
 async def open_matrix_cluster(options: DemoOptions, notify: Notify) -> AsyncIterator[MatrixCluster]:
-    """Bring up a cluster with training tasks and a controller that heals by itself.
+    """Start a cluster with training tasks and a controller that applies plans without approval.
 
     Raises:
         LocalClusterError: The nodes can't be started.
@@ -56,8 +56,12 @@ class MatrixRun:
 
     Args:
         options: The cluster and its tasks.
-        limit_s: No drill is begun after this.
-        notify: Takes a line about how far it is.
+        limit_s: Seconds after which no drill starts.
+        notify: Takes a line about the progress.
+
+    Attributes:
+        rows: One row for each drill that was run.
+        impossible: For each drill that can't be run here, by kind: why.
     """
 
     def __init__(self, options: DemoOptions, limit_s: float, notify: Notify) -> None:
@@ -67,22 +71,21 @@ class MatrixRun:
         self._clock = SystemClock()
         self.rows: list[MatrixRow] = []
         self.impossible: dict[str, str] = {}
-        """Why drills can't be run here, by kind."""
 
     @property
     def duration_s(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since this object was made."""
         return self._clock.now()
 
     async def run(self, drills: Sequence[Drill]) -> None:
-        """Run ``drills`` in their order; stops early when the time is up.
+        """Run ``drills`` in their order, until the time runs out.
 
-        A cluster that can't be made whole after a drill is given up for a new one; none is started
-        where no drill can be run.
+        A cluster that can't be repaired after a drill is replaced by a new one. No cluster is
+        started if none of the drills can be run.
 
         Raises:
             LocalClusterError: A cluster can't be started.
-            ClusterNotReadyError: A new cluster does not come to train.
+            ClusterNotReadyError: The tasks of a new cluster do not train in time.
         """
         waiting = self._possible(drills, has_namespaces=self._may_have_namespaces())
         while waiting and self._clock.now() < self._limit_s:
@@ -96,13 +99,13 @@ class MatrixRun:
                             await self._repair(cluster)
 
     def _may_have_namespaces(self) -> bool:
-        """Whether nodes can have networks of their own, as far as that is known without a try."""
+        """Return whether network namespaces seem possible, as far as can be told without a try."""
         with suppress(NetworkError):
             return self._options.network != "loopback" and bool(find_program())
         return False
 
     def _possible(self, drills: Sequence[Drill], *, has_namespaces: bool) -> list[Drill]:
-        """Return the drills that can be run; the others are put aside."""
+        """Return the drills that can be run; note in ``impossible`` why the rest can't."""
         impossible = [each for each in drills if each.needs_namespaces and not has_namespaces]
         self.impossible |= {drill.kind: f"not here: {NO_NAMESPACES}" for drill in impossible}
         return [drill for drill in drills if drill not in impossible]
@@ -111,7 +114,7 @@ class MatrixRun:
         try:
             await cluster.wait_until_ready()
         except ClusterNotReadyError as error:
-            self._notify(f"the cluster can't be made whole ({error}): a new one")
+            self._notify(f"the cluster can't be repaired ({error}); starting a new one")
             raise
 
     def _add(self, row: MatrixRow, num_drills: int) -> None:

@@ -1,4 +1,4 @@
-"""``unicron profile check``: predictions of measured points, and how far off they are."""
+"""``unicron profile check``: compares predictions with measured points."""
 
 import argparse
 import json
@@ -18,17 +18,17 @@ def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Define the options."""
     parser = actions.add_parser(
         "check",
-        help="predict measured points, and tell the errors",
-        description="Predict each measured point of a JSONL file, at the layout that it names or else the"
-        " best one, and print the errors. measured and predicted are TFLOP/s per GPU, errors relative to"
-        " the measurement. docs/profiles.md has the keys of a point.",
+        help="compare predictions with measurements",
+        description="Predict each measured point of a JSONL file, in the layout that the point names or else"
+        " in the best one. Print both in TFLOP/s per GPU, and the error relative to the measurement."
+        " docs/profiles.md explains the keys of a point.",
     )
     parser.add_argument("points", type=file_path, metavar="POINTS.jsonl")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Predict and print; return 0, or 2 where the file is wrong."""
+    """Predict and print; return 0, or 2 if the file is wrong."""
     try:
         points = load_points(arguments.points)
     except RecordError as error:
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(points: list[Point]) -> dict[str, Any]:
-    """Return the predictions and errors; null, with a reason, where a point can't be predicted."""
+    """Return predictions and errors as JSON; null with a reason if a point can't be predicted."""
     constants = fitted_constants()
     rows = [_row(point, constants) for point in points]
     errors = [row["error"] for row in rows if row["error"] is not None]
@@ -78,7 +78,7 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
 
 
 def _inconsistencies(point: Point, layout: Layout) -> list[str]:
-    """Return why the point can't have been trained as it says; it is predicted nevertheless."""
+    """Return which data of the point contradict each other. Such a point is predicted all the same."""
     inconsistencies = []
     if point.layers and layout.pp > point.layers:
         inconsistencies.append(f"{layout.pp} stages for {point.layers} layers")

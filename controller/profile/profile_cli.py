@@ -1,4 +1,4 @@
-"""``unicron profile``: what models achieve on clusters."""
+"""``unicron profile``: dispatches to its commands."""
 
 import argparse
 
@@ -17,6 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one of them and return its exit code."""
+    """Run the command and return its exit code."""
     run_of = {"estimate": estimate.run, "check": check.run, "measure": measure.run}
     return run_of.get(arguments.action, tables.run)(arguments)

@@ -116,7 +116,7 @@ def test_static_splits_divide_by_their_law() -> None:
 
 
 def test_free_node_takes_the_place_of_one_that_is_away() -> None:
-    scenario = small(("nodes = 4", "nodes = 3\nspare_nodes = 1"))
+    scenario = small(("nodes = 4", "nodes = 3\nstandby_nodes = 1"))
     setup = setup_of(scenario, sequence())
     lost = event("node_lost", 50_000.0, 1, away_s=None)
     elastic = run_baseline(BASELINES["megatron-elastic"], setup, sequence(lost), 1)
@@ -130,7 +130,7 @@ def test_free_node_takes_the_place_of_one_that_is_away() -> None:
 def test_spare_that_is_away_itself_is_no_spare(broken: int) -> None:
     both = (event("node_lost", 40_000.0, broken), event("node_lost", 50_000.0, 1))
     five = EventSequence(5, frozenset(), both, (), END_S)
-    setup = setup_of(small(("nodes = 4", "nodes = 3\nspare_nodes = 2")), five)
+    setup = setup_of(small(("nodes = 4", "nodes = 3\nstandby_nodes = 2")), five)
     account = run_baseline(BASELINES["megatron-standby"], setup, five, 1)
     # The other spare takes the place at once: b loses what it takes to begin anew, and no more.
     lost_s = 5 + 1500 + 900
