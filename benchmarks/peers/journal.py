@@ -21,7 +21,7 @@ class Record:
         kind: ``computed``: a micro-batch, forward and backward. ``committed``: all ranks applied the
             update of the iteration. ``fault``: written right before the rank breaks.
         at: Seconds on the machine's monotonic clock.
-        attempt: Counts the times the training was taken up again, as far as the rank knows.
+        attempt: FaultCounts the times the training was taken up again, as far as the rank knows.
         global_rank: Who wrote it.
         iteration: Counted from 1.
         index: The micro-batch, in the global batch.

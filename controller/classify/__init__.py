@@ -1,1 +1,4 @@
-"""``unicron classify``: names the faults in logs, by the catalogue of ``profiles.faults``."""
+"""``unicron classify``: finds and classifies the faults in logs, with the catalogue of ``profiles.faults``.
+
+Begin with ``classify_cli``. ``specimens`` classifies single excerpts; ``explain_catalogue`` prints the catalogue.
+"""

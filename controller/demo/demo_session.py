@@ -18,8 +18,8 @@ from controller.core.state.phases import TaskPhase
 from controller.demo.controller_config import controller_config
 from controller.demo.demo_options import DemoOptions
 from controller.demo.hub import Hub, TerminalOutput
-from controller.drills.drill_arguments import offered
-from controller.drills.drill_execution import LocalDrillGround
+from controller.drills.drill_arguments import available_drills
+from controller.drills.drill_execution import DrillExecutor
 from controller.drills.drill_schedule import DrillSchedule, has_settled, why_stuck
 from controller.localcluster.local_cluster import LocalCluster
 from controller.plan.questions import answer
@@ -53,7 +53,7 @@ class DemoSession:
         self._options = options
         self._clock = clock
         self._is_closing = False
-        self._offered = offered(has_namespaces=cluster.has_namespaces)
+        self._offered = available_drills(has_namespaces=cluster.has_namespaces)
         self._socket = options.serve or cluster.root / "api.sock"
         self._event_log = EventLog(options.event_log) if options.event_log else None
         self._config = controller_config(options, cluster.nodes, cluster.root)
@@ -65,7 +65,7 @@ class DemoSession:
         self._controller = self._next_controller()
         self._is_killed = asyncio.Event()
         self._questions: asyncio.Queue[wire.Question] = asyncio.Queue()
-        self._drills = LocalDrillGround(
+        self._drills = DrillExecutor(
             self,
             cluster,
             lambda text: self._hub.say("drill", text),
@@ -170,7 +170,7 @@ class DemoSession:
         """Run drills when due; return when a console ends the demo, or a headless run is over."""
         stuck_since = self._clock.now()
         while not self._is_closing and not self._is_run_done():
-            self._schedule.look(self.state)
+            self._schedule.post_due(self.state)
             await self.next_change()
             if not (reason := why_stuck(self.state)):
                 stuck_since = self._clock.now()

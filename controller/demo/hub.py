@@ -65,7 +65,7 @@ class Hub:
 
     def answer(self, answer: AnswerRequest) -> None:
         """Pass an answer to whoever asked."""
-        self._schedule.take_answer(answer)
+        self._schedule.note_answer(answer)
         self._server.answer(
             Reply(
                 request_id=answer.request_id,

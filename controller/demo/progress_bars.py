@@ -1,7 +1,7 @@
-"""What the command line shows while it runs, always on standard error.
+"""Progress of the demo on standard error.
 
-On a terminal: a bar per task below the lines. Elsewhere: lines alone, with an iteration now and
-then, so that a log stays readable.
+On a terminal: announcements, and below them one bar per task. Elsewhere: announcements and every fifth
+iteration, so that a log stays readable.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ _EVERY: Final = 5
 
 
 class ProgressBars:
-    """Lines and bars on standard error. Use as a context manager; ``close`` ends the bars."""
+    """Prints announcements, and bars on a terminal. ``close`` ends the bars."""
 
     def __init__(self, tasks: list[str], num_iterations: int | None) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -38,7 +38,7 @@ class ProgressBars:
             self._bars.start()
 
     def hear(self, at: float, announcement: Announce) -> None:
-        """Show an announcement; of the traces only iterations, and those sparingly."""
+        """Print an announcement. Of the traces, print iterations only, every fifth one."""
         if announcement.kind == "iteration":
             self._show_iteration(at, announcement)
         elif announcement.level != "trace":
@@ -55,7 +55,7 @@ class ProgressBars:
             self._line(at, announcement.source, announcement.text, "")
 
     def say(self, at: float, source: str, text: str) -> None:
-        """Show a line from outside the core."""
+        """Print a line that is not from the core."""
         self._line(at, source, text, "dim")
 
     def _line(self, at: float, source: str, text: str, style: str) -> None:

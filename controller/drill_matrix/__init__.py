@@ -1,1 +1,4 @@
-"""The drill matrix: every drill against a running cluster, what was expected and what was seen."""
+"""``unicron drill``: runs drills on a running cluster and compares each diagnosis with the expected one.
+
+Begin with ``drill_runs``, which runs the drills in order. ``row`` compares; ``matrix_table`` prints.
+"""

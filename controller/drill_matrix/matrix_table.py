@@ -26,7 +26,7 @@ class PageError(Exception):
     """A page has no place for the table."""
 
 
-def listed(drill: Drill) -> dict[str, JsonValue]:
+def drill_json(drill: Drill) -> dict[str, JsonValue]:
     """Return a drill as ``unicron drill list --json`` prints it."""
     expected = drill.expected
     return {
@@ -50,7 +50,7 @@ def listed(drill: Drill) -> dict[str, JsonValue]:
     }
 
 
-def explained(drills: Sequence[Drill]) -> str:
+def drills_text(drills: Sequence[Drill]) -> str:
     """Return what ``unicron drill list`` prints."""
     parts = []
     for drill in drills:
@@ -105,11 +105,11 @@ def summary(rows: Sequence[MatrixRow], not_run: Mapping[str, str], duration_s: f
         )
     ]
     for row in rows:
-        seen = row.seen
+        observed = row.observed
         lines.append(
-            f"{'agrees' if row.agrees else 'DISAGREES':<10}{row.drill.kind:<48}{seen.severity:<10}"
-            f"{seen.status:<29}{seen.method or '-':<31}{seen.action:<13}{seen.ending:<10}"
-            f"{_seconds(seen.detection_s):>8}{_seconds(seen.recovery_s):>11}"
+            f"{'agrees' if row.agrees else 'DISAGREES':<10}{row.drill.kind:<48}{observed.severity:<10}"
+            f"{observed.status:<29}{observed.method or '-':<31}{observed.action:<13}{observed.ending:<10}"
+            f"{_seconds(observed.detection_s):>8}{_seconds(observed.recovery_s):>11}"
         )
         lines += [f"{'':<12}{text}" for text in (*row.disagreements, *row.notes)]
     lines += [f"{'not run':<10}{kind}: {reason}" for kind, reason in not_run.items()]
@@ -143,7 +143,7 @@ def section(
         agrees = "not run" if row is None else "yes" if row.agrees else "**no**"
         found = recovered = "-"
         if row is not None:
-            found, recovered = _figure(row.seen.detection_s), _figure(row.seen.recovery_s)
+            found, recovered = _figure(row.observed.detection_s), _figure(row.observed.recovery_s)
         lines.append(
             f"| `{drill.kind}` | {expected.severity} {expected.status} | {expected.method or '-'} |"
             f" {expected.action} | {expected.culprit} | {expected.ending} | {agrees} | {found} |"
@@ -157,7 +157,7 @@ def section(
         lines += ["", "Where what was seen differs from what should be:", "", *differing]
     if not rows:
         return "\n".join(lines)
-    found_s = [row.seen.detection_s for row in rows if row.seen.detection_s is not None]
+    found_s = [row.observed.detection_s for row in rows if row.observed.detection_s is not None]
     middle = f"; median to detection {median(found_s):.2f} s" if found_s else ""
     lines += [
         "",

@@ -9,7 +9,7 @@ from nodeagent.protocol.ids import Generation, NodeId, TaskId
 _OPEN = frozenset({IncidentState.DETECTED, IncidentState.DECIDED, IncidentState.ACTING})
 
 
-def why_not_calm(state: ClusterState) -> str | None:
+def why_not_ready(state: ClusterState) -> str | None:
     """Return why the cluster is not whole and at rest, or None where it is."""
     for node in state.nodes.values():
         if node.condition is not NodeCondition.HEALTHY:

@@ -11,7 +11,7 @@ _NOTICES: Final = frozenset({"straggler", "takeover", "unreachable"})
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RecordedAnnouncement:
     """An announcement, and when it was made."""
 
     at: float
@@ -22,37 +22,42 @@ class DrillRecorder:
     """Keeps everything but the traces of iterations and ranks."""
 
     def __init__(self) -> None:
-        self._said: list[Said] = []
+        self._announcements: list[RecordedAnnouncement] = []
 
     def hear(self, at: float, announcement: Announce) -> None:
         """Take an announcement."""
         if announcement.level != "trace":
-            self._said.append(Said(at, announcement))
+            self._announcements.append(RecordedAnnouncement(at, announcement))
 
     def mark(self) -> int:
         """Return a mark of now."""
-        return len(self._said)
+        return len(self._announcements)
 
-    def since(self, mark: int) -> list[Said]:
+    def since(self, mark: int) -> list[RecordedAnnouncement]:
         """Return what was said since ``mark``."""
-        return self._said[mark:]
+        return self._announcements[mark:]
 
-    def struck_at(self, mark: int) -> float | None:
+    def carried_out_at(self, mark: int) -> float | None:
         """Return when the first drill since ``mark`` was carried out; None if it was not yet."""
-        return next((said.at for said in self.since(mark) if said.announcement.kind == DRILL), None)
+        return next(
+            (recorded.at for recorded in self.since(mark) if recorded.announcement.kind == DRILL),
+            None,
+        )
 
-    def notices(self, mark: int, struck_at: float) -> list[Notice]:
+    def notices(self, mark: int, carried_out_at: float) -> list[Notice]:
         """Return what operators were told without an incident since the drill."""
         return [
-            _notice(said.announcement, said.at - struck_at)
-            for said in self.since(mark)
-            if said.announcement.kind in _NOTICES and said.at >= struck_at
+            _notice(recorded.announcement, recorded.at - carried_out_at)
+            for recorded in self.since(mark)
+            if recorded.announcement.kind in _NOTICES and recorded.at >= carried_out_at
         ]
 
     def notes(self, mark: int) -> tuple[str, ...]:
         """Return what was said about drills themselves since ``mark``."""
         return tuple(
-            said.announcement.text for said in self.since(mark) if said.announcement.source == DRILL
+            recorded.announcement.text
+            for recorded in self.since(mark)
+            if recorded.announcement.source == DRILL
         )
 
 

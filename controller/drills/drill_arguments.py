@@ -28,7 +28,7 @@ _KEYS_BY_TARGET: Final = {
 _MAX_DIGITS: Final = 9
 
 
-def offered(*, has_namespaces: bool) -> tuple[DrillView, ...]:
+def available_drills(*, has_namespaces: bool) -> tuple[DrillView, ...]:
     """Return the drills that a demo can run, as consoles see them."""
     return tuple(
         DrillView(

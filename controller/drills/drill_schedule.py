@@ -21,7 +21,7 @@ class DrillSchedule:
 
     def __init__(self, drills: Sequence[ScheduledDrill], post: Callable[[EventBody], None]) -> None:
         self._waiting = {f"{_PREFIX}{number}": drill for number, drill in enumerate(drills, 1)}
-        self._asked: dict[str, object] = {}
+        self._situation_at_post: dict[str, object] = {}
         """What the cluster was like when a drill was last asked for."""
         self._unanswered: set[str] = set()
         self._post = post
@@ -32,7 +32,7 @@ class DrillSchedule:
         """Whether every drill has been carried out, or missed."""
         return not self._waiting
 
-    def look(self, state: ClusterState) -> None:
+    def post_due(self, state: ClusterState) -> None:
         """Post what is due by now."""
         situation = (
             tuple((task.phase, task.generation) for task in state.tasks.values()),
@@ -46,13 +46,13 @@ class DrillSchedule:
                 task.iteration >= drill.iteration
                 and task.phase is TaskPhase.RUNNING
                 and name not in self._unanswered
-                and self._asked.get(name) != situation
+                and self._situation_at_post.get(name) != situation
             ):
-                self._asked[name] = situation
+                self._situation_at_post[name] = situation
                 self._unanswered.add(name)
                 self._post(_request(name, drill))
 
-    def take_answer(self, answer: AnswerRequest) -> None:
+    def note_answer(self, answer: AnswerRequest) -> None:
         """Note that a drill is carried out, or was refused."""
         self._unanswered.discard(answer.request_id)
         if answer.is_ok:

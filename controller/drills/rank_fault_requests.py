@@ -12,7 +12,7 @@ _SPIKE: Final = RankFault(kind="spike", factor=6.0, count=8)
 
 _FAULT_BY_FAMILY: Final = {
     "kill-rank": RankFault(kind="kill"),
-    "stop-rank": RankFault(kind="stop"),
+    "freeze-rank": RankFault(kind="freeze"),
     "exit-code": RankFault(kind="exit", count=_EXIT_CODE),
     "segfault": RankFault(kind="segfault"),
     "exception": RankFault(kind="raise"),

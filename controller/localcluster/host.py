@@ -96,7 +96,7 @@ class NodeHost:
         if left:
             raise OSError(f"processes that could not be killed: {left}")
 
-    def forget(self) -> None:
+    def release_root(self) -> None:
         """Let go of the root directory after the warden's end."""
         self._root.release()
 
@@ -143,14 +143,14 @@ def serve(node: str, root: RootDirectory, orders: LineSocket) -> None:
     signals = SignalSocket()
     host = NodeHost(node, root)
     try:
-        _obey(host, orders, signals)
+        _serve_orders(host, orders, signals)
     finally:
         with suppress(OSError):
             host.end()
-        host.forget()
+        host.release_root()
 
 
-def _obey(host: NodeHost, orders: LineSocket, signals: SignalSocket) -> None:
+def _serve_orders(host: NodeHost, orders: LineSocket, signals: SignalSocket) -> None:
     waiting = [orders.fileno(), signals.fileno()]
     while True:
         ready = select.select(waiting, [], [])[0]

@@ -17,7 +17,7 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from controller.localcluster.cluster_errors import DemoError, ServerError
+from controller.localcluster.cluster_errors import LocalClusterError, ServerError
 from controller.localcluster.host import find_sessions
 from controller.localcluster.local_node import LocalNode, NetworkChoice, ServerChoice, ServerKind
 from controller.localcluster.loopback_ports import LOOPBACK, reserve_ports
@@ -26,11 +26,11 @@ from controller.localcluster.process_tree import (
     Process,
     find_descendants,
     find_process,
+    freeze_all,
     is_running,
     send_signal,
-    stop_all,
 )
-from controller.localcluster.short_path import claim_root
+from controller.localcluster.short_path import choose_root
 from controller.localcluster.ssh.asyncssh_server import AsyncSsh
 from controller.localcluster.ssh.credentials import RunCredentials
 from controller.localcluster.ssh.login import wait_until_serving
@@ -41,8 +41,8 @@ from controller.localcluster.warden_orders import Action, ServerCommand
 from nodeagent.protocol.ids import NodeId
 
 __all__ = [
-    "DemoError",
     "LocalCluster",
+    "LocalClusterError",
     "LocalNode",
     "ServerKind",
 ]
@@ -105,21 +105,21 @@ class LocalCluster:
             progress: Gets a line for every step an operator should know of.
 
         Raises:
-            DemoError: The nodes can't be started; the text is one line. Nothing is left behind.
+            LocalClusterError: The nodes can't be started; the text is one line. Nothing is left behind.
         """
         if num_nodes < 1 or workers_per_node < 1:
-            raise DemoError(
+            raise LocalClusterError(
                 f"a cluster of {num_nodes} nodes with {workers_per_node} workers: both must be at"
                 " least 1"
             )
-        claim = claim_root(num_nodes, root)
+        request = choose_root(num_nodes, root)
         candidates = choose_servers(sshd, await asyncio.to_thread(OpenSsh.find), progress)
         names = [NodeId(f"n{number}") for number in range(1, num_nodes + 1)]
-        claim = claim._replace(has_namespaces=network != "loopback")
+        request = request._replace(has_namespaces=network != "loopback")
         with ExitStack() as reservations:
-            async with WardenLink.open(claim) as link:
+            async with WardenLink.open(request) as link:
                 if link.network_error and network == "namespaces":
-                    raise DemoError(f"no network namespaces: {link.network_error}")
+                    raise LocalClusterError(f"no network namespaces: {link.network_error}")
                 if link.network_error:
                     progress(f"all nodes share the loopback network: {link.network_error}")
                 if link.gateway:
@@ -150,7 +150,7 @@ class LocalCluster:
         """Kill everything of ``node`` at once; it stays dead. A lost node stays lost.
 
         Raises:
-            DemoError: Something would not die, or the warden is gone.
+            LocalClusterError: Something would not die, or the warden is gone.
         """
         await self._link.order(Action.LOSE, self._find(node).node)
 
@@ -158,7 +158,7 @@ class LocalCluster:
         """End the SSH sessions of ``node``; its listener and what runs detached go on.
 
         Raises:
-            DemoError: The warden is gone.
+            LocalClusterError: The warden is gone.
         """
         await self._link.order(Action.CUT, self._find(node).node)
 
@@ -166,7 +166,7 @@ class LocalCluster:
         """Cut the link of ``node``: nothing gets through and nothing is reset. All on it goes on.
 
         Raises:
-            DemoError: It has no network namespace, or the warden is gone.
+            LocalClusterError: It has no network namespace, or the warden is gone.
         """
         await self._link.order(Action.UNPLUG, self._find(node).node)
 
@@ -174,7 +174,7 @@ class LocalCluster:
         """Join the link of ``node`` again.
 
         Raises:
-            DemoError: It has no network namespace, or the warden is gone.
+            LocalClusterError: It has no network namespace, or the warden is gone.
         """
         await self._link.order(Action.PLUG_IN, self._find(node).node)
 
@@ -188,7 +188,7 @@ class LocalCluster:
                 for session in find_sessions(server.pid):
                     send_signal(session, signal.SIGSTOP)
         elif host_pid is not None:
-            stop_all(host_pid)
+            freeze_all(host_pid)
 
     def thaw(self, node: LocalNode | NodeId) -> None:
         """Let every process of ``node`` go on that was stopped."""
@@ -212,19 +212,19 @@ class LocalCluster:
         A node that is not lost is lost first.
 
         Raises:
-            DemoError: Its server does not come up, or the warden is gone.
+            LocalClusterError: Its server does not come up, or the warden is gone.
         """
         found = self._find(node)
         failure = await self._wait_for(found, await self._start_server(found))
         if isinstance(failure, ServerError):
-            raise DemoError(f"restoring failed: {failure}")
+            raise LocalClusterError(f"restoring failed: {failure}")
 
     def _find(self, node: LocalNode | NodeId) -> LocalNode:
         name = node.node if isinstance(node, LocalNode) else node
         for known in self.nodes:
             if known.node == name:
                 return known
-        raise DemoError(f"there is no node {name}: there are n1 to n{len(self._ports)}")
+        raise LocalClusterError(f"there is no node {name}: there are n1 to n{len(self._ports)}")
 
     async def _bring_up(self, candidates: list[SshServer], progress: Callable[[str], None]) -> None:
         """Start all nodes behind the first of ``candidates`` that serves."""
@@ -233,10 +233,10 @@ class LocalCluster:
             try:
                 version = await self._start_all(server)
             except ServerError as error:
-                complaint = f"{server.title} can't serve here: {error}"
+                reason = f"{server.title} can't serve here: {error}"
                 if not candidates:
-                    raise DemoError(complaint) from error
-                progress(f"{complaint}; using {candidates[0].title} instead")
+                    raise LocalClusterError(reason) from error
+                progress(f"{reason}; using {candidates[0].title} instead")
                 continue
             progress(f"{self._count()} behind {version} {self._places()}")
             return
@@ -311,8 +311,8 @@ class LocalCluster:
                 node, lambda: process is not None and is_running(process)
             )
         except ServerError as error:
-            complaint = _last_line(log_path(node))
-            return ServerError(f"{error} (node {node.node}{complaint})")
+            reason = _last_line(log_path(node))
+            return ServerError(f"{error} (node {node.node}{reason})")
 
 
 def choose_servers(
@@ -321,13 +321,13 @@ def choose_servers(
     """Return the servers to try, in order.
 
     Raises:
-        DemoError: OpenSSH is demanded and not installed.
+        LocalClusterError: OpenSSH is demanded and not installed.
     """
     missing = "no OpenSSH server (sshd in PATH, /usr/sbin or /usr/local/sbin)"
     if choice == "asyncssh":
         return [AsyncSsh()]
     if choice == "openssh" and openssh is None:
-        raise DemoError(f"{missing}: install openssh-server or take --sshd asyncssh")
+        raise LocalClusterError(f"{missing}: install openssh-server or take --sshd asyncssh")
     if openssh is None:
         progress(f"{missing}: using {AsyncSsh().title} instead")
         return [AsyncSsh()]

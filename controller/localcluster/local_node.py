@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from controller.fleet.address import NodeAddress
-from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.cluster_errors import LocalClusterError
 from nodeagent.protocol.ids import NodeId
 
 _DEFAULT_SHELL: Final = "/bin/sh"
@@ -95,7 +95,7 @@ class Account:
         A user id without an entry, as containers have them, takes its name from the environment.
 
         Raises:
-            DemoError: There is no name at all; asyncssh insists on one.
+            LocalClusterError: There is no name at all; asyncssh insists on one.
         """
         try:
             entry = pwd.getpwuid(os.getuid())
@@ -108,6 +108,6 @@ def _name_from_environment() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:  # OSError since Python 3.13
-        raise DemoError(
+        raise LocalClusterError(
             f"user id {os.getuid()} has no name on this machine: set LOGNAME to any name"
         ) from error

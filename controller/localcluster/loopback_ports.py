@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.cluster_errors import LocalClusterError
 from nodeagent.protocol.ids import NodeId
 
 LOOPBACK: Final = "127.0.0.1"
@@ -24,7 +24,7 @@ def reserve_ports(nodes: Sequence[NodeId], base_port: int | None) -> Iterator[di
     """Hold one port per node: free ones, or ``base_port``, ``base_port + 1`` .. in order.
 
     Raises:
-        DemoError: A port is in use, needs privileges, or does not exist.
+        LocalClusterError: A port is in use, needs privileges, or does not exist.
     """
     with ExitStack() as stack:
         ports: dict[NodeId, int] = {}
@@ -41,13 +41,13 @@ def _bind(reservation: socket.socket, port: int, node: str, *, is_chosen: bool) 
     place = f"port {port} on {LOOPBACK}"
     advice = "choose another --base-port or leave it out"
     if is_chosen and not 1 <= port <= _LAST_PORT:
-        raise DemoError(f"{place} does not exist (node {node}): {advice}")
+        raise LocalClusterError(f"{place} does not exist (node {node}): {advice}")
     try:
         reservation.bind((LOOPBACK, port))
     except OSError as error:
         if not is_chosen:
-            raise DemoError(f"no free port on {LOOPBACK}: {error.strerror}") from error
+            raise LocalClusterError(f"no free port on {LOOPBACK}: {error.strerror}") from error
         if error.errno == errno.EADDRINUSE:
-            raise DemoError(f"{place} is in use (node {node}): {advice}") from error
+            raise LocalClusterError(f"{place} is in use (node {node}): {advice}") from error
         reason = os.strerror(error.errno or 0).lower()
-        raise DemoError(f"{place}: {reason} (node {node}): {advice}") from error
+        raise LocalClusterError(f"{place}: {reason} (node {node}): {advice}") from error

@@ -89,7 +89,7 @@ class Switch:
         try:
             _enter_new_namespace()
             try:
-                gateway = _lay_uplink(program, outside)
+                gateway = _create_uplink(program, outside)
                 return cls(program, gateway, _open_namespace(_OWN_NAMESPACE))
             except (NetworkError, OSError):
                 # The new namespace ends with its only process, and its links with it.
@@ -163,7 +163,7 @@ class Switch:
             _ip(self._program, [["link", "del", _UPLINK]])
 
 
-def _lay_uplink(program: str, outside: int) -> str:
+def _create_uplink(program: str, outside: int) -> str:
     """Make bridge and uplink from within the switch's namespace; return the demo's address."""
     name = UPLINK_PREFIX + os.urandom(3).hex()
     _ip(
@@ -179,14 +179,14 @@ def _lay_uplink(program: str, outside: int) -> str:
     try:
         _enter(outside)
         try:
-            return _settle(program, name)
+            return _assign_address(program, name)
         finally:
             _enter(inside)
     finally:
         os.close(inside)
 
 
-def _settle(program: str, name: str) -> str:
+def _assign_address(program: str, name: str) -> str:
     """Give the demo's end of the uplink an address in a subnet that nobody uses; return it."""
     for subnet in free_subnets(_routes(program), os.getpid()):
         address = str(subnet[1])
@@ -230,9 +230,9 @@ def _set_up(interface: str, address: str) -> list[list[str]]:
 
 def _routes(program: str) -> list[str]:
     """Return the destinations of this namespace's main routing table."""
-    said = _run([program, "-4", "-json", "route", "show"])
+    output = _run([program, "-4", "-json", "route", "show"])
     try:
-        return [str(route["dst"]) for route in json.loads(said or "[]")]
+        return [str(route["dst"]) for route in json.loads(output or "[]")]
     except (ValueError, KeyError, TypeError) as error:
         raise NetworkError(f"{program} route: not understood: {error}") from error
 
@@ -249,8 +249,8 @@ def _run(argv: Sequence[str], text: str = "") -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NetworkError(str(error)) from error
     if done.returncode != 0:
-        said = "; ".join(done.stderr.strip().splitlines())
-        raise NetworkError(f"{argv[0]}: {said or f'ended with {done.returncode}'}")
+        output = "; ".join(done.stderr.strip().splitlines())
+        raise NetworkError(f"{argv[0]}: {output or f'ended with {done.returncode}'}")
     return done.stdout
 
 

@@ -64,12 +64,12 @@ def is_running(process: Process) -> bool:
     return now is not None and now.start_ticks == process.start_ticks and now.state != "Z"
 
 
-def find_descendants(pid: int, spare: Collection[int] = ()) -> list[Process]:
+def find_descendants(pid: int, exclude: Collection[int] = ()) -> list[Process]:
     """Return what descends from ``pid``, parents before children, zombies included.
 
     Args:
         pid: Root of the tree, itself not returned.
-        spare: Processes left out together with everything below them.
+        exclude: Processes left out together with everything below them.
     """
     children: dict[int, list[Process]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - no Path objects in the kill loop
@@ -78,7 +78,7 @@ def find_descendants(pid: int, spare: Collection[int] = ()) -> list[Process]:
     found: list[Process] = []
     parents = [pid]
     while parents:
-        below = [child for child in children.get(parents.pop(), ()) if child.pid not in spare]
+        below = [child for child in children.get(parents.pop(), ()) if child.pid not in exclude]
         found += below
         parents += [child.pid for child in below]
     return found
@@ -115,20 +115,20 @@ def reap_children() -> tuple[list[int], bool]:
         reaped.append(pid)
 
 
-def kill_descendants(spare: Collection[int] = ()) -> list[int]:
+def kill_descendants(exclude: Collection[int] = ()) -> list[int]:
     """Kill and reap everything below this process, which must be a subreaper.
 
     First all are stopped, until a look at /proc finds none that still runs: a stopped process can't
     fork out of the way. Then all are killed. Children that end meanwhile are reaped, those in
-    ``spare`` too.
+    ``exclude`` too.
 
     Returns:
         Processes that would not vanish within seconds (stuck in the kernel); normally none.
     """
     victims: list[Process] = []
     for _ in range(_MAX_ROUNDS):
-        stop_all(os.getpid(), spare)
-        victims = find_descendants(os.getpid(), spare)
+        freeze_all(os.getpid(), exclude)
+        victims = find_descendants(os.getpid(), exclude)
         for victim in victims:
             send_signal(victim, signal.SIGKILL)
         _, has_children = reap_children()
@@ -138,11 +138,11 @@ def kill_descendants(spare: Collection[int] = ()) -> list[int]:
     return [victim.pid for victim in victims]
 
 
-def stop_all(pid: int, spare: Collection[int] = ()) -> None:
+def freeze_all(pid: int, exclude: Collection[int] = ()) -> None:
     """Stop everything that descends from ``pid``, until a look at /proc finds none that runs."""
     stopped: set[tuple[int, int]] = set()
     for _ in range(_MAX_ROUNDS):
-        found = find_descendants(pid, spare)
+        found = find_descendants(pid, exclude)
         new = [each for each in found if each.state != "Z" and _identity(each) not in stopped]
         if not new:
             return

@@ -32,8 +32,8 @@ from controller.localcluster.warden_orders import (
     LineSocket,
     WardenOrder,
     decode_answer,
-    decode_claim,
     decode_order,
+    decode_root_request,
     encode,
 )
 
@@ -62,17 +62,17 @@ class Warden:
 
     def guard(self) -> None:
         """Carry out orders until the demo is gone or SIGTERM comes."""
-        death = _watch_parent()
+        parent_end = _watch_parent()
         while True:
             hosts = {host.fileno(): node for node, host in self._hosts.items()}
-            waiting = [self._owner.fileno(), self._signals.fileno(), *death, *hosts]
+            waiting = [self._owner.fileno(), self._signals.fileno(), *parent_end, *hosts]
             ready = select.select(waiting, [], [])[0]
             if self._signals.fileno() in ready and signal.SIGTERM in self._signals.receive():
                 return
-            if any(descriptor in ready for descriptor in death):
+            if any(descriptor in ready for descriptor in parent_end):
                 return
             reap_children()
-            self._bury([hosts[descriptor] for descriptor in ready if descriptor in hosts])
+            self._drop_hosts([hosts[descriptor] for descriptor in ready if descriptor in hosts])
             if self._owner.fileno() in ready:
                 lines = self._owner.receive()
                 if lines is None:
@@ -123,7 +123,7 @@ class Warden:
         host = self._hosts[order.node]
         line = host.receive_line(_HOST_ANSWER_LIMIT_S) if host.send(encode(order)) else None
         if line is None:
-            self._bury([order.node])
+            self._drop_hosts([order.node])
             return Answer(order.number, error=f"{order.node}: its host process ended")
         return decode_answer(line)
 
@@ -131,7 +131,7 @@ class Warden:
         try:
             switch.connect(order.node, self._host_pids[order.node], order.address)
         except NetworkError:
-            self._bury([order.node])
+            self._drop_hosts([order.node])
             raise
 
     def _fork_host(self, node: str) -> None:
@@ -156,7 +156,7 @@ class Warden:
             if self._switch is not None:
                 self._switch.close()
             for other in self._hosts.values():
-                other.close()  # else this host would hide the warden's death from the others
+                other.close()  # else this host would hide the warden's parent_end from the others
             serve(node, self._root.share(), LineSocket(connection))
         finally:
             error = sys.exc_info()
@@ -164,13 +164,13 @@ class Warden:
                 sys.excepthook(*error)
             os._exit(0 if error[0] is None else 1)
 
-    def _bury(self, nodes: list[str]) -> None:
+    def _drop_hosts(self, nodes: list[str]) -> None:
         """Forget hosts that died and kill the orphans they left to us."""
         for node in nodes:
             self._hosts.pop(node).close()
             del self._host_pids[node]
         if nodes:
-            kill_descendants(spare=set(self._host_pids.values()))
+            kill_descendants(exclude=set(self._host_pids.values()))
 
 
 def _watch_parent() -> list[int]:
@@ -202,20 +202,22 @@ def _build_switch() -> tuple[Switch | None, str]:
 
 
 def main() -> int:
-    """Take the demo's claim, guard its nodes, clean up."""
+    """Take the demo's request, guard its nodes, clean up."""
     owner = LineSocket(_take_socket())
     line = owner.receive_line(_HOST_ANSWER_LIMIT_S)
     if line is None:
         return 1
-    claim = decode_claim(line)
+    request = decode_root_request(line)
     become_subreaper()
     signals = SignalSocket()
     try:
-        root = RootDirectory.create(Path(claim.parent), Path(claim.root) if claim.root else None)
+        root = RootDirectory.create(
+            Path(request.parent), Path(request.root) if request.root else None
+        )
     except OSError as error:
         owner.send(encode(Hello(error=f"{error.strerror}: {error.filename}")))
         return 1
-    switch, network_error = _build_switch() if claim.has_namespaces else (None, "")
+    switch, network_error = _build_switch() if request.has_namespaces else (None, "")
     warden = Warden(owner, signals, root, switch)
     try:
         os.chdir("/")

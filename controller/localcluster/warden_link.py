@@ -15,12 +15,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.cluster_errors import LocalClusterError
 from controller.localcluster.interpreter import module_argv, module_environment
 from controller.localcluster.warden_orders import (
     Action,
     Answer,
-    Claim,
+    RootRequest,
     ServerCommand,
     WardenOrder,
     decode_answer,
@@ -48,7 +48,7 @@ class WardenLink:
         process: "subprocess.Popen[bytes]",
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        complaints: IO[bytes],
+        stderr: IO[bytes],
     ) -> None:
         self.root = Path()
         self.gateway = ""
@@ -57,26 +57,26 @@ class WardenLink:
         self._process = process
         self._reader = reader
         self._writer = writer
-        self._complaints = complaints
+        self._stderr = stderr
         self._lock = asyncio.Lock()
         self._number = 0
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, claim: Claim) -> AsyncIterator["WardenLink"]:
+    async def open(cls, request: RootRequest) -> AsyncIterator["WardenLink"]:
         """Start a warden; on exit wait until it has cleaned up.
 
         Raises:
-            DemoError: The root directory can't be made, or the warden not be started.
+            LocalClusterError: The root directory can't be made, or the warden not be started.
         """
         ours, theirs = socket.socketpair()
-        with tempfile.TemporaryFile() as complaints:
+        with tempfile.TemporaryFile() as stderr:
             with theirs:
-                process = _start_warden(theirs, complaints)
+                process = _start_warden(theirs, stderr)
             reader, writer = await asyncio.open_unix_connection(sock=ours)
-            link = cls(process, reader, writer, complaints)
+            link = cls(process, reader, writer, stderr)
             try:
-                await link._greet(claim)
+                await link._request_root(request)
                 yield link
             finally:
                 await link._end()
@@ -87,7 +87,7 @@ class WardenLink:
         """Give an order and return its answer; orders are carried out one after the other.
 
         Raises:
-            DemoError: The order could not be carried out, or the warden is gone.
+            LocalClusterError: The order could not be carried out, or the warden is gone.
         """
         async with self._lock:
             self._number += 1
@@ -97,14 +97,14 @@ class WardenLink:
             while answer.number != order.number:  # an earlier one may have been cancelled
                 answer = decode_answer(await self._receive())
         if answer.error:
-            raise DemoError(f"{action} of node {node} failed: {answer.error}")
+            raise LocalClusterError(f"{action} of node {node} failed: {answer.error}")
         return answer
 
-    async def _greet(self, claim: Claim) -> None:
-        await self._send(encode(claim))
+    async def _request_root(self, request: RootRequest) -> None:
+        await self._send(encode(request))
         hello = decode_hello(await self._receive())
         if hello.error:
-            raise DemoError(f"cannot make the demo's directory: {hello.error}")
+            raise LocalClusterError(f"cannot make the demo's directory: {hello.error}")
         self.root = Path(hello.root)
         self.gateway, self.network_error = hello.gateway, hello.network_error
 
@@ -127,12 +127,12 @@ class WardenLink:
             raise self._lost("has ended")
         return line
 
-    def _lost(self, what: str) -> DemoError:
+    def _lost(self, what: str) -> LocalClusterError:
         # Not with read(): the position in the file is shared with the warden, who still writes.
-        text = os.pread(self._complaints.fileno(), _CHUNK_BYTES, 0).decode(errors="replace")
+        text = os.pread(self._stderr.fileno(), _CHUNK_BYTES, 0).decode(errors="replace")
         lines = text.split("\n")
         detail = next((f": {line}" for line in reversed(lines) if line.strip()), "")
-        return DemoError(f"the warden of the demo's processes {what}{detail}")
+        return LocalClusterError(f"the warden of the demo's processes {what}{detail}")
 
     async def _end(self) -> None:
         """Say goodbye and wait until the last guard has closed its end."""
@@ -158,12 +158,12 @@ class WardenLink:
             self._process.returncode = 0
 
 
-def _start_warden(connection: socket.socket, complaints: IO[bytes]) -> "subprocess.Popen[bytes]":
+def _start_warden(connection: socket.socket, stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
         module_argv("controller.localcluster.warden"),
         stdin=connection.fileno(),
         stdout=subprocess.DEVNULL,
-        stderr=complaints.fileno(),
+        stderr=stderr.fileno(),
         env={**os.environ, **module_environment()},
         start_new_session=True,  # Ctrl-C and hang-up in the demo's terminal do not reach it
     )

@@ -86,7 +86,7 @@ class Hello(NamedTuple):
     network_error: str = ""
 
 
-class Claim(NamedTuple):
+class RootRequest(NamedTuple):
     """The demo's first line: where the root directory is to be.
 
     ``root`` is the directory itself, which must not exist; if empty, one with a new name is made
@@ -98,7 +98,7 @@ class Claim(NamedTuple):
     has_namespaces: bool = False
 
 
-def encode(message: WardenOrder | Answer | Hello | Claim) -> bytes:
+def encode(message: WardenOrder | Answer | Hello | RootRequest) -> bytes:
     """Return ``message`` as one line."""
     fields = message._asdict()
     if isinstance(message, WardenOrder) and message.server is not None:
@@ -125,9 +125,9 @@ def decode_hello(line: bytes) -> Hello:
     return Hello(**json.loads(line))
 
 
-def decode_claim(line: bytes) -> Claim:
-    """Return the claim in ``line``."""
-    return Claim(**json.loads(line))
+def decode_root_request(line: bytes) -> RootRequest:
+    """Return the request in ``line``."""
+    return RootRequest(**json.loads(line))
 
 
 class LineSocket:

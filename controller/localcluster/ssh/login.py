@@ -67,8 +67,8 @@ async def _try_login(node: LocalNode) -> str | None:
     try:
         result = await connection.run("exit 0", check=False)
         if result.exit_status != 0:
-            said = f"{result.stderr!s}{result.stdout!s}".strip().replace("\n", " ")
-            raise ServerError(f"a command ended with {result.exit_status}: {said}")
+            output = f"{result.stderr!s}{result.stdout!s}".strip().replace("\n", " ")
+            raise ServerError(f"a command ended with {result.exit_status}: {output}")
         version: str = connection.get_extra_info("server_version")
         return version
     finally:

@@ -72,13 +72,13 @@ class OpenSsh:
         )
 
     def _check(self, config: Path) -> None:
-        complaint = self._test(config)
-        missing = _MISSING_DIRECTORY.search(complaint or "")
+        reason = self._test(config)
+        missing = _MISSING_DIRECTORY.search(reason or "")
         if missing and missing[1].startswith(_RUN_DIRECTORIES):
             Path(missing[1]).mkdir(mode=0o755, parents=True, exist_ok=True)
-            complaint = self._test(config)
-        if complaint is not None:
-            raise ServerError(complaint)
+            reason = self._test(config)
+        if reason is not None:
+            raise ServerError(reason)
 
     def _test(self, config: Path) -> str | None:
         """Return in one line what sshd has against ``config``; None if it accepts it."""

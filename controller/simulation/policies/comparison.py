@@ -15,7 +15,7 @@ from controller.simulation.policies.baselines import BASELINES
 from controller.simulation.policies.static_division import run_baseline
 from controller.simulation.policies.unicron_core import run_unicron
 from controller.simulation.scenarios.scenario import Scenario
-from controller.simulation.world.happenings import course_of
+from controller.simulation.world.event_sequence import draw_events
 from controller.simulation.world.initial_setup import InitialSetup, setup_of
 from controller.simulation.world.worker_time import WorkerAccount
 from profiles.records import RecordError
@@ -84,14 +84,14 @@ def prepared(scenario: Scenario) -> InitialSetup:
     Raises:
         RecordError: Something in the scenario can't be used.
     """
-    return setup_of(scenario, course_of(scenario, 1))
+    return setup_of(scenario, draw_events(scenario, 1))
 
 
 def run_campaign(
     setup: InitialSetup,
     policies: Sequence[str],
     num_seeds: int,
-    tell: Callable[[int], None] = lambda _done: None,
+    on_progress: Callable[[int], None] = lambda _done: None,
 ) -> Campaign:
     """Run every policy with the seeds 1 to ``num_seeds``.
 
@@ -99,7 +99,7 @@ def run_campaign(
         setup: What every run begins with.
         policies: Of ``ALL_POLICIES``.
         num_seeds: How many runs of each, 1 or more.
-        tell: Is called with the number of runs that are done.
+        on_progress: Is called with the number of runs that are done.
 
     Raises:
         RecordError: Something in the scenario can't be used.
@@ -108,7 +108,7 @@ def run_campaign(
     found: dict[tuple[str, int], WorkerAccount] = {}
     for job, account in _all_runs(setup, jobs):
         found[job] = account
-        tell(len(found))
+        on_progress(len(found))
     accounts = {name: [found[name, seed] for seed in range(1, num_seeds + 1)] for name in policies}
     return Campaign(setup, num_seeds, accounts)
 
@@ -143,7 +143,7 @@ def _ignore_interrupts() -> None:
 
 def run_policy(setup: InitialSetup, name: str, seed: int) -> WorkerAccount:
     """Return what a policy makes of the faults of a seed."""
-    course = course_of(setup.scenario, seed)
+    sequence = draw_events(setup.scenario, seed)
     if name in {UNICRON, APPROVED}:
-        return run_unicron(setup, course, seed, is_auto_heal=name == UNICRON)
-    return run_baseline(BASELINES[name], setup, course, seed)
+        return run_unicron(setup, sequence, seed, is_auto_heal=name == UNICRON)
+    return run_baseline(BASELINES[name], setup, sequence, seed)

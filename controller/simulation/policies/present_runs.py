@@ -19,7 +19,7 @@ from profiles.records import RecordError
 POLICIES_OF_CLUSTERS: Final = (UNICRON, APPROVED)
 """Those that are run where none is named."""
 
-_WITH_ITS_TABLES: Final = ("megatron", "megatron-spare", "megatron-elastic")
+_WITH_ITS_TABLES: Final = ("megatron", "megatron-standby", "megatron-elastic")
 """Baselines that know of a task what a cluster's table tells; they give whole nodes."""
 
 _DAYS: Final = 28.0
@@ -95,7 +95,7 @@ def _own_faults(base: Scenario, spec: ClusterSpec) -> Scenario:
 def _on_cluster(base: Scenario, spec: ClusterSpec) -> Scenario:
     own = {
         "nodes": len(spec.nodes),
-        "spare_nodes": 0,
+        "standby_nodes": 0,
         "workers_per_node": spec.nodes[0].num_workers,
         "gpus_per_worker": 1,
         "tasks": [_task(task) for task in spec.tasks],

@@ -5,8 +5,8 @@ from dataclasses import replace
 from controller.core.machine import Machine
 from controller.core.state.cluster import NodeSpec
 from controller.core.state.task import TaskSpec
-from controller.simulation.scenarios.duration_laws import dice_of
-from controller.simulation.world.happenings import Course
+from controller.simulation.scenarios.duration_laws import seeded_random
+from controller.simulation.world.event_sequence import EventSequence
 from controller.simulation.world.initial_setup import InitialSetup
 from controller.simulation.world.modelled_cluster import ModelledCluster
 from controller.simulation.world.modelled_nodes import ModelledNodes
@@ -19,14 +19,14 @@ _LONG_S = 86400.0
 
 
 def run_unicron(
-    setup: InitialSetup, course: Course, seed: int, *, is_auto_heal: bool = True
+    setup: InitialSetup, sequence: EventSequence, seed: int, *, is_auto_heal: bool = True
 ) -> WorkerAccount:
-    """Return what Unicron makes of a course; without auto-heal every plan waits for an operator."""
+    """Return what Unicron makes of a sequence; without auto-heal every plan waits for an operator."""
     values = setup.scenario.values
-    width = len(str(course.num_nodes))
+    width = len(str(sequence.num_nodes))
     nodes = [
         NodeSpec(NodeId(f"n{number:0{width}d}"), "", values.workers_per_node)
-        for number in range(course.num_nodes)
+        for number in range(sequence.num_nodes)
     ]
     policy = replace(
         setup.policy,
@@ -38,12 +38,12 @@ def run_unicron(
     machine = Machine(nodes, _specs(setup), policy)
     names = [each.task.name for each in setup.profiles]
     ledger = WorkerTimeLedger(
-        course.num_nodes * values.workers_per_node, values.gpus_per_worker, names
+        sequence.num_nodes * values.workers_per_node, values.gpus_per_worker, names
     )
-    dice = dice_of(setup.scenario.name, seed, "unicron")
-    site = ModelledNodes(machine, values, setup.profiles, ledger, VirtualClock(), dice)
-    ModelledCluster(site).run(course)
-    return replace(ledger.close(course.duration_s), num_plans=machine.state.num_plans)
+    rng = seeded_random(setup.scenario.name, seed, "unicron")
+    site = ModelledNodes(machine, values, setup.profiles, ledger, VirtualClock(), rng)
+    ModelledCluster(site).run(sequence)
+    return replace(ledger.close(sequence.duration_s), num_plans=machine.state.num_plans)
 
 
 def _specs(setup: InitialSetup) -> list[TaskSpec]:

@@ -26,7 +26,7 @@ class Constant(Record):
     law: Literal["constant"]
     s: _Seconds
 
-    def draw(self, _dice: random.Random) -> float:
+    def draw(self, _rng: random.Random) -> float:
         """Return a duration, seconds."""
         return self.s
 
@@ -49,9 +49,9 @@ class Uniform(Record):
             raise ValueError(f"low_s {self.low_s:g} is above high_s {self.high_s:g}")
         return self
 
-    def draw(self, dice: random.Random) -> float:
+    def draw(self, rng: random.Random) -> float:
         """Return a duration, seconds."""
-        return dice.uniform(self.low_s, self.high_s)
+        return rng.uniform(self.low_s, self.high_s)
 
     @property
     def mean_s(self) -> float:
@@ -65,9 +65,9 @@ class Exponential(Record):
     law: Literal["exponential"]
     mean_s: _Seconds
 
-    def draw(self, dice: random.Random) -> float:
+    def draw(self, rng: random.Random) -> float:
         """Return a duration, seconds."""
-        return dice.expovariate(1.0) * self.mean_s
+        return rng.expovariate(1.0) * self.mean_s
 
 
 class LogNormal(Record):
@@ -77,9 +77,9 @@ class LogNormal(Record):
     median_s: _Seconds
     sigma: Annotated[float, Field(ge=0, le=5)]
 
-    def draw(self, dice: random.Random) -> float:
+    def draw(self, rng: random.Random) -> float:
         """Return a duration, seconds."""
-        return self.median_s * math.exp(self.sigma * dice.gauss(0.0, 1.0))
+        return self.median_s * math.exp(self.sigma * rng.gauss(0.0, 1.0))
 
     @property
     def mean_s(self) -> float:
@@ -93,9 +93,9 @@ class Empirical(Record):
     law: Literal["empirical"]
     trace: Literal["stepfun"]
 
-    def draw(self, dice: random.Random) -> float:
+    def draw(self, rng: random.Random) -> float:
         """Return a duration, seconds."""
-        return dice.choice(repair_times_s(self.trace))
+        return rng.choice(repair_times_s(self.trace))
 
     @property
     def mean_s(self) -> float:
@@ -109,6 +109,6 @@ Law = Annotated[
 ]
 
 
-def dice_of(*names: str | int) -> random.Random:
+def seeded_random(*names: str | int) -> random.Random:
     """Return a source of chance that equal names make equal; nothing secret comes from it."""
     return random.Random(":".join(map(str, names)))  # noqa: S311

@@ -14,7 +14,7 @@ from profiles.estimate.constants import fitted_constants
 from profiles.estimate.hardware import GPU_BY_NAME
 from profiles.estimate.iteration_time import flops_per_s
 from profiles.estimate.layer import Machine
-from profiles.estimate.layout_search import Wish, best
+from profiles.estimate.layout_search import LayoutRequest, best
 from profiles.estimate.shape import DecoderShape
 from profiles.estimate.shape_file import find_shape
 from profiles.estimate.training_setup import CORE, Recompute, Stack
@@ -105,7 +105,7 @@ def _table(
 ) -> ThroughputTable | None:
     hardware, workers_per_node, gpus_per_worker = place
     is_pipelined = stack is _PIPELINED
-    wish = Wish(
+    request = LayoutRequest(
         workers=0,
         global_batch=global_batch,
         tp=1 if is_pipelined else None,
@@ -113,7 +113,7 @@ def _table(
         sharded=False,  # recovery is modelled for replicas that have all of the state
     )
     machine = Machine(GPU_BY_NAME[hardware], fitted_constants())
-    search = _Search(find_shape(model), wish, stack, machine, workers_per_node, gpus_per_worker)
+    search = _Search(find_shape(model), request, stack, machine, workers_per_node, gpus_per_worker)
     points = search.points(*num_workers)
     return ThroughputTable(points=tuple(points)) if points else None
 
@@ -121,7 +121,7 @@ def _table(
 @dataclass(frozen=True, slots=True)
 class _Search:
     shape: DecoderShape
-    wish: Wish
+    request: LayoutRequest
     stack: Stack
     machine: Machine
     workers_per_node: int
@@ -132,29 +132,29 @@ class _Search:
         unit = self.workers_per_node
         sizes = range(unit, num_workers + 1, unit)
         if len(sizes) <= _MAX_SEARCHES:
-            found = [self._point(size, self.wish) for size in sizes]
+            found = [self._point(size, self.request) for size in sizes]
             return [point for point in found if point]
         for size in range(first, 0, -unit):  # the largest size that a layout divides
-            top = self._point(size, self.wish)
+            top = self._point(size, self.request)
             if top is not None:
                 break
         else:
             return []
         replica = top.layout.tp * top.layout.pp
-        wish = replace(self.wish, pp=top.layout.pp)
+        request = replace(self.request, pp=top.layout.pp)
         step = replica if replica % unit == 0 else replica * unit
-        found = [self._point(size, wish) for size in range(step, num_workers + 1, step)]
+        found = [self._point(size, request) for size in range(step, num_workers + 1, step)]
         return [point for point in found if point]
 
-    def _point(self, workers: int, wish: Wish) -> ThroughputPoint | None:
+    def _point(self, workers: int, request: LayoutRequest) -> ThroughputPoint | None:
         gpus = workers * self.gpus_per_worker
-        estimate = best(self.shape, replace(wish, workers=gpus), self.stack, self.machine)
+        estimate = best(self.shape, replace(request, workers=gpus), self.stack, self.machine)
         if estimate is None or not estimate.fits:
             return None
         layout = _layout_of_workers(estimate.setup.layout, self.gpus_per_worker)
         if layout is None or layout.num_workers != workers:
             return None
-        rate = flops_per_s(self.shape, wish.global_batch, estimate.iteration_s)
+        rate = flops_per_s(self.shape, request.global_batch, estimate.iteration_s)
         return ThroughputPoint(workers=workers, flops_per_s=rate, layout=layout)
 
 

@@ -14,7 +14,7 @@ _Count = Annotated[int, Field(ge=0, le=10**6)]
 _Positive = Annotated[int, Field(ge=1, le=10**6)]
 _Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
-HAPPENINGS: Final = ("node_lost", "hardware", "process", "network", "slow", "manual")
+EVENT_KINDS: Final = ("node_lost", "hardware", "process", "network", "slow", "manual")
 """What can happen: two of SEV1, one of SEV2, one of SEV3, a slow node, and a change by hand."""
 
 
@@ -36,7 +36,7 @@ class ScenarioTask(Record):
     global_batch: _Positive
 
 
-class Counts(Record):
+class FaultCounts(Record):
     """So many of each over the whole time, each at any moment and any node, equally likely."""
 
     kind: Literal["counts"]
@@ -60,7 +60,7 @@ class FaultRates(Record):
     manual: _Number = 0.0
 
 
-class Traced(Record):
+class TracedFaults(Record):
     """Nodes go and come back as in a trace; its nodes are the cluster's.
 
     Attributes:
@@ -113,7 +113,7 @@ class Steps(Record):
     operator: Law
 
 
-class Others(Record):
+class BaselineSteps(Record):
     """What the steps of a recovery take under the baselines.
 
     Attributes:
@@ -138,7 +138,7 @@ class Values(Record):
 
     Attributes:
         nodes: Nodes that the initial split has; with a trace, all that it names where 0.
-        spare_nodes: Nodes beyond those, idle at first.
+        standby_nodes: Nodes beyond those, idle at first.
         workers_per_node: What the planner divides: GPUs, or whole nodes.
         gpus_per_worker: GPUs of one worker.
         hardware: Of the GPUs; see ``unicron profile estimate``.
@@ -151,24 +151,24 @@ class Values(Record):
         slow_speed: Speed of a task with a slow node, as a part of its usual one.
         detection: See ``Detection``.
         steps: See ``Steps``.
-        others: See ``Others``.
+        baselines: See ``BaselineSteps``.
     """
 
     nodes: _Count
-    spare_nodes: _Count = 0
+    standby_nodes: _Count = 0
     workers_per_node: _Positive
     gpus_per_worker: _Positive = 1
     hardware: str
     days: Annotated[float, Field(gt=0, le=10_000)]
     tasks: Annotated[list[ScenarioTask], Field(min_length=1, max_length=1000)]
-    faults: Annotated[Counts | FaultRates | Traced, Field(discriminator="kind")]
+    faults: Annotated[FaultCounts | FaultRates | TracedFaults, Field(discriminator="kind")]
     repair: Law
     worker_mtbf_hours: Annotated[float, Field(gt=0, le=1e9)]
     checkpoint_interval_s: Annotated[float, Field(gt=0, le=1e9)]
     slow_speed: Annotated[float, Field(gt=0, le=1)]
     detection: Detection
     steps: Steps
-    others: Others
+    baselines: BaselineSteps
 
 
 class Scenario(Record):

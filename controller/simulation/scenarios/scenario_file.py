@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.simulation.scenarios.fault_traces import load_trace
-from controller.simulation.scenarios.scenario import Scenario, Traced, Values
+from controller.simulation.scenarios.scenario import Scenario, TracedFaults, Values
 from profiles.records import RecordError, is_there, read_text, validated
 
-_GROUPS: Final = frozenset({"detection", "steps", "others"})
+_GROUPS: Final = frozenset({"detection", "steps", "baselines"})
 """Sections of a section: each value in them has an origin, and a base, of its own."""
 
 _LONGEST_DAYS: Final = 10_000.0
@@ -75,7 +75,7 @@ def parse_scenario(text: str, name: str, place: str, directory: str) -> Scenario
 def _of_trace(path: Path) -> Scenario:
     load_trace(path.name, path.parent)
     base = load_scenario("trace-a")
-    own = {"faults": Traced(kind="trace", trace=path.name), "nodes": 0, "days": _LONGEST_DAYS}
+    own = {"faults": TracedFaults(kind="trace", trace=path.name), "nodes": 0, "days": _LONGEST_DAYS}
     return Scenario(
         name=path.stem,
         title=f"the faults of {path.name}",
@@ -156,7 +156,7 @@ def _check(values: Values, place: str) -> None:
         if task.name in seen:
             raise RecordError(f"{place}: tasks.{number}.name: {task.name!r} names two tasks")
         seen.add(task.name)
-    if not values.nodes and not isinstance(values.faults, Traced):
+    if not values.nodes and not isinstance(values.faults, TracedFaults):
         raise RecordError(
             f"{place}: nodes: must be 1 or more, unless the nodes are those of a trace"
         )

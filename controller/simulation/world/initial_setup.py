@@ -7,8 +7,8 @@ from controller.core.rules.planner.search import best_division
 from controller.core.rules.planner.solver import solve
 from controller.core.rules.policy import Policy
 from controller.simulation.scenarios.estimated_tables import Profile, profiles_of
-from controller.simulation.scenarios.scenario import Scenario, Traced, Values
-from controller.simulation.world.happenings import Course
+from controller.simulation.scenarios.scenario import Scenario, TracedFaults, Values
+from controller.simulation.world.event_sequence import EventSequence
 from nodeagent.protocol.ids import TaskId
 from profiles.records import RecordError
 
@@ -34,7 +34,7 @@ class InitialSetup:
         return next(each for each in self.profiles if each.task.name == name)
 
 
-def setup_of(scenario: Scenario, course: Course) -> InitialSetup:
+def setup_of(scenario: Scenario, sequence: EventSequence) -> InitialSetup:
     """Return what runs of a scenario begin with.
 
     The initial split is the planner's own, with every task on some workers.
@@ -43,12 +43,12 @@ def setup_of(scenario: Scenario, course: Course) -> InitialSetup:
         RecordError: Not every task finds room.
     """
     values = scenario.values
-    num_workers = course.num_nodes * values.workers_per_node
-    num_spare = (values.spare_nodes + len(course.absent)) * values.workers_per_node
+    num_workers = sequence.num_nodes * values.workers_per_node
+    num_standby = (values.standby_nodes + len(sequence.absent)) * values.workers_per_node
     found = tuple(sorted(profiles_of(scenario, num_workers), key=lambda each: each.task.name))
-    split = _split(found, values, num_workers - num_spare)
+    split = _split(found, values, num_workers - num_standby)
     if split is None:
-        raise RecordError(f"{scenario.place}: {_no_room(values, course)}")
+        raise RecordError(f"{scenario.place}: {_no_room(values, sequence)}")
     return InitialSetup(scenario, found, split, policy_of(values))
 
 
@@ -101,13 +101,13 @@ def _split(
     return {str(task.name): size for task, size in zip(tasks, sizes, strict=True)}
 
 
-def _no_room(values: Values, course: Course) -> str:
-    num_nodes = course.num_nodes - values.spare_nodes - len(course.absent)
+def _no_room(values: Values, sequence: EventSequence) -> str:
+    num_nodes = sequence.num_nodes - values.standby_nodes - len(sequence.absent)
     num_tasks = len(values.tasks)
     who = "the task does" if num_tasks == 1 else f"the {num_tasks} tasks do"
     nodes = f"{num_nodes} node" if num_nodes == 1 else f"{num_nodes} nodes"
     what = f"{who} not fit on the {num_nodes * values.workers_per_node} workers of {nodes}"
-    if not isinstance(values.faults, Traced):
+    if not isinstance(values.faults, TracedFaults):
         return f"{what}; give more nodes, or fewer or smaller tasks"
     return (
         f"{what}, those that are there {values.faults.begin_s:g} s into the trace; give a later"

@@ -32,7 +32,7 @@ from controller.core.rules.node_loss import ProbeOutcome
 from controller.core.state.phases import PlanState
 from controller.core.timers import InspectionDue, InspectionOverdue, IterationOverdue, Timer
 from controller.simulation.world.breakage import Breakage
-from controller.simulation.world.happenings import Course
+from controller.simulation.world.event_sequence import EventSequence
 from controller.simulation.world.modelled_nodes import AGENT_S, ModelledNodes
 from controller.simulation.world.modelled_training import ModelledTraining
 from nodeagent.protocol.ids import AgentId, NodeId
@@ -52,21 +52,21 @@ class ModelledCluster:
         self._num_timers = 0
         site.carry_out = self._carry_out
 
-    def run(self, course: Course) -> None:
-        """Let a course happen, from the beginning to its end."""
+    def run(self, sequence: EventSequence) -> None:
+        """Let a sequence happen, from the beginning to its end."""
         site = self._site
-        self._begin(course.absent)
-        for what in course.happenings:
-            site.clock.at(what.at_s, partial(self._breakage.happen, what))
-        for at_s, node in course.returns:
-            site.clock.at(at_s, partial(self._breakage.come, node))
-        site.clock.run(course.duration_s)
+        self._begin(sequence.absent)
+        for event in sequence.events:
+            site.clock.at(event.at_s, partial(self._breakage.apply, event))
+        for at_s, node in sequence.returns:
+            site.clock.at(at_s, partial(self._breakage.return_node, node))
+        site.clock.run(sequence.duration_s)
 
     def _begin(self, absent: Iterable[int]) -> None:
         """Attach every node that is there."""
         site = self._site
         site.down |= {site.names[number] for number in absent}
-        site.note_service()
+        site.record_service()
         for name in site.names:
             site.post_if_up(name, NodeAttached(name, AgentId(f"{name}-1"), 1, ()))
 
@@ -114,7 +114,7 @@ class ModelledCluster:
 
     def _note_isolation(self, node: NodeId) -> None:
         """A node that policy takes out, though nothing has to be repaired, is looked at by somebody."""
-        self._site.note_service()
+        self._site.record_service()
         if node not in self._site.in_repair and node not in self._site.down:
             self._site.in_repair.add(node)
             delay_s = self._site.draw(self._site.values.steps.operator)
@@ -139,8 +139,8 @@ class ModelledCluster:
     def _by_operator(self, decide: Callable[[], EventBody | None]) -> None:
         """An operator looks, decides by what is then, and says so if there is something to say."""
         delay_s = self._site.draw(self._site.values.steps.operator)
-        self._site.clock.after(delay_s, partial(self._say, decide))
+        self._site.clock.after(delay_s, partial(self._post_decision, decide))
 
-    def _say(self, decide: Callable[[], EventBody | None]) -> None:
+    def _post_decision(self, decide: Callable[[], EventBody | None]) -> None:
         if body := decide():
             self._site.post(body)

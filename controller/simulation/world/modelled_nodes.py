@@ -45,7 +45,7 @@ class ModelledNodes:
         profiles: Iterable[Profile],
         ledger: WorkerTimeLedger,
         clock: VirtualClock,
-        dice: random.Random,
+        rng: random.Random,
     ) -> None:
         self.machine = machine
         self.values = values
@@ -59,7 +59,7 @@ class ModelledNodes:
         self.runs: dict[TaskId, ModelledGeneration] = {}
         self.carry_out: Callable[[Instruction], None] = lambda _instruction: None
         self.num_events = 0
-        self._dice = dice
+        self._rng = rng
         self._num_reports: dict[NodeId, int] = {}
         self._num_requests = 0
 
@@ -90,19 +90,19 @@ class ModelledNodes:
 
     def draw(self, law: Law) -> float:
         """Return a duration of a law, seconds."""
-        return law.draw(self._dice)
+        return law.draw(self._rng)
 
-    def part(self) -> float:
+    def draw_fraction(self) -> float:
         """Return anything from 0 to 1: how far an iteration is, or how old a checkpoint."""
-        return self._dice.random()
+        return self._rng.random()
 
     def _note_stopped(self) -> None:
         """A plan may stop a task of which no process is left: no order tells of that."""
         for name, task in self.machine.state.tasks.items():
-            if task.phase is TaskPhase.STOPPED and self.ledger.doing(name) != "stopped":
+            if task.phase is TaskPhase.STOPPED and self.ledger.activity_of(name) != "stopped":
                 self.ledger.task(self.clock.now_s, name, "stopped", workers=0)
 
-    def account(self, run: ModelledGeneration, activity: Activity) -> None:
+    def record_activity(self, run: ModelledGeneration, activity: Activity) -> None:
         """Write into the ledger what a generation does now."""
         if self.runs.get(run.start.task) is not run:
             return
@@ -119,7 +119,7 @@ class ModelledNodes:
             speed=run.speed,
         )
 
-    def note_service(self) -> None:
+    def record_service(self) -> None:
         """Write into the ledger what is out of service, and what tasks hold of the rest."""
         num_out = sum(
             state.spec.num_workers
@@ -130,10 +130,10 @@ class ModelledNodes:
         self.ledger.out_of_service(self.clock.now_s, num_out)
         for run in self.runs.values():
             if run.stage != "over":
-                self.account(run, self.ledger.doing(run.start.task))
+                self.record_activity(run, self.ledger.activity_of(run.start.task))
 
 
-def who(run: ModelledGeneration, number: int) -> dict[str, Any]:
+def rank_fields(run: ModelledGeneration, number: int) -> dict[str, Any]:
     """Return the fields by which an observation names a rank."""
     return {
         "task": run.start.task,

@@ -36,7 +36,7 @@ A task that a plan has stopped does nothing, with no worker.
 
 
 @dataclass(slots=True)
-class _Doing:
+class _TaskActivity:
     """What a task does now."""
 
     activity: Activity = "waiting"
@@ -71,7 +71,7 @@ class WorkerTimeLedger:
     def __init__(self, num_workers: int, gpus_per_worker: int, tasks: list[str]) -> None:
         self._num_workers = num_workers
         self._gpus_per_worker = gpus_per_worker
-        self._tasks = {name: _Doing() for name in tasks}
+        self._tasks = {name: _TaskActivity() for name in tasks}
         self._worker_s = dict.fromkeys(ACTIVITIES, 0.0)
         self._waf = 0.0
         self._training_s = 0.0
@@ -101,9 +101,9 @@ class WorkerTimeLedger:
             speed: In training, as a part of the usual speed.
         """
         self._settle(at_s)
-        self._tasks[name] = _Doing(activity, workers, waf, speed)
+        self._tasks[name] = _TaskActivity(activity, workers, waf, speed)
 
-    def doing(self, name: str) -> Activity:
+    def activity_of(self, name: str) -> Activity:
         """Return what a task does now."""
         return self._tasks[name].activity
 
@@ -128,17 +128,17 @@ class WorkerTimeLedger:
             return
         self._since = at_s
         held = 0
-        for doing in self._tasks.values():
-            if doing.activity == "stopped":
+        for task in self._tasks.values():
+            if task.activity == "stopped":
                 continue
-            held += doing.workers
+            held += task.workers
             self._active_s += passed_s
-            if doing.activity == "training":
-                self._waf += doing.waf * doing.speed * passed_s
-                self._training_s += doing.speed * passed_s
-                self._worker_s["training"] += doing.workers * doing.speed * passed_s
-                self._worker_s["slow"] += doing.workers * (1 - doing.speed) * passed_s
+            if task.activity == "training":
+                self._waf += task.waf * task.speed * passed_s
+                self._training_s += task.speed * passed_s
+                self._worker_s["training"] += task.workers * task.speed * passed_s
+                self._worker_s["slow"] += task.workers * (1 - task.speed) * passed_s
             else:
-                self._worker_s[doing.activity] += doing.workers * passed_s
+                self._worker_s[task.activity] += task.workers * passed_s
         self._worker_s["repair"] += self._num_out * passed_s
         self._worker_s["waiting"] += (self._num_workers - self._num_out - held) * passed_s

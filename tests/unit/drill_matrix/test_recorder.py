@@ -15,11 +15,11 @@ def test_notices_count_from_the_drill_on() -> None:
     recorder = DrillRecorder()
     recorder.hear(1.0, said("unreachable", "n1"))
     mark = recorder.mark()
-    assert recorder.struck_at(mark) is None
+    assert recorder.carried_out_at(mark) is None
     recorder.hear(2.0, said("drill", "n2", level="drill"))
     recorder.hear(2.5, said("unreachable", "n2"))
     recorder.hear(4.0, said("straggler", "gpt-a", rank=1, node="n1"))
-    assert recorder.struck_at(mark) == 2.0
+    assert recorder.carried_out_at(mark) == 2.0
     assert recorder.notices(mark, 2.0) == [
         Notice("unreachable", 0.5, "n2", "n2", None),
         Notice("straggler", 2.0, "gpt-a", "n1", 1),

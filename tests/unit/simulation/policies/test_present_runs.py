@@ -52,7 +52,7 @@ def test_a_rehearsal_begins_with_what_is_there(present: ClusterSpec) -> None:
     setup = setup_of_cluster(None, present)
     values = setup.scenario.values
     assert setup.split == {"gpt-a": 4, "gpt-b": 2}
-    assert (values.nodes, values.spare_nodes, values.workers_per_node) == (3, 0, 2)
+    assert (values.nodes, values.standby_nodes, values.workers_per_node) == (3, 0, 2)
     assert setup.policy == POLICY
     assert [each.table for each in setup.profiles] == [task.table for task in present.tasks]
     assert [each.task.weight for each in setup.profiles] == [1.5, 1.0]

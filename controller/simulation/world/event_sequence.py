@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from controller.simulation.scenarios.duration_laws import dice_of
+from controller.simulation.scenarios.duration_laws import seeded_random
 from controller.simulation.scenarios.fault_traces import Trace, load_trace
 from controller.simulation.scenarios.scenario import (
-    HAPPENINGS,
-    Counts,
+    EVENT_KINDS,
+    FaultCounts,
     FaultRates,
     Scenario,
-    Traced,
+    TracedFaults,
 )
 from profiles.records import RecordError
 
@@ -21,15 +21,15 @@ _MAX_FAULTS: Final = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class SimulatedEvent:
     """One thing that breaks.
 
     Attributes:
         at_s: When, seconds from the beginning.
-        kind: Of ``HAPPENINGS``.
+        kind: Of ``EVENT_KINDS``.
         node: Where, by number.
         slot: Which worker of the node.
-        away_s: How long the node is away, or is to be repaired; None if it does not come back. Counts
+        away_s: How long the node is away, or is to be repaired; None if it does not come back. FaultCounts
             for the kinds that take the node.
         detected_s: From the fault until the controller knows of it, seconds.
         timeout_s: The same where only a collective's timeout tells.
@@ -52,25 +52,25 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class EventSequence:
     """All that happens in a run.
 
     Attributes:
         num_nodes: Nodes of the cluster, those included that are away at first.
         absent: Nodes that are away from the beginning, by number.
-        happenings: In the order of time.
+        events: In the order of time.
         returns: When nodes that were absent come: (seconds, node).
         duration_s: How long the run is.
     """
 
     num_nodes: int
     absent: frozenset[int]
-    happenings: tuple[Happening, ...]
+    events: tuple[SimulatedEvent, ...]
     returns: tuple[tuple[float, int], ...]
     duration_s: float
 
 
-def course_of(scenario: Scenario, seed: int) -> Course:
+def draw_events(scenario: Scenario, seed: int) -> EventSequence:
     """Return what happens under a seed.
 
     Raises:
@@ -78,80 +78,80 @@ def course_of(scenario: Scenario, seed: int) -> Course:
     """
     values = scenario.values
     faults = values.faults
-    if isinstance(faults, Traced):
+    if isinstance(faults, TracedFaults):
         trace = _trace_of(scenario, faults)
         return _traced(scenario, faults, trace, seed)
     found = [
-        _happening(scenario, kind, at_s, node, f"{seed}:{kind}:{number}")
-        for kind in HAPPENINGS
+        _draw_event(scenario, kind, at_s, node, f"{seed}:{kind}:{number}")
+        for kind in EVENT_KINDS
         for number, (at_s, node) in enumerate(
-            _moments(scenario, faults, kind, dice_of("moments", seed, kind))
+            _moments(scenario, faults, kind, seeded_random("moments", seed, kind))
         )
     ]
-    return Course(
-        num_nodes=values.nodes + values.spare_nodes,
+    return EventSequence(
+        num_nodes=values.nodes + values.standby_nodes,
         absent=frozenset(),
-        happenings=tuple(sorted(found, key=_order)),
+        events=tuple(sorted(found, key=_order)),
         returns=(),
         duration_s=values.days * _DAY_S,
     )
 
 
-def _trace_of(scenario: Scenario, faults: Traced) -> Trace:
+def _trace_of(scenario: Scenario, faults: TracedFaults) -> Trace:
     try:
         return load_trace(faults.trace, Path(scenario.directory))
     except RecordError as error:
         raise RecordError(f"{scenario.place}: faults.trace: {error}") from error
 
 
-def _order(happening: Happening) -> tuple[float, int, str]:
-    return happening.at_s, happening.node, happening.kind
+def _order(event: SimulatedEvent) -> tuple[float, int, str]:
+    return event.at_s, event.node, event.kind
 
 
 def _moments(
-    scenario: Scenario, faults: Counts | FaultRates, kind: str, dice: random.Random
+    scenario: Scenario, faults: FaultCounts | FaultRates, kind: str, rng: random.Random
 ) -> list[tuple[float, int]]:
     """Return when, and on which node, each of a kind happens."""
     values, amount = scenario.values, getattr(faults, kind)
-    num_nodes, duration_s = values.nodes + values.spare_nodes, values.days * _DAY_S
-    if isinstance(faults, Counts):
-        return [(dice.uniform(0.0, duration_s), dice.randrange(num_nodes)) for _ in range(amount)]
+    num_nodes, duration_s = values.nodes + values.standby_nodes, values.days * _DAY_S
+    if isinstance(faults, FaultCounts):
+        return [(rng.uniform(0.0, duration_s), rng.randrange(num_nodes)) for _ in range(amount)]
     rate_s = amount * num_nodes / 1000.0 / _DAY_S
     if rate_s * duration_s > _MAX_FAULTS:
         raise RecordError(
             f"{scenario.place}: faults.{kind}: {amount:g} are more than {_MAX_FAULTS} over the time"
         )
     moments, at_s = list[tuple[float, int]](), 0.0
-    while rate_s > 0 and (at_s := at_s + dice.expovariate(rate_s)) < duration_s:
-        moments.append((at_s, dice.randrange(num_nodes)))
+    while rate_s > 0 and (at_s := at_s + rng.expovariate(rate_s)) < duration_s:
+        moments.append((at_s, rng.randrange(num_nodes)))
     return moments
 
 
-def _happening(scenario: Scenario, kind: str, at_s: float, node: int, name: str) -> Happening:
+def _draw_event(scenario: Scenario, kind: str, at_s: float, node: int, name: str) -> SimulatedEvent:
     """Draw the rest; each part from dice of its own, so that another law changes nothing else."""
     values = scenario.values
     detected_s = 0.0
     if kind != "manual":
-        detected_s = getattr(values.detection, kind).draw(dice_of("detection", name))
-    dice = dice_of("place", name)
-    return Happening(
+        detected_s = getattr(values.detection, kind).draw(seeded_random("detection", name))
+    rng = seeded_random("place", name)
+    return SimulatedEvent(
         at_s=at_s,
         kind=kind,
         node=node,
-        slot=int(dice.random() * values.workers_per_node),
-        away_s=values.repair.draw(dice_of("repair", name)),
+        slot=int(rng.random() * values.workers_per_node),
+        away_s=values.repair.draw(seeded_random("repair", name)),
         detected_s=detected_s,
-        timeout_s=values.others.timeout.draw(dice_of("timeout", name)),
-        since_checkpoint=dice.random(),
+        timeout_s=values.baselines.timeout.draw(seeded_random("timeout", name)),
+        since_checkpoint=rng.random(),
     )
 
 
-def _traced(scenario: Scenario, faults: Traced, trace: Trace, seed: int) -> Course:
+def _traced(scenario: Scenario, faults: TracedFaults, trace: Trace, seed: int) -> EventSequence:
     values = scenario.values
-    num_nodes = (values.nodes or len(trace.nodes)) + values.spare_nodes
+    num_nodes = (values.nodes or len(trace.nodes)) + values.standby_nodes
     if num_nodes < len(trace.nodes):
         raise RecordError(
-            f"{scenario.place}: nodes, spare_nodes: {num_nodes} are fewer than the {len(trace.nodes)}"
+            f"{scenario.place}: nodes, standby_nodes: {num_nodes} are fewer than the {len(trace.nodes)}"
             " of the trace"
         )
     numbers = {node: number for number, node in enumerate(trace.nodes)}
@@ -159,7 +159,7 @@ def _traced(scenario: Scenario, faults: Traced, trace: Trace, seed: int) -> Cour
     duration_s = min(values.days * _DAY_S, trace.end_s - begin_s)
     if duration_s <= 0:
         raise RecordError(f"{scenario.place}: {_nothing_left(faults, trace)}")
-    happenings: list[Happening] = []
+    events: list[SimulatedEvent] = []
     returns: list[tuple[float, int]] = []
     absent: set[int] = set()
     for number, absence in enumerate(trace.absences):
@@ -174,21 +174,21 @@ def _traced(scenario: Scenario, faults: Traced, trace: Trace, seed: int) -> Cour
         if absence.begin_s >= begin_s + duration_s:
             continue
         name = f"{seed}:trace:{number}"
-        is_hardware = dice_of("kind", name).random() < faults.hardware_share
+        is_hardware = seeded_random("kind", name).random() < faults.hardware_share
         kind = "hardware" if is_hardware else "node_lost"
-        drawn = _happening(scenario, kind, absence.begin_s - begin_s, node, name)
+        drawn = _draw_event(scenario, kind, absence.begin_s - begin_s, node, name)
         away_s = None if end_s is None else end_s - absence.begin_s
-        happenings.append(replace(drawn, away_s=away_s))
-    return Course(
+        events.append(replace(drawn, away_s=away_s))
+    return EventSequence(
         num_nodes,
         frozenset(absent),
-        tuple(sorted(happenings, key=_order)),
+        tuple(sorted(events, key=_order)),
         tuple(sorted(returns)),
         duration_s,
     )
 
 
-def _nothing_left(faults: Traced, trace: Trace) -> str:
+def _nothing_left(faults: TracedFaults, trace: Trace) -> str:
     if faults.begin_s:
         return f"faults.begin_s: {faults.begin_s:g} must be below {trace.end_s:g}, the trace's end"
     return f"nothing happens in {faults.trace} after 0 s; give a trace of some length"

@@ -1,4 +1,4 @@
-"""What a cluster's core would propose, for programs: the terms of the objective, and who goes where."""
+"""The plan that a cluster's core would propose, as JSON: the terms of the objective, and every placement."""
 
 import math
 import time
@@ -11,15 +11,15 @@ from controller.core.state.cluster import ClusterState
 from controller.core.state.task import Target
 
 
-def answered(
+def rehearsal_answer(
     state: ClusterState, policy: Policy, at: float, supposition: Supposition, *, has_problem: bool
 ) -> dict[str, Any]:
-    """Return the answer of ``rehearse``, whose arguments these are, and how long it took.
+    """Call ``rehearse`` with these arguments; return the answer and the time that it took.
 
-    With ``has_problem`` the planner's problem is in it.
+    With ``has_problem`` the answer holds the planner's problem too.
 
     Raises:
-        ImpossibleError: Something is supposed that can't be.
+        ImpossibleError: The supposed change is impossible.
     """
     begin_s = time.perf_counter()
     rehearsal = rehearse(state, policy, at, supposition)
@@ -28,9 +28,10 @@ def answered(
 
 
 def as_json(rehearsal: Rehearsal) -> dict[str, Any]:
-    """Return the answer in the keys of ``unicron plan solve``, and what a cluster has beyond those.
+    """Return the answer with the keys of ``unicron plan solve`` and those that only a cluster has.
 
-    FLOP/s, FLOP and seconds. A placement lists, by global rank, the node and the worker of it: ``n1:0``.
+    Quantities are FLOP/s, FLOP and seconds. A placement lists the worker of each global rank as
+    ``NODE:WORKER``, for instance ``n1:0``.
     """
     plan, running_s = rehearsal.plan, rehearsal.running_s
     sizes = {task.name: _size(rehearsal.after[task.name]) for task in rehearsal.tasks}
@@ -51,7 +52,7 @@ def as_json(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def problem_of(rehearsal: Rehearsal) -> dict[str, Any]:
-    """Return the planner's problem, as ``unicron plan solve`` reads it from a file."""
+    """Return the planner's problem in the format of the files of ``unicron plan solve``."""
     return {
         "workers": rehearsal.num_workers,
         "running_s": rehearsal.running_s,
