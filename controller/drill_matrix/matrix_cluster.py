@@ -150,13 +150,8 @@ class MatrixCluster:
         """Run one drill on the calm cluster and return what was seen of it."""
         target = self._target(drill)
         if drill.family in _LOGGED:
-<<<<<<< HEAD
-            await self._leave_alone(struck, drill)
-        if drill.expected.is_network:
-=======
             await self._wait_for_quiet(target, drill)
-        if drill.expected.status in NETWORK:
->>>>>>> h-demo
+        if drill.expected.is_network:
             self._last_network = self._clock.now()
         self._last_hit[target.node] = self._last_hit[target.name] = self._clock.now()
         if (away_s := _AWAY_S.get(drill.family)) is not None:
@@ -209,13 +204,8 @@ class MatrixCluster:
 
     async def _wait_for_quiet(self, place: DrillTarget, drill: Drill) -> None:
         """Wait until nothing that shows on the node can be taken for a part of its last fault."""
-<<<<<<< HEAD
-        until = self._last_struck.get(place.node, -math.inf) + _REST_S
-        if drill.expected.is_network:
-=======
         until = self._last_hit.get(place.node, -math.inf) + _REST_S
-        if drill.expected.status in NETWORK:
->>>>>>> h-demo
+        if drill.expected.is_network:
             until = max(until, self._last_network + _NETWORK_REST_S)
         await self._wait_until(lambda: self._clock.now() >= until, _NETWORK_REST_S)
 
