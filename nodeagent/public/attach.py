@@ -28,9 +28,9 @@ from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import IterationCommitted
+from nodeagent.rank.agent_link.control_link import ControlLink
 from nodeagent.rank.agent_link.exception_report import is_of_collective, raised
-from nodeagent.rank.agent_link.link import ControlLink
-from nodeagent.rank.agent_link.own_standing import DUMP_SIGNAL, allow_dumps
+from nodeagent.rank.agent_link.training_stacks import DUMP_SIGNAL, allow_dumps
 from nodeagent.rank.process.process_files import RankFiles
 from nodeagent.ranks.supervisor import RankKey
 

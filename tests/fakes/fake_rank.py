@@ -49,7 +49,7 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.standing import Standing
-from nodeagent.rank.agent_link.own_standing import allow_dumps
+from nodeagent.rank.agent_link.training_stacks import allow_dumps
 from nodeagent.rank.process.process_files import RankFiles
 from profiles.layout import Layout
 from profiles.model import ModelShape

@@ -415,7 +415,7 @@ class ModelledProcess:
         ledger.commit(vote)
         ledger.has_state = True
 
-    # --- nodeagent.rank.iteration.accumulate ------------------------------------------------------------
+    # --- nodeagent.rank.iteration.accumulation ------------------------------------------------------------
 
     def _accumulate(self, micro_batches: Sequence[int]) -> Run:
         layout, ledger = self.groups.layout, self.ledger

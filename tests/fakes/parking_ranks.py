@@ -25,9 +25,9 @@ from torch import distributed  # noqa: TID253
 
 from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.observations import CheckpointMissed
+from nodeagent.rank.groups.halting import HaltedError
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.wake import HaltedError
-from nodeagent.rank.training.kept_state import KeptState, _Generation
+from nodeagent.rank.training.saved_state import KeptState, _Generation
 from tests.fakes.copying_ranks import (
     LAYOUT,
     FlatState,

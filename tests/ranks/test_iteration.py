@@ -25,7 +25,7 @@ def only_rank(layout: Layout) -> Iterator[Lazy]:
     """Make rank 0 of a layout whose collectives hear nobody else."""
     torch = import_module("torch")
     place = import_module("nodeagent.rank.groups.rank_place").Place(0, layout, torch.device("cpu"))
-    with import_module("nodeagent.rank.groups.unconnected").unconnected(place):
+    with import_module("nodeagent.rank.groups.placeholder_groups").unconnected(place):
         yield place
 
 

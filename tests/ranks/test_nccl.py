@@ -367,7 +367,7 @@ class Work:
 
 
 def wait(monkeypatch: pytest.MonkeyPatch, work: Any, *, is_halted: bool = False) -> None:  # noqa: ANN401
-    wake = import_module("nodeagent.rank.groups.wake")
+    wake = import_module("nodeagent.rank.groups.halting")
     torch = import_module("torch")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_backend", lambda: "nccl")
@@ -391,6 +391,6 @@ def test_a_collective_that_failed_is_not_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 def test_once_halted_nothing_is_asked_of_a_collective(monkeypatch: pytest.MonkeyPatch) -> None:
-    halted = import_module("nodeagent.rank.groups.wake").HaltedError
+    halted = import_module("nodeagent.rank.groups.halting").HaltedError
     with pytest.raises(halted):
         wait(monkeypatch, object(), is_halted=True)

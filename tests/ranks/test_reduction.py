@@ -125,7 +125,7 @@ def test_after_a_wait_for_what_never_ends_nobody_waits_for_another(
     ]
     for bucket, work in zip(reduction._buckets, works, strict=True):
         bucket.work = work
-    with pytest.raises(import_module("nodeagent.rank.groups.wake").StuckWorkError):
+    with pytest.raises(import_module("nodeagent.rank.groups.halting").StuckWorkError):
         reduction.finish()
     assert [bool(work.num_waits) for work in works] == [True, False, True]
     assert not ledger.reduced & {bucket.name for bucket in reduction._buckets}

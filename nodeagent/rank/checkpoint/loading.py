@@ -21,8 +21,8 @@ from megatron.core.optimizer import MegatronOptimizer
 
 from nodeagent.protocol.rank_launch import TrainingSpec
 from nodeagent.rank.agent_link.exception_report import first_line
-from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
-from nodeagent.rank.checkpoint.losses import RecordedLosses
+from nodeagent.rank.checkpoint.block_reading import BlockReading
+from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.manifest import (
     METADATA,
     CheckpointError,
@@ -31,8 +31,8 @@ from nodeagent.rank.checkpoint.manifest import (
     check_content,
     read_manifest,
 )
-from nodeagent.rank.checkpoint.reading import BlockReading
-from nodeagent.rank.checkpoint.whole import Block, WholeState, whole_state
+from nodeagent.rank.checkpoint.recorded_losses import RecordedLosses
+from nodeagent.rank.checkpoint.whole_model import Block, WholeState, whole_state
 from nodeagent.rank.groups.rank_place import Place
 from profiles.model import ModelShape
 

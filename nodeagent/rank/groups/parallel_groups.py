@@ -27,10 +27,10 @@ from torch.distributed import ProcessGroup
 
 from nodeagent.rank.agent_link.rendezvous_store import DEFAULT_TIMEOUT_S, AgentStore
 from nodeagent.rank.groups.device_shim import use_device
-from nodeagent.rank.groups.forming import interruptible, run_in_thread
+from nodeagent.rank.groups.group_creation import interruptible, run_in_thread
+from nodeagent.rank.groups.halting import Connections, HaltedError
 from nodeagent.rank.groups.nccl import wait_for_aborts
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.wake import Connections, HaltedError
 
 _NUM_FORMED: Final = "unicron/num_formed"
 _ALL_FORMED: Final = "unicron/all_formed"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.exit_recorder import keep
-from nodeagent.rank.process.imports import import_training_program
+from nodeagent.rank.process.warm_imports import import_training_program
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

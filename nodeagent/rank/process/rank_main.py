@@ -28,21 +28,21 @@ from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.standing import Standing
+from nodeagent.rank.agent_link.control_link import ControlLink
 from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.flight_recorder import recorded_collectives
-from nodeagent.rank.agent_link.link import ControlLink
-from nodeagent.rank.agent_link.own_standing import allow_dumps, look
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore
+from nodeagent.rank.agent_link.training_stacks import allow_dumps, look
 from nodeagent.rank.groups.device_shim import prepare_device, use_device
+from nodeagent.rank.groups.halting import HaltedError, StuckWorkError
 from nodeagent.rank.groups.parallel_groups import Groups
+from nodeagent.rank.groups.placeholder_groups import unconnected
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.unconnected import unconnected
-from nodeagent.rank.groups.wake import HaltedError, StuckWorkError
 from nodeagent.rank.process.failure_report import describe
 from nodeagent.rank.process.fork import set_process_name
 from nodeagent.rank.process.process_files import RankFiles
-from nodeagent.rank.training.building import build, check_launch
-from nodeagent.rank.training.train import PausedError, Training
+from nodeagent.rank.training.loop_building import build, check_launch
+from nodeagent.rank.training.training_loop import PausedError, Training
 
 logger = logging.getLogger(__name__)
 

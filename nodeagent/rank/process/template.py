@@ -33,8 +33,8 @@ from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_hazard, fork_rank, set_process_name
-from nodeagent.rank.process.imports import RunRank, import_training_program
 from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.process.warm_imports import RunRank, import_training_program
 
 logger = logging.getLogger(__name__)
 

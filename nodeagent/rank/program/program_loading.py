@@ -19,7 +19,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.utils import get_model_config
 
-from nodeagent.rank.groups.alone import NotAloneError, building_alone
+from nodeagent.rank.groups.build_guard import NotAloneError, building_alone
 from nodeagent.rank.program import builtin
 from nodeagent.rank.program.in_process_support import Unsupported, as_chosen, unsupported
 from nodeagent.rank.program.loop import Context, Loop

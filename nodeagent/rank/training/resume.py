@@ -25,7 +25,7 @@ from nodeagent.rank.iteration.iteration_phases import Iterations
 from nodeagent.rank.iteration.ledger import Ledger
 from nodeagent.rank.state.held_copies import HeldCopies
 from nodeagent.rank.state.rank_state import TrainingState, broadcast_state
-from nodeagent.rank.state.shards import spread_shards
+from nodeagent.rank.state.shard_distribution import spread_shards
 
 
 class ResumeError(Exception):

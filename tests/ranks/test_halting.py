@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from torch.futures import Future  # noqa: TID253
 
-from nodeagent.rank.groups.wake import Connections, StuckWorkError, wait_unless_halted
+from nodeagent.rank.groups.halting import Connections, StuckWorkError, wait_unless_halted
 from tests.fakes.rank_host import REPOSITORY
 
 pytestmark = pytest.mark.ranks
@@ -133,7 +133,7 @@ def num_descriptors() -> int:
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("num_pairs", [20, pytest.param(60, marks=pytest.mark.thorough)])
 def test_cut_connections_wake_ranks_in_the_middle_of_an_exchange(num_pairs: int) -> None:
-    command = [sys.executable, "-m", "tests.fakes.cut_ranks", str(num_pairs)]
+    command = [sys.executable, "-m", "tests.fakes.halted_pairs", str(num_pairs)]
     ended = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
     # Of what is sent in pieces gloo may forget one. Connections ended at once cost a tenth of the ranks.
     assert int(ended.stdout) <= num_pairs // 20

@@ -13,13 +13,13 @@ from megatron.core.optimizer import MegatronOptimizer
 from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.agent_link.exception_report import first_line
-from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
+from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader, told_by_rank_0
-from nodeagent.rank.checkpoint.losses import NUM_COMPARED, RecordedLosses
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settings_digest
+from nodeagent.rank.checkpoint.recorded_losses import NUM_COMPARED, RecordedLosses
 from nodeagent.rank.checkpoint.saving import MissedCheckpoint, SavedCheckpoint, SaveOrder, Saver
 from nodeagent.rank.checkpoint.snapshot import HostMemory
-from nodeagent.rank.checkpoint.whole import WholeState, whole_state
+from nodeagent.rank.checkpoint.whole_model import WholeState, whole_state
 from nodeagent.rank.groups.rank_place import Place
 
 logger = logging.getLogger(__name__)

@@ -20,16 +20,16 @@ from nodeagent.protocol.standing import Standing
 from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore
 from nodeagent.rank.agent_link.staged_faults import Drills
+from nodeagent.rank.groups.group_rebinding import groups_by_role, rebind
+from nodeagent.rank.groups.halting import HaltedError
 from nodeagent.rank.groups.parallel_groups import Groups, data_parallel_group
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.rebind import groups_by_role, rebind
-from nodeagent.rank.groups.wake import HaltedError
 from nodeagent.rank.iteration.iteration_phases import IterationHooks, Iterations, NonFiniteLossError
 from nodeagent.rank.iteration.ledger import Ledger
 from nodeagent.rank.program.loop import Loop
 from nodeagent.rank.state.rank_state import TrainingState
-from nodeagent.rank.training.kept_state import KeptState
 from nodeagent.rank.training.resume import resume_from_peers
+from nodeagent.rank.training.saved_state import KeptState
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from torch.distributed import distributed_c10d
 
-from nodeagent.rank.groups.wake import HaltedError
+from nodeagent.rank.groups.halting import HaltedError
 
 _LOOK_UP_S: Final = 0.05
 _NUM_LOOKS_AFTER_CUT: Final = 4

@@ -1,6 +1,6 @@
 """Two ranks over and over that exchange all the time, and whose connections are cut meanwhile.
 
-    python -m tests.fakes.cut_ranks NUM_PAIRS [--floats N] [--exchange all-reduce|messages] [--at-once]
+    python -m tests.fakes.halted_pairs NUM_PAIRS [--floats N] [--exchange all-reduce|messages] [--at-once]
 
 Prints how many of the ranks were not woken within a second. ``--at-once`` ends the connections in one step.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
-from nodeagent.rank.groups.wake import Connections
+from nodeagent.rank.groups.halting import Connections
 
 _WOKEN, _STUCK = 0, 7
 _LIMIT_S = 1.0
@@ -26,7 +26,7 @@ _LIMIT_S = 1.0
 
 def main() -> None:
     """Run the pairs and print the number of ranks that were stuck."""
-    parser = argparse.ArgumentParser(prog="cut_ranks")
+    parser = argparse.ArgumentParser(prog="halted_pairs")
     parser.add_argument("num_pairs", type=int)
     parser.add_argument("--floats", type=int, default=4096, help="of an exchange (default 4096)")
     parser.add_argument("--exchange", choices=["all-reduce", "messages"], default="all-reduce")

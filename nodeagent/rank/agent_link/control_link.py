@@ -42,7 +42,7 @@ from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreReply
 from nodeagent.protocol.standing import Standing
-from nodeagent.rank.agent_link.own_standing import look
+from nodeagent.rank.agent_link.training_stacks import look
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore, StoreClosedError, StoreError
 from nodeagent.rank.checkpoint import Checkpoints, MissedCheckpoint
+from nodeagent.rank.groups.halting import HaltedError
 from nodeagent.rank.groups.parallel_groups import Groups
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.wake import HaltedError
 from nodeagent.rank.program.loop import Loop
 from nodeagent.rank.state.memory_checkpoints import MemoryCheckpoints, MissedCopy
 from nodeagent.rank.state.rank_state import TrainingState
