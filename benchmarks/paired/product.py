@@ -25,10 +25,10 @@ from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
+from nodeagent.public import Context, Loop
 from nodeagent.rank.agent_link.control_link import ControlLink
 from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.program.loop import Context, Loop
 from nodeagent.rank.program.program_loading import build_loop
 from nodeagent.rank.state.sharded_adam import ShardedOptimizer
 from nodeagent.rank.training.training_loop import PausedError, Training

@@ -378,7 +378,10 @@ MISTAKES = {
     "ends on import": ("raise SystemExit(2)", "importing mine raised SystemExit"),
     "no function": ("def bild(context): ...", "has no function build"),
     "not a function": ("build = 3", "can't call build"),
-    "no loop": ("def build(context): return 3", "returned int; it must return a nodeagent.rank"),
+    "no loop": (
+        "def build(context): return 3",
+        "returned int; it must return a nodeagent.public.Loop",
+    ),
     "no chunks": ("return replace(loop, chunks=[])", "the loop has 0 chunks"),
     "not wrapped": (
         "return replace(loop, chunks=[loop.chunks[0].module])",

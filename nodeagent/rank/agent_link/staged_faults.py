@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 
 from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.rank.agent_link.drill_error import DrillError
 from profiles.drills.exception_texts import RAISED_BY_STATUS
 
 _EXCEPTIONS: Final[Mapping[str, type[Exception]]] = {
@@ -27,10 +28,6 @@ _EXCEPTIONS: Final[Mapping[str, type[Exception]]] = {
     "OutOfMemoryError": torch.OutOfMemoryError,
     "RuntimeError": RuntimeError,
 }
-
-
-class DrillError(Exception):
-    """Raised on an operator's request, to rehearse an exception in a rank."""
 
 
 class Drills:

@@ -56,7 +56,7 @@ def build_loop(context: Context) -> Loop:
         ) from error
     if not isinstance(loop, Loop):
         raise ProgramError(
-            f"{name} returned {type(loop).__name__}; it must return a nodeagent.rank.program.loop.Loop"
+            f"{name} returned {type(loop).__name__}; it must return a nodeagent.public.Loop"
         )
     mistake = _mistake(loop, context) or _mistake_in_data(loop)
     if mistake:

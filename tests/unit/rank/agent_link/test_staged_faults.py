@@ -5,7 +5,8 @@ import math
 import pytest
 
 from nodeagent.protocol.rank_faults import RankFault
-from nodeagent.rank.agent_link.staged_faults import DrillError, Drills
+from nodeagent.rank.agent_link.drill_error import DrillError
+from nodeagent.rank.agent_link.staged_faults import Drills
 from profiles.drills.exception_texts import RAISED_BY_STATUS
 
 
