@@ -31,8 +31,8 @@ from nodeagent.protocol.observations import IterationCommitted
 from nodeagent.rank.agent_link.control_link import ControlLink
 from nodeagent.rank.agent_link.drill_error import DrillError
 from nodeagent.rank.agent_link.exception_report import is_of_collective, raised
-from nodeagent.rank.agent_link.training_stacks import DUMP_SIGNAL, allow_dumps
-from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.agent_link.training_stacks import DUMP_SIGNAL, dump_stacks_on_signal
+from nodeagent.rank.process.process_files import ProcessFiles
 from nodeagent.ranks.supervisor import RankKey
 
 _LOG = logging.getLogger(__name__)
@@ -168,14 +168,14 @@ def attach(*, watch_threads: bool = True) -> Monitor:
     if not faulthandler.is_enabled():
         faulthandler.enable()
     if signal.getsignal(DUMP_SIGNAL) is signal.SIG_DFL:
-        allow_dumps(files.stack)
+        dump_stacks_on_signal(files.stack)
     _watch(monitor, watch_threads=watch_threads)
     atexit.register(monitor.wait_until_stored)
     return monitor
 
 
-def _files_of(socket_path: Path, rank: tuple[TaskId, Generation, int]) -> RankFiles:
-    return RankFiles(socket_path.parent / "ranks", RankKey(*rank).stem)
+def _files_of(socket_path: Path, rank: tuple[TaskId, Generation, int]) -> ProcessFiles:
+    return ProcessFiles(socket_path.parent / "ranks", RankKey(*rank).stem)
 
 
 def _rank_of(environment: "os._Environ[str]") -> tuple[TaskId, Generation, int]:

@@ -115,7 +115,7 @@ def _break(fault: Fault) -> None:
 
 def _linger() -> None:
     around = _RANK.dependencies
-    while not (around.halted.is_set() or around.control.is_pause_requested):
+    while not (around.halted.is_set() or around.control.is_park_requested):
         time.sleep(_LOOK_S)
 
 
@@ -228,7 +228,7 @@ def _plant_around_it() -> None:
 
     _wrap(
         rank_main._Process,
-        "take_part",
+        "run_generation",
         before=lambda process, launch: _RANK.enter(process._socket_path.parent, launch),
     )
     _wrap(
@@ -265,7 +265,7 @@ def _plant_around_it() -> None:
     _wrap(
         training_loop.Training,
         "__init__",
-        after=lambda _, __, dependencies: setattr(_RANK, "surroundings", dependencies),
+        after=lambda _, __, dependencies: setattr(_RANK, "dependencies", dependencies),
     )
 
 

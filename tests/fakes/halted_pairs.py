@@ -65,16 +65,16 @@ def _run(rank: int, directory: Path, options: argparse.Namespace, chooser: rando
     tensor = torch.ones(options.floats)
     distributed.barrier()
 
-    def cut() -> None:
+    def halt() -> None:
         time.sleep(0.02 + chooser.uniform(0.0, 0.02))
-        (connections.hang_up if options.at_once else connections.cut)()
+        (connections.close if options.at_once else connections.halt)()
         time.sleep(_LIMIT_S)
         if (directory / f"woken-{rank}").exists():
             return  # it waits for the other one
         (directory / "over").touch()
         os._exit(_STUCK)
 
-    threading.Thread(target=cut, daemon=True).start()
+    threading.Thread(target=halt, daemon=True).start()
     try:
         while True:
             if options.exchange == "all-reduce":

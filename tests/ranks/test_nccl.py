@@ -211,7 +211,7 @@ def test_a_group_of_others_is_no_group() -> None:
     others = import_module("torch").distributed.GroupMember.NON_GROUP_MEMBER
     assert groups._make(made, lambda: others) == others
     assert (groups._made, made[0].group) == ([], None)
-    made[0].cut()
+    made[0].halt()
 
 
 @pytest.mark.parametrize(("backend", "is_cut"), [("gloo", True), ("nccl", False)])
@@ -222,7 +222,7 @@ def test_a_rank_that_parks_wakes_its_peers_with_gloo_alone(backend: str, *, is_c
     )
     groups = parallel.Groups(SimpleNamespace(close=lambda: None), place, backend)
     groups.wake_peers()
-    assert groups._is_cut is is_cut
+    assert groups._is_halted is is_cut
 
 
 class Table:

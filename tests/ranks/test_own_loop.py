@@ -349,7 +349,7 @@ def test_a_process_that_does_not_recover_will_not_go_on(
     alone = ranks[0].model_copy(update={"generation": 2, "layout": Layout(), "continues": ref})
     host.join(ranks[0], alone)
     raised = host.wait_for_raise(alone)
-    assert (raised.exception_type, raised.is_in_collective) == ("OutlivedError", False)
+    assert (raised.exception_type, raised.is_in_collective) == ("CannotRejoinError", False)
     assert "overlap_grad_reduce = False" in raised.message
 
 

@@ -64,7 +64,7 @@ def test_a_reduced_bucket_that_nobody_was_told_of_is_not_reduced_again(
     resume = import_module("nodeagent.rank.training.resume")
     ledger = Ledger(committed=3, has_state=True)
     ledger.begin()
-    ledger.reduced.add("unheard")
+    ledger.reduced.add("unknown")
     reduction = import_module("nodeagent.rank.iteration.reduction").Reduction(
         [chunk_of(torch, 1.0)], ledger
     )

@@ -99,7 +99,7 @@ def test_what_another_run_has_left_is_not_taken_for_a_part(start: Start, tmp_pat
     [block] = order(20, layout, "b", 0.0, loss=2.5).snapshot.blocks
     path = tmp_path / "iter_0000020"
     blocks = part_of("manifest").read_manifest(path).blocks
-    part_of("block_reading").Reading(path, blocks, [block]).read()
+    part_of("block_reading").BlockReading(path, blocks, [block]).read()
     assert (block.tensor == whole + 6.0).all()
     assert not list(path.glob("part_*"))
 
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_is_given_up_is_told_with_the_reason_of_whoever_had_it
     assert first.take_missed() == []
 
 
-class Exchange:
+class KeyValueStore:
     """The store of a rank that is alone."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ def checkpoints(training: TrainingSpec) -> Iterator[Lazy]:
 def test_losses_after_copies_are_compared_also_when_a_fault_comes_between(
     checkpoints: Lazy,
 ) -> None:
-    store = Exchange()
+    store = KeyValueStore()
     checkpoints.recall(3, store, is_from_copies=True)
     assert checkpoints.expected_loss(4) == 4.0
     checkpoints.recall(4, store, is_from_copies=False)
@@ -190,7 +190,7 @@ def test_losses_after_copies_are_compared_also_when_a_fault_comes_between(
 
 
 def test_state_that_was_distrusted_is_not_compared_any_more(checkpoints: Lazy) -> None:
-    store = Exchange()
+    store = KeyValueStore()
     checkpoints.recall(3, store, is_from_copies=True)
     checkpoints.distrust(4, "its loss is not the recorded one")
     checkpoints.recall(4, store, is_from_copies=False)
@@ -209,7 +209,7 @@ def test_a_wrong_checkpoint_that_can_not_be_put_away_is_told(
     monkeypatch.setattr(kind, "complete", lambda _: [(4, Path("4")), (2, Path("2"))])
     monkeypatch.setattr(kind, "candidates", lambda _: [SimpleNamespace(iteration=2)])
     monkeypatch.setattr(kind, "quarantine", refuse)
-    checkpoints.recall(4, Exchange(), is_from_copies=False)
+    checkpoints.recall(4, KeyValueStore(), is_from_copies=False)
     checkpoints._loaded = part_of("loading").Loaded(4, {})
     with pytest.raises(error, match=r"Read-only file system; its loss is not the recorded one"):
         checkpoints.distrust(5, "its loss is not the recorded one")
@@ -219,7 +219,7 @@ def test_the_last_checkpoint_stays_though_it_comes_of_a_wrong_one(
     checkpoints: Lazy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, put_away = part_of("checkpoint_directory").CheckpointDirectory, []
-    checkpoints.recall(10, Exchange(), is_from_copies=False)
+    checkpoints.recall(10, KeyValueStore(), is_from_copies=False)
     checkpoints._loaded = part_of("loading").Loaded(10, {})
     # The wrong one was loaded, and has made way for those that followed.
     monkeypatch.setattr(kind, "complete", lambda _: [(16, Path("16")), (15, Path("15"))])
