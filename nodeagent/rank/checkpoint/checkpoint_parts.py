@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeagent.rank.checkpoint.directory import sync_directory, write_durably
+from nodeagent.rank.checkpoint.checkpoint_directory import sync_directory, write_durably
 from nodeagent.rank.checkpoint.manifest import CheckpointPart
 
 logger = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from megatron.core.optimizer import MegatronOptimizer
 from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.agent_link.exception_report import first_line
-from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
-from nodeagent.rank.checkpoint.loading import Exchange, Loaded, Loader, told_by_rank_0
-from nodeagent.rank.checkpoint.losses import NUM_COMPARED, RecordedLosses
+from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of
+from nodeagent.rank.checkpoint.loading import KeyValueStore, Loaded, Loader, value_of_rank_0
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settings_digest
+from nodeagent.rank.checkpoint.recorded_losses import NUM_COMPARED, RecordedLosses
 from nodeagent.rank.checkpoint.saving import MissedCheckpoint, SavedCheckpoint, SaveOrder, Saver
 from nodeagent.rank.checkpoint.snapshot import HostMemory
-from nodeagent.rank.checkpoint.whole import WholeState, whole_state
+from nodeagent.rank.checkpoint.whole_model import WholeState, whole_state
 from nodeagent.rank.groups.rank_place import Place
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Checkpoints:
         self._expected: dict[int, float] = {}
         self._can_note = bool(training.checkpoint_dir)
         self._saver = self._new_saver()
-        self._store: Exchange | None = None
+        self._store: KeyValueStore | None = None
 
     def _new_saver(self) -> Saver:
         return Saver(
@@ -177,7 +177,7 @@ class Checkpoints:
 
     # --- load --------------------------------------------------------------------------------
 
-    def load(self, model: Model, optimizer: MegatronOptimizer, store: Exchange) -> int:
+    def load(self, model: Model, optimizer: MegatronOptimizer, store: KeyValueStore) -> int:
         """Load the newest usable checkpoint and return its iteration; 0 if there is none.
 
         All ranks call it, and all load the same one. If it returns 0 the model is as it was.
@@ -199,7 +199,7 @@ class Checkpoints:
         self._loaded = self._recalled = None
         self._expected = {}
 
-    def recall(self, iteration: int, store: Exchange, *, is_from_copies: bool) -> None:
+    def recall(self, iteration: int, store: KeyValueStore, *, is_from_copies: bool) -> None:
         """Say which losses are expected after ``iteration``, of state that came from other ranks.
 
         From in-memory checkpoints: the recorded ones, as after a load. From peers: what is left of
@@ -216,14 +216,14 @@ class Checkpoints:
         losses = self._recalled[1] if self._recalled is not None else {}
         if self._loaded is not None:
             losses = self._loaded.losses
-        recorded = told_by_rank_0(self._place, store, _LOSSES_KEY, json.dumps(losses))
+        recorded = value_of_rank_0(self._place, store, _LOSSES_KEY, json.dumps(losses))
         self._expected = {int(number): loss for number, loss in json.loads(recorded).items()}
         self._agree_on_run(store)
 
-    def _agree_on_run(self, store: Exchange) -> None:
+    def _agree_on_run(self, store: KeyValueStore) -> None:
         """Take a word under which the ranks of this generation know each other's parts."""
         self._store = store
-        self._saver.run = told_by_rank_0(self._place, store, _RUN_KEY, secrets.token_hex(8))
+        self._saver.run = value_of_rank_0(self._place, store, _RUN_KEY, secrets.token_hex(8))
 
     def note_loss(self, iteration: int, loss: float) -> None:
         """Record the loss of a committed iteration; does nothing but on global rank 0."""

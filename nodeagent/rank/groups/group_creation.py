@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from torch.distributed import distributed_c10d
 
-from nodeagent.rank.groups.wake import HaltedError
+from nodeagent.rank.groups.halting import HaltedError
 
 _LOOK_UP_S: Final = 0.05
-_NUM_LOOKS_AFTER_CUT: Final = 4
+_NUM_LOOKS_AFTER_HALT: Final = 4
 
 
 @contextlib.contextmanager
-def interruptible(is_cut: Callable[[], bool]) -> Iterator[None]:
-    """Have the next gloo group that is made in the block given up soon after ``is_cut``.
+def abandonable(is_halted: Callable[[], bool]) -> Iterator[None]:
+    """Have the next gloo group that is made in the block given up soon after ``is_halted``.
 
     torch calls the constructor by a name of its module, which is replaced for one call.
 
@@ -33,7 +33,7 @@ def interruptible(is_cut: Callable[[], bool]) -> Iterator[None]:
 
     def make_in_thread(*args: object, **options: object) -> object:
         module.ProcessGroupGloo = make
-        return run_in_thread(lambda: make(*args, **options), is_cut)
+        return run_in_thread(lambda: make(*args, **options), is_halted)
 
     module.ProcessGroupGloo = make_in_thread
     try:
@@ -42,8 +42,8 @@ def interruptible(is_cut: Callable[[], bool]) -> Iterator[None]:
         module.ProcessGroupGloo = make
 
 
-def run_in_thread(make: Callable[[], object], is_cut: Callable[[], bool]) -> object:
-    """Return what ``make`` returns, which runs in a thread of its own, or give it up soon after ``is_cut``.
+def run_in_thread(make: Callable[[], object], is_halted: Callable[[], bool]) -> object:
+    """Return what ``make`` returns, which runs in a thread of its own, or give it up soon after ``is_halted``.
 
     Raises:
         HaltedError: It was given up.
@@ -64,8 +64,8 @@ def run_in_thread(make: Callable[[], object], is_cut: Callable[[], bool]) -> obj
     threading.Thread(target=run, name="forming", daemon=True).start()
     num_looks = 0
     while not ended.wait(_LOOK_UP_S):
-        num_looks += is_cut()
-        if num_looks >= _NUM_LOOKS_AFTER_CUT:
+        num_looks += is_halted()
+        if num_looks >= _NUM_LOOKS_AFTER_HALT:
             raise HaltedError("a group was given up: its members do not connect")
     if failures:
         raise failures[0]

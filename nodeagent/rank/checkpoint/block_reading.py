@@ -15,9 +15,9 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import LoadPlan
 
-from nodeagent.rank.checkpoint.dcp import WholeTensor, metadata_of, whole_tensors
+from nodeagent.rank.checkpoint.dcp_blocks import WholeTensor, metadata_of, whole_tensors
 from nodeagent.rank.checkpoint.manifest import CheckpointError, DamagedError, StoredBlock
-from nodeagent.rank.checkpoint.whole import Block
+from nodeagent.rank.checkpoint.whole_model import Block
 
 
 class BlockReading:

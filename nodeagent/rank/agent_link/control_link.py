@@ -42,11 +42,11 @@ from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreReply
 from nodeagent.protocol.standing import Standing
-from nodeagent.rank.agent_link.own_standing import look
+from nodeagent.rank.agent_link.training_stacks import read_own_standing
 
 logger = logging.getLogger(__name__)
 
-_RECONNECT_PAUSE_S: Final = 0.1
+_RECONNECT_WAIT_S: Final = 0.1
 _SEND_TIMEOUT_S: Final = 10.0  # an agent that reads nothing for so long is as good as gone
 
 
@@ -67,14 +67,14 @@ class ControlLink:
         socket_path: Path,
         hello: RankHello,
         wall_s: Callable[[], float],
-        interrupt: Callable[[Generation, list[int] | None], None],
-        stand: Callable[[], Standing] = look,
+        halt: Callable[[Generation, list[int] | None], None],
+        read_standing: Callable[[], Standing] = read_own_standing,
     ) -> None:
         self._socket_path = socket_path
         self._hello = hello
         self._wall_s = wall_s
-        self._interrupt = interrupt
-        self._stand = stand
+        self._halt_training = halt
+        self._read_standing = read_standing
         self._codec: Codec[ToRank] = Codec(TypeAdapter(ToRank))
         self._changed = threading.Condition()
         self._unstored: deque[RankReport] = deque()
@@ -83,7 +83,7 @@ class ControlLink:
         self._answers: list[RankStands] = []
         self._is_hello_due = False
         self._join: RankLaunch | None = None
-        self._pause = threading.Event()
+        self._park = threading.Event()
         self._needs_copies = threading.Event()
         self._stop = threading.Event()
         self._fault: RankFault | None = None
@@ -110,9 +110,9 @@ class ControlLink:
         return self._stop.is_set()
 
     @property
-    def is_pause_requested(self) -> bool:
+    def is_park_requested(self) -> bool:
         """Whether the agent asked for a pause at an iteration boundary."""
-        return self._pause.is_set()
+        return self._park.is_set()
 
     @property
     def needs_copies(self) -> bool:
@@ -132,7 +132,7 @@ class ControlLink:
                 pid=self._hello.pid,
             )
             self._is_hello_due = True
-            self._pause.clear()
+            self._park.clear()
             self._needs_copies.clear()
             self._fault = None
         self._wake()
@@ -194,7 +194,7 @@ class ControlLink:
                 except OSError:
                     # Expected whenever the agent is not there; the next round tries again.
                     pass
-            self._closed.wait(_RECONNECT_PAUSE_S)
+            self._closed.wait(_RECONNECT_WAIT_S)
 
     def _serve(self, connection: socket.socket) -> None:
         with self._changed:
@@ -205,7 +205,7 @@ class ControlLink:
         poll.register(self._wait_end, select.POLLIN)
         last_sent_seq = 0
         while not self._closed.is_set():
-            last_sent_seq = self._send_news(connection, last_sent_seq)
+            last_sent_seq = self._send_pending(connection, last_sent_seq)
             ready = [descriptor for descriptor, _ in poll.poll()]
             if self._wait_end.fileno() in ready:
                 self._wait_end.recv(4096)
@@ -216,7 +216,7 @@ class ControlLink:
                 for line in splitter.feed(data):
                     self._take(self._codec.decode(line))
 
-    def _send_news(self, connection: socket.socket, last_sent_seq: int) -> int:
+    def _send_pending(self, connection: socket.socket, last_sent_seq: int) -> int:
         with self._changed:
             news: list[BaseModel] = [self._hello] if self._is_hello_due else []
             self._is_hello_due = False
@@ -246,11 +246,13 @@ class ControlLink:
                 with self._changed:
                     self._fault = fault
             case AskStanding():
-                self._answers.append(RankStands(number=message.number, standing=self._stand()))
+                self._answers.append(
+                    RankStands(number=message.number, standing=self._read_standing())
+                )
             case Halt():
                 self._halt(message)
             case Join():
-                self._take_join(message.launch)
+                self._accept_join(message.launch)
             case StoreReply():
                 logger.warning("a store's reply came on the control connection; dropped")
 
@@ -260,11 +262,11 @@ class ControlLink:
         if halt.at_boundary:
             if halt.completes_copies:
                 self._needs_copies.set()
-            self._pause.set()
+            self._park.set()
         else:
-            self._interrupt(halt.generation, halt.broken)
+            self._halt_training(halt.generation, halt.broken)
 
-    def _take_join(self, launch: RankLaunch) -> None:
+    def _accept_join(self, launch: RankLaunch) -> None:
         with self._changed:
             old = self._hello.generation
             if launch.generation <= old:
@@ -272,7 +274,7 @@ class ControlLink:
             self._join = launch
             self._changed.notify_all()
         # It may come before the training thread has noticed that its generation is over.
-        self._interrupt(old, None)
+        self._halt_training(old, None)
 
     def _wake(self) -> None:
         try:

@@ -1,15 +1,15 @@
-"""Two lines that a training program of any kind adds, to be seen from inside.
+"""Two lines that any training program can add, so that its agent sees inside it.
 
     monitor = attach()                                  # once, early
     monitor.iteration(iteration, loss=loss)             # after each iteration, on every rank
 
-An exception that nobody catches reaches the node's agent with its traceback before the process dies,
-in the main thread and in others; iterations and their times are told as they happen; a fatal signal
-leaves the stacks of all threads in the log. Nothing else changes, and nothing here blocks training:
-reports are sent by a thread of their own, and kept while there is no agent.
+An uncaught exception in any thread reaches the node's agent with its traceback before the process
+ends. Iterations and their times are reported as they happen. A fatal signal leaves the stacks of all
+threads in the log. Nothing else changes, and nothing here blocks training: a separate thread sends
+the reports, and keeps them while there is no agent.
 
-A program that was not started by an agent runs as before: ``attach`` does nothing then, and neither
-does its monitor. This module doesn't import torch.
+In a program that no agent started, ``attach`` and its monitor do nothing. This module doesn't import
+torch.
 """
 
 import atexit
@@ -28,29 +28,26 @@ from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import IterationCommitted
+from nodeagent.rank.agent_link.control_link import ControlLink
+from nodeagent.rank.agent_link.drill_error import DrillError
 from nodeagent.rank.agent_link.exception_report import is_of_collective, raised
-from nodeagent.rank.agent_link.link import ControlLink
-from nodeagent.rank.agent_link.own_standing import DUMP_SIGNAL, allow_dumps
-from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.agent_link.training_stacks import DUMP_SIGNAL, dump_stacks_on_signal
+from nodeagent.rank.process.process_files import ProcessFiles
 from nodeagent.ranks.supervisor import RankKey
 
 _LOG = logging.getLogger(__name__)
 
 SOCKET_VARIABLE: Final = "UNICRON_RANKS_SOCKET"
-"""Set by the agent for every command; where it is missing there is no agent."""
+"""The agent sets it for every command. If it is not set, there is no agent."""
 
 STORED_LIMIT_S: Final = 2.0
-"""How long a process that ends waits until its last reports are stored, seconds."""
+"""Seconds that a process waits at its end until its last reports are stored."""
 
 _CLOCK: Final = SystemNodeClock()
 
 
-class DrillError(Exception):
-    """An exception that an operator asked for."""
-
-
 class Monitor:
-    """What a program tells its agent. Made by ``attach``; ``link`` is None where there is no agent."""
+    """Reports of a program to its agent. ``attach`` makes it; without an agent ``link`` is None."""
 
     def __init__(
         self, link: ControlLink | None = None, rank: tuple[TaskId, Generation, int] | None = None
@@ -63,7 +60,7 @@ class Monitor:
 
     @property
     def is_attached(self) -> bool:
-        """Whether there is an agent to tell."""
+        """Whether there is an agent to report to."""
         return self._link is not None
 
     def iteration(
@@ -74,16 +71,16 @@ class Monitor:
         grad_norm: SupportsFloat | None = None,
         num_tokens: int = 0,
     ) -> None:
-        """Tell that ``iteration`` is done: all ranks have taken its step.
+        """Report that ``iteration`` is done: all ranks have taken its step.
 
-        Call it on every rank. Rank 0's numbers are the task's; the time since the call before is the
-        iteration's.
+        Call it on every rank. The task's numbers are those of rank 0. The time since the previous
+        call counts as the duration of the iteration.
 
         Args:
-            iteration: Counted from 1; a program that goes on from a checkpoint goes on counting.
-            loss: Mean loss of the global batch. A tensor on a GPU is waited for.
+            iteration: Counted from 1. After a checkpoint is loaded the program goes on counting.
+            loss: Mean loss of the global batch. If it is a tensor on a GPU, this call waits for it.
             grad_norm: L2 norm of the whole gradient.
-            num_tokens: Tokens of the global batch, for the throughput.
+            num_tokens: Tokens of the global batch, from which the throughput is computed.
 
         Raises:
             DrillError: An operator runs the drill ``exception`` on this rank.
@@ -107,13 +104,13 @@ class Monitor:
             self._link.report(committed)
         self._link.pulse(iteration, duration_s)
         fault = self._link.take_fault()
-        # The agent refuses what needs a loop of ours.
+        # The agent refuses every other kind for a command: those need a loop of ours.
         if fault is not None and fault.kind == "raise":
             raise DrillError(f"drill: exception after iteration {iteration}")
 
-    def tell(self, error: BaseException) -> None:
-        """Tell of an exception that ends the program or a thread of it, and wait until that is stored."""
-        # A child that was forked has this object, but neither the thread nor the rank's name.
+    def report_exception(self, error: BaseException) -> None:
+        """Report an exception that ends the program or one of its threads; wait until it is stored."""
+        # A forked child inherits this object, but neither the thread nor the rank's identity.
         if self._link is None or self._rank is None or os.getpid() != self._pid:
             return
         is_echo = is_of_collective(error)
@@ -122,7 +119,7 @@ class Monitor:
         self._link.wait_until_stored(STORED_LIMIT_S)
 
     def wait_until_stored(self) -> None:
-        """Wait a little until the agent has everything."""
+        """Wait until the agent has stored all reports, ``STORED_LIMIT_S`` at most."""
         if self._link is not None and os.getpid() == self._pid:
             self._link.wait_until_stored(STORED_LIMIT_S)
 
@@ -131,18 +128,18 @@ _attached: list[Monitor] = []
 
 
 def attach(*, watch_threads: bool = True) -> Monitor:
-    """Connect this process to its node's agent; call it once, early. Later calls return the same.
+    """Connect this process to its node's agent. Call it once, early; later calls return the same monitor.
 
-    It installs ``sys.excepthook`` and ``threading.excepthook`` in front of those that are there, and
-    ``faulthandler`` for fatal signals and, where the program has no use for SIGUSR2, for that: the agent
-    asks with it for the stacks of a rank that hangs.
+    It installs ``sys.excepthook`` and ``threading.excepthook``, which call the previous hooks. It
+    enables ``faulthandler`` for fatal signals. If the program does not use SIGUSR2, that signal dumps
+    the stacks: the agent sends it to a rank that hangs.
 
     Args:
-        watch_threads: Whether an exception that ends another thread than the main one is a fault of
-            the rank. It is, unless the program can do without its threads.
+        watch_threads: Whether an exception that ends a thread other than the main one is a fault of
+            the rank. Pass False if the program can do without its threads.
 
     Raises:
-        ValueError: The environment has an agent's socket, but not who this rank is.
+        ValueError: The environment names an agent's socket, but not the rank.
     """
     if _attached:
         return _attached[0]
@@ -152,12 +149,18 @@ def attach(*, watch_threads: bool = True) -> Monitor:
     rank = _rank_of(os.environ)
     task, generation, global_rank = rank
     hello = RankHello(task=task, generation=generation, global_rank=global_rank, pid=os.getpid())
-    # A halt needs no answer from here: the agent gives it, and the next generation ends this process.
+    # A halt needs no answer from here: the agent answers it, and the next generation ends this
+    # process.
     files = _files_of(Path(socket_path), rank)
     try:
         files.attached.touch()
     except OSError as error:
-        _LOG.warning("the agent may take iterations from the log too: %s", error)
+        _LOG.warning(
+            "cannot mark the rank as attached; the agent may read iterations from the log too:"
+            " path=%s reason=%s",
+            files.attached,
+            error,
+        )
     link = ControlLink(Path(socket_path), hello, _CLOCK.wall_s, lambda _generation, _broken: None)
     monitor = Monitor(link, rank)
     _attached.append(monitor)
@@ -165,14 +168,14 @@ def attach(*, watch_threads: bool = True) -> Monitor:
     if not faulthandler.is_enabled():
         faulthandler.enable()
     if signal.getsignal(DUMP_SIGNAL) is signal.SIG_DFL:
-        allow_dumps(files.stack)
+        dump_stacks_on_signal(files.stack)
     _watch(monitor, watch_threads=watch_threads)
     atexit.register(monitor.wait_until_stored)
     return monitor
 
 
-def _files_of(socket_path: Path, rank: tuple[TaskId, Generation, int]) -> RankFiles:
-    return RankFiles(socket_path.parent / "ranks", RankKey(*rank).stem)
+def _files_of(socket_path: Path, rank: tuple[TaskId, Generation, int]) -> ProcessFiles:
+    return ProcessFiles(socket_path.parent / "ranks", RankKey(*rank).stem)
 
 
 def _rank_of(environment: "os._Environ[str]") -> tuple[TaskId, Generation, int]:
@@ -190,18 +193,18 @@ def _watch(monitor: Monitor, *, watch_threads: bool) -> None:
     before: Callable[[type[BaseException], BaseException, TracebackType | None], object]
     before, thread_before = sys.excepthook, threading.excepthook
 
-    def tell(
+    def report(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
         if not issubclass(kind, KeyboardInterrupt):
-            monitor.tell(error)
+            monitor.report_exception(error)
         before(kind, error, traceback)
 
-    def tell_of_thread(arguments: threading.ExceptHookArgs) -> None:
+    def report_of_thread(arguments: threading.ExceptHookArgs) -> None:
         if arguments.exc_value is not None and not issubclass(arguments.exc_type, SystemExit):
-            monitor.tell(arguments.exc_value)
+            monitor.report_exception(arguments.exc_value)
         thread_before(arguments)
 
-    sys.excepthook = tell
+    sys.excepthook = report
     if watch_threads:
-        threading.excepthook = tell_of_thread
+        threading.excepthook = report_of_thread

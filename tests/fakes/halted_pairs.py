@@ -1,6 +1,6 @@
 """Two ranks over and over that exchange all the time, and whose connections are cut meanwhile.
 
-    python -m tests.fakes.cut_ranks NUM_PAIRS [--floats N] [--exchange all-reduce|messages] [--at-once]
+    python -m tests.fakes.halted_pairs NUM_PAIRS [--floats N] [--exchange all-reduce|messages] [--at-once]
 
 Prints how many of the ranks were not woken within a second. ``--at-once`` ends the connections in one step.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
-from nodeagent.rank.groups.wake import Connections
+from nodeagent.rank.groups.halting import Connections
 
 _WOKEN, _STUCK = 0, 7
 _LIMIT_S = 1.0
@@ -26,7 +26,7 @@ _LIMIT_S = 1.0
 
 def main() -> None:
     """Run the pairs and print the number of ranks that were stuck."""
-    parser = argparse.ArgumentParser(prog="cut_ranks")
+    parser = argparse.ArgumentParser(prog="halted_pairs")
     parser.add_argument("num_pairs", type=int)
     parser.add_argument("--floats", type=int, default=4096, help="of an exchange (default 4096)")
     parser.add_argument("--exchange", choices=["all-reduce", "messages"], default="all-reduce")
@@ -65,16 +65,16 @@ def _run(rank: int, directory: Path, options: argparse.Namespace, chooser: rando
     tensor = torch.ones(options.floats)
     distributed.barrier()
 
-    def cut() -> None:
+    def halt() -> None:
         time.sleep(0.02 + chooser.uniform(0.0, 0.02))
-        (connections.hang_up if options.at_once else connections.cut)()
+        (connections.close if options.at_once else connections.halt)()
         time.sleep(_LIMIT_S)
         if (directory / f"woken-{rank}").exists():
             return  # it waits for the other one
         (directory / "over").touch()
         os._exit(_STUCK)
 
-    threading.Thread(target=cut, daemon=True).start()
+    threading.Thread(target=halt, daemon=True).start()
     try:
         while True:
             if options.exchange == "all-reduce":

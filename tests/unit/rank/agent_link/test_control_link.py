@@ -23,7 +23,7 @@ from nodeagent.protocol.local import (
 )
 from nodeagent.protocol.observations import CheckpointSaved
 from nodeagent.protocol.rank_faults import RankFault
-from nodeagent.rank.agent_link.link import ControlLink
+from nodeagent.rank.agent_link.control_link import ControlLink
 
 TASK, GENERATION = TaskId("gpt"), Generation(1)
 HELLO = RankHello(task=TASK, generation=GENERATION, global_rank=0, pid=1)

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.planner import (
 )
 
 from nodeagent.rank.checkpoint.manifest import StoredBlock
-from nodeagent.rank.checkpoint.whole import Block
+from nodeagent.rank.checkpoint.whole_model import Block
 
 
 class WholeTensor:

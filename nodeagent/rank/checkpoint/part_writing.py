@@ -19,9 +19,9 @@ from torch.distributed.checkpoint.planner import WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from typing_extensions import Buffer
 
-from nodeagent.rank.checkpoint.dcp import WholeTensor, metadata_of, whole_tensors
+from nodeagent.rank.checkpoint.dcp_blocks import WholeTensor, metadata_of, whole_tensors
 from nodeagent.rank.checkpoint.manifest import METADATA, CheckpointPart, StoredBlock, StoredFile
-from nodeagent.rank.checkpoint.whole import Block
+from nodeagent.rank.checkpoint.whole_model import Block
 
 _WRITE_SIZE: Final = 1 << 22
 

@@ -19,7 +19,7 @@ from nodeagent.rank.groups.rank_place import Place
 
 
 @contextlib.contextmanager
-def unconnected(place: Place) -> Iterator[None]:
+def placeholder_groups(place: Place) -> Iterator[None]:
     """Have all of Megatron's groups inside the block, of a world in which this rank is alone."""
     make_store: Any = fake_pg.FakeStore
     distributed.init_process_group(

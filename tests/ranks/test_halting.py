@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from torch.futures import Future  # noqa: TID253
 
-from nodeagent.rank.groups.wake import Connections, StuckWorkError, wait_unless_halted
+from nodeagent.rank.groups.halting import Connections, StuckWorkError, wait_unless_halted
 from tests.fakes.rank_host import REPOSITORY
 
 pytestmark = pytest.mark.ranks
@@ -84,15 +84,15 @@ def pair() -> Iterator[tuple[Connections, socket.socket, socket.socket]]:
     peer.settimeout(0.2)
     with own, peer:
         yield connections, own, peer
-    connections.hang_up()
+    connections.close()
 
 
 def test_cut_ends_what_this_rank_receives_and_nothing_for_its_peer(
     pair: tuple[Connections, socket.socket, socket.socket],
 ) -> None:
     connections, own, peer = pair
-    connections.cut()
-    connections.cut()
+    connections.halt()
+    connections.halt()
     assert own.recv(1) == b""
     own.close()  # as gloo does then
     for _ in range(3):
@@ -106,9 +106,9 @@ def test_hang_up_ends_it_for_the_peer_and_holds_nothing(
 ) -> None:
     connections, own, peer = pair
     before = num_descriptors()
-    connections.cut()
+    connections.halt()
     own.close()
-    connections.hang_up()
+    connections.close()
     assert peer.recv(1) == b""
     assert num_descriptors() == before - 1
 
@@ -118,7 +118,7 @@ def test_another_groups_connections_are_left_alone(
 ) -> None:
     connections, own, peer = pair
     before = num_descriptors()
-    Connections().hang_up()
+    Connections().close()
     with connections.recording():
         pass
     peer.send(b"x")
@@ -133,7 +133,7 @@ def num_descriptors() -> int:
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("num_pairs", [20, pytest.param(60, marks=pytest.mark.thorough)])
 def test_cut_connections_wake_ranks_in_the_middle_of_an_exchange(num_pairs: int) -> None:
-    command = [sys.executable, "-m", "tests.fakes.cut_ranks", str(num_pairs)]
+    command = [sys.executable, "-m", "tests.fakes.halted_pairs", str(num_pairs)]
     ended = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
     # Of what is sent in pieces gloo may forget one. Connections ended at once cost a tenth of the ranks.
     assert int(ended.stdout) <= num_pairs // 20

@@ -1,7 +1,7 @@
 """Where this rank stands, told from beside its training thread.
 
-Two ways, for two kinds of trouble. ``look`` reads the stacks inside the process, from another thread:
-it needs the interpreter's lock, and gives names. ``allow_dumps`` has Python's fault handler write
+Two ways, for two kinds of trouble. ``read_own_standing`` reads the stacks inside the process, from another thread:
+it needs the interpreter's lock, and gives names. ``dump_stacks_on_signal`` has Python's fault handler write
 them to a file at a signal: that works while some extension holds the lock for ever. Neither changes
 what the training thread does.
 """
@@ -21,7 +21,7 @@ from nodeagent.protocol.standing import Standing
 DUMP_SIGNAL: Final = signal.SIGUSR2
 
 
-def look() -> Standing:
+def read_own_standing() -> Standing:
     """Return where the main thread of this process stands; call it from another thread."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     threads = [
@@ -33,7 +33,7 @@ def look() -> Standing:
     return standing
 
 
-def allow_dumps(path: Path) -> None:
+def dump_stacks_on_signal(path: Path) -> None:
     """Append the stacks of all threads to ``path`` at every ``DUMP_SIGNAL`` from now on.
 
     Raises:

@@ -12,9 +12,9 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore, StoreClosedError, StoreError
 from nodeagent.rank.checkpoint import Checkpoints, MissedCheckpoint
+from nodeagent.rank.groups.halting import HaltedError
 from nodeagent.rank.groups.parallel_groups import Groups
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.wake import HaltedError
 from nodeagent.rank.program.loop import Loop
 from nodeagent.rank.state.memory_checkpoints import MemoryCheckpoints, MissedCopy
 from nodeagent.rank.state.rank_state import TrainingState
@@ -38,7 +38,7 @@ class _Generation(NamedTuple):
     checkpoints: Checkpoints
 
 
-class KeptState:
+class SavedState:
     """Saves and copies one rank's state, and knows what is saved.
 
     Attributes:
@@ -48,7 +48,7 @@ class KeptState:
 
     def __init__(self, loop: Loop, state: TrainingState, dependencies: Dependencies) -> None:
         self._loop = loop
-        self._around = dependencies
+        self._dependencies = dependencies
         self._generation: _Generation | None = None
         self.memory = MemoryCheckpoints(state)
         self.final_iteration: int | None = None
@@ -62,7 +62,7 @@ class KeptState:
         """Join a generation whose groups are formed."""
         self.memory.enter(launch, place)
         if self._generation is None:
-            checkpoints = Checkpoints(launch, place, self._around.halted.is_set)
+            checkpoints = Checkpoints(launch, place, self._dependencies.halted.is_set)
         else:
             checkpoints = self._generation.checkpoints
             checkpoints.rejoin(launch, place)
@@ -114,7 +114,7 @@ class KeptState:
                 self._wait_for_copies()
 
     def _is_any(self, is_so: bool) -> bool:
-        is_halted = self._around.halted.is_set
+        is_halted = self._dependencies.halted.is_set
         return any(self._entered.place.sum_over_all([float(is_so)], is_halted))
 
     def _take_copies(self, iteration: int) -> None:
@@ -168,7 +168,7 @@ class KeptState:
             self._report_missed("disk", missed)
         self._report_missed_copy()
         for saved in self.checkpoints.finished():
-            self._around.control.report(
+            self._dependencies.control.report(
                 CheckpointSaved(
                     task=launch.task,
                     generation=launch.generation,
@@ -187,7 +187,7 @@ class KeptState:
         self, tier: Literal["memory", "disk"], missed: MissedCheckpoint | MissedCopy
     ) -> None:
         launch = self._entered.launch
-        self._around.control.report(
+        self._dependencies.control.report(
             CheckpointMissed(
                 task=launch.task,
                 generation=launch.generation,
@@ -205,7 +205,7 @@ class KeptState:
             HaltedError: The generation was halted.
         """
         while self.memory.is_busy and not self.memory.is_broken:
-            if self._around.halted.wait(_COPY_LOOK_UP_S):
+            if self._dependencies.halted.wait(_COPY_LOOK_UP_S):
                 raise HaltedError
 
     def _wait_for_checkpoint(self) -> None:
@@ -215,7 +215,7 @@ class KeptState:
             HaltedError: The generation was halted; another one completes a checkpoint.
         """
         while not self.checkpoints.wait(_LOOK_UP_S) and self.checkpoints.is_writing:
-            if self._around.halted.is_set():
+            if self._dependencies.halted.is_set():
                 raise HaltedError
 
     @property

@@ -8,9 +8,9 @@ is made: the process's sockets before and after. With NCCL the group is aborted 
 How a connection ends matters. Gloo keeps what waits to be sent or received in lists, and raises in all
 that is there when a connection breaks; but what is partly sent or received is in none of them, and
 is never woken. A write of a payload that fails makes one. So a connection is ended in two
-steps. ``cut`` ends receiving only: gloo reads the end of the stream, raises and closes its descriptor,
+steps. ``halt`` ends receiving only: gloo reads the end of the stream, raises and closes its descriptor,
 while a duplicate held here keeps the connection open, so that what a peer is writing does not fail
-before it is told to halt itself. ``hang_up`` ends the connection, which wakes peers that were not told: the
+before it is told to halt itself. ``close`` ends the connection, which wakes peers that were not told: the
 rank has parked by then, and writes nothing any more.
 
 What is left are operations whose payload was on its way in pieces. The vote, the buckets and the
@@ -68,7 +68,7 @@ class Connections:
         finally:
             self._inodes |= _tcp_inodes() - before
 
-    def cut(self) -> None:
+    def halt(self) -> None:
         """Make every operation on the group fail, also one that another thread is blocked in."""
         with self._lock:
             self._stop_receiving()
@@ -76,9 +76,9 @@ class Connections:
         if group is not None:
             abort(group)
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """End the connections for the peers too."""
-        self.cut()
+        self.halt()
         with self._lock:
             for connection in self._held.values():
                 with contextlib.suppress(OSError), connection:

@@ -29,7 +29,7 @@ class MissingShardError(Exception):
     """This rank is told to hand out a shard that it does not have."""
 
 
-def spread_shards(
+def distribute_shards(
     resume: Resume,
     level: int,
     place: Place,

@@ -7,7 +7,7 @@ from typing import Any, Final
 from torch import distributed
 
 
-class NotAloneError(Exception):
+class CollectiveWhileBuildingError(Exception):
     """A program wanted to communicate where it must build alone."""
 
 
@@ -24,7 +24,7 @@ _NEEDS_PEERS: Final = (
 
 
 @contextlib.contextmanager
-def building_alone() -> Iterator[None]:
+def refusing_collectives() -> Iterator[None]:
     """Build a model and an optimizer inside the block without waiting for any other rank.
 
     A replacement builds while its peers keep what they have, so nobody would answer. Megatron asks
@@ -33,15 +33,15 @@ def building_alone() -> Iterator[None]:
     also at the first start, where it would work.
 
     Raises:
-        NotAloneError: From a collective inside the block.
+        CollectiveWhileBuildingError: From a collective inside the block.
     """
     module: Any = distributed
     originals = {name: getattr(module, name) for name in ("all_gather_object", *_NEEDS_PEERS)}
 
-    def hear_oneself(answers: list[object], own: object, *_: object, **__: object) -> None:
+    def answer_with_own(answers: list[object], own: object, *_: object, **__: object) -> None:
         answers[:] = [own] * len(answers)
 
-    module.all_gather_object = hear_oneself
+    module.all_gather_object = answer_with_own
     for name in _NEEDS_PEERS:
         setattr(module, name, _refusing(name))
     try:
@@ -53,6 +53,6 @@ def building_alone() -> Iterator[None]:
 
 def _refusing(name: str) -> Callable[..., None]:
     def refuse(*_: object, **__: object) -> None:
-        raise NotAloneError(f"torch.distributed.{name} was called")
+        raise CollectiveWhileBuildingError(f"torch.distributed.{name} was called")
 
     return refuse

@@ -2,7 +2,7 @@
 
 import gc
 
-from nodeagent.rank.process.imports import _without_garbage_collection
+from nodeagent.rank.process.warm_imports import _without_garbage_collection
 
 
 def test_the_collector_is_off_during_imports_only() -> None:

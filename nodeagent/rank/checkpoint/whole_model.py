@@ -26,7 +26,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 
 from nodeagent.rank.checkpoint.manifest import CheckpointError
-from nodeagent.rank.tensors.boxes import boxes_of_run
+from nodeagent.rank.tensors.tensor_boxes import boxes_of_run
 
 Tree = Any
 """What Megatron's ``sharded_state_dict`` returns: dicts and lists with sharded leaves."""

@@ -27,7 +27,7 @@ class Accumulation:
         loop: The training program.
         ledger: Where whole micro-batches are counted.
         at_boundary: Called before each micro-batch, with its index, where this rank may stop.
-        spoil: Called with the loss of each micro-batch, its index and the number of replicas;
+        alter_loss: Called with the loss of each micro-batch, its index and the number of replicas;
             returns the loss that counts.
     """
 
@@ -36,12 +36,12 @@ class Accumulation:
         loop: Loop,
         ledger: Ledger,
         at_boundary: Callable[[int], None],
-        spoil: Callable[[torch.Tensor, int, int], torch.Tensor],
+        alter_loss: Callable[[torch.Tensor, int, int], torch.Tensor],
     ) -> None:
         self._loop = loop
         self._ledger = ledger
         self._at_boundary = at_boundary
-        self._spoil = spoil
+        self._alter_loss = alter_loss
         self._num_replicas = 1
         self._is_pipeline = False
         self._under_way: dict[int, tuple[torch.Tensor, torch.Tensor] | None] = {}
@@ -88,7 +88,7 @@ class Accumulation:
 
         def counted_loss(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, object]:
             loss, num_tokens, reported = _as_sum(loss_function(tensor))
-            loss = self._spoil(loss, index, self._num_replicas)
+            loss = self._alter_loss(loss, index, self._num_replicas)
             self._under_way[index] = (loss.detach().clone(), num_tokens)
             return loss, num_tokens, reported
 
