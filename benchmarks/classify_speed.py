@@ -1,6 +1,6 @@
 """Measures how fast ``unicron classify`` reads a log, beside a plain read of the same bytes.
 
-    python benchmarks/classify.py [--kind KIND] [--megabytes N] [--rounds K] [--seed S]
+    python benchmarks/classify_speed.py [--kind KIND] [--megabytes N] [--rounds K] [--seed S]
 
 The log is made. ``training`` is mostly progress lines of several trainers and ranks, NCCL and launcher
 chatter, text of samples, progress bars, and a fault with its symptoms now and then; in ``prose`` no line
@@ -27,8 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from ending import end_on_sigterm
-from pages import command_line, machine
+from harness.result_pages import command_line, machine
+from harness.termination import end_on_sigterm
 
 from profiles.faults.catalogue import default_catalogue
 from profiles.faults.stream import FindingStream

@@ -1,6 +1,6 @@
 """Measures the demo as a user runs it, and prints one JSON object.
 
-    python benchmarks/demo.py [--repeat N] [--write-docs]
+    python benchmarks/demo_times.py [--repeat N] [--write-docs]
 
 Figures, seconds unless said otherwise, median and worst over the repeats:
 
@@ -23,8 +23,15 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from ending import end_on_sigterm
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+from harness.result_pages import (
+    MEASUREMENTS,
+    command_line,
+    machine,
+    machine_line,
+    write_results,
+    write_section,
+)
+from harness.termination import end_on_sigterm
 
 DRILLS = ("kill-rank@8", "lose-node@16")
 _TITLES: Final = {
@@ -64,8 +71,8 @@ def main() -> None:
     json.dump(report, sys.stdout, indent=2)
     sys.stdout.write("\n")
     if arguments.write_docs:
-        write_results("demo", report)
-        write_section(MEASUREMENTS, "demo", _section(report))
+        write_results("demo_times", report)
+        write_section(MEASUREMENTS, "demo_times", _section(report))
 
 
 def _section(report: dict[str, Any]) -> str:

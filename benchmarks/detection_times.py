@@ -1,6 +1,6 @@
 """Measures how long faults go unseen, on the demo's cluster, and prints one JSON object.
 
-    python benchmarks/detection.py [--drills N] [--write-docs]
+    python benchmarks/detection_times.py [--drills N] [--write-docs]
 
 Each kind of fault is drilled N times, one after the other, on a running cluster (four nodes behind SSH
 servers, two tasks, eight ranks); before each drill every task trains at its full size. Measured is the
@@ -20,14 +20,21 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ending import end_on_sigterm
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+from harness.result_pages import (
+    MEASUREMENTS,
+    command_line,
+    machine,
+    machine_line,
+    write_results,
+    write_section,
+)
+from harness.termination import end_on_sigterm
 
 from controller.drill_matrix.drill_options import chosen, cluster_options
 from controller.drill_matrix.drill_runs import MatrixRun
 from profiles.drills.drill import Drill
 
-_NAME: Final = "detection"
+_NAME: Final = "detection_times"
 _PAPER: Final = {
     "kill-rank": "1.8 s",
     "exception": "0.3 s",

@@ -1,6 +1,6 @@
 """Measures checkpoints on disk while a model trains on real ranks, and prints one JSON object.
 
-    python benchmarks/checkpoints.py [--windows N] [--hidden-size H] [--layers L] [--write-docs]
+    python benchmarks/disk_checkpoint_cost.py [--windows N] [--hidden-size H] [--layers L] [--write-docs]
 
 Windows of 50 iterations with one checkpoint alternate with windows without. Figures, seconds unless
 said otherwise:
@@ -27,9 +27,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch  # noqa: TID253
-from ending import end_on_sigterm
+from harness.result_pages import (
+    MEASUREMENTS,
+    command_line,
+    machine,
+    machine_line,
+    write_results,
+    write_section,
+)
+from harness.termination import end_on_sigterm
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: TID253
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
 from paired.ranks import Seat, run_ranks
 from torch import distributed  # noqa: TID253
 
@@ -73,8 +80,8 @@ def main() -> None:
     json.dump(report, sys.stdout, indent=1)
     sys.stdout.write("\n")
     if arguments.write_docs:
-        write_results("checkpoints", report)
-        write_section(MEASUREMENTS, "checkpoints", _section(report))
+        write_results("disk_checkpoint_cost", report)
+        write_section(MEASUREMENTS, "disk_checkpoint_cost", _section(report))
 
 
 def measure(shape: ModelShape, layout: Layout, other: Layout, num_windows: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Measures what Unicron's loop costs an iteration without faults, beside plain Megatron.
 
-    python benchmarks/iterations.py [--layouts L ...] [--tokens N ...] [--write-docs]
+    python benchmarks/iteration_cost.py [--layouts L ...] [--tokens N ...] [--write-docs]
 
 Plain Megatron is megatron-core's own DDP with overlapped reduction, its own finalisation of gradients,
 schedule and optimizer. Both loops are built in the same processes, on the same model, data, seed,
@@ -14,7 +14,7 @@ seconds unless said otherwise:
 - ``max_loss_deviation``: largest relative difference of the losses of the first fifty iterations; above 1e-5 the
   measurement fails.
 
-In-memory checkpoints are off; ``memory.py`` measures them. These are measurements of one machine at one
+In-memory checkpoints are off; ``memory_checkpoint_cost.py`` measures them. These are measurements of one machine at one
 time, not limits.
 """
 
@@ -23,8 +23,7 @@ import json
 import sys
 from typing import Any
 
-from ending import end_on_sigterm
-from pages import (
+from harness.result_pages import (
     MEASUREMENTS,
     commands_of,
     machine,
@@ -34,6 +33,7 @@ from pages import (
     write_results,
     write_section,
 )
+from harness.termination import end_on_sigterm
 from paired.plain import PlainMegatron
 from paired.product import Product, launch_of
 from paired.ratio import Ratio
@@ -69,9 +69,9 @@ def main() -> None:
     json.dump(report, sys.stdout, indent=1)
     sys.stdout.write("\n")
     if arguments.write_docs:
-        report["cases"] = with_others("iterations", cases, "layout", "num_tokens")
-        write_results("iterations", report)
-        write_section(MEASUREMENTS, "iterations", _section(report))
+        report["cases"] = with_others("iteration_cost", cases, "layout", "num_tokens")
+        write_results("iteration_cost", report)
+        write_section(MEASUREMENTS, "iteration_cost", _section(report))
 
 
 def _measure(name: str, tokens: int, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Measures how long the table of plans for every next event takes, beside solving each of them afresh.
 
-    python benchmarks/lookup.py [--runs N] [--sample N] [--kind KIND] [--write-docs]
+    python benchmarks/lookup_times.py [--runs N] [--sample N] [--kind KIND] [--write-docs]
 
 The cluster runs the division that the planner chose; every node may be lost, and any two, a node may join and
 every task may finish. Each case in a process of its own. Figures:
@@ -24,8 +24,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from campaign import Cluster, run_campaign
-from instances import Kind, make_instance
+from planning.instance_campaign import Cluster, run_campaign
+from planning.planner_instances import Kind, make_instance
 
 from controller.background import Turns
 from controller.core.rules.planner.cost import Problem, horizon_s
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=5, metavar="N", help="default 5")
     parser.add_argument("--sample", type=int, default=200, metavar="N", help="default 200")
-    run_campaign("lookup", parser, _CLUSTERS, _measure, _table)
+    run_campaign("lookup_times", parser, _CLUSTERS, _measure, _table)
 
 
 def _outlook(kind: Kind, cluster: Cluster, mtbf_hours: float) -> Outlook:

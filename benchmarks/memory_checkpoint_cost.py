@@ -1,8 +1,8 @@
 """Measures what in-memory checkpoints cost: one every iteration, beside none.
 
-    python benchmarks/memory.py [--cases C ...] [--tokens N ...] [--interval K] [--write-docs]
+    python benchmarks/memory_checkpoint_cost.py [--cases C ...] [--tokens N ...] [--interval K] [--write-docs]
 
-Both loops are Unicron's, in the same processes and in turns (``iterations.py`` says how). State that every
+Both loops are Unicron's, in the same processes and in turns (``iteration_cost.py`` says how). State that every
 replica has is not copied, so the cases are those in which copies are made: an optimizer sharded over
 the replicas, and stages or tensor-parallel ranks without a replica. Who holds whose copy is
 decided as in the product, for two nodes. Figures, seconds unless said otherwise:
@@ -23,8 +23,7 @@ import json
 import sys
 from typing import Any, Final
 
-from ending import end_on_sigterm
-from pages import (
+from harness.result_pages import (
     MEASUREMENTS,
     commands_of,
     machine,
@@ -34,6 +33,7 @@ from pages import (
     write_results,
     write_section,
 )
+from harness.termination import end_on_sigterm
 from paired.product import Product, launch_of
 from paired.ratio import Ratio
 from paired.rounds import Stage, add_arguments, compare, node_of, turns_of
@@ -87,9 +87,11 @@ def main() -> None:
     json.dump(report, sys.stdout, indent=1)
     sys.stdout.write("\n")
     if arguments.write_docs:
-        report["cases"] = with_others("memory", cases, "case", "num_tokens", "interval")
-        write_results("memory", report)
-        write_section(MEASUREMENTS, "memory", _section(report))
+        report["cases"] = with_others(
+            "memory_checkpoint_cost", cases, "case", "num_tokens", "interval"
+        )
+        write_results("memory_checkpoint_cost", report)
+        write_section(MEASUREMENTS, "memory_checkpoint_cost", _section(report))
 
 
 def _measure(name: str, tokens: int, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -4,9 +4,10 @@ Fragmented: tasks hold groups scattered over nodes that are 80 to 90 % full, and
 placed beside them, so somebody has to move. Large: a node of a full cluster is lost. One JSON object a line;
 ``moved`` counts the ranks of running tasks that can't stay.
 
-    python benchmarks/placement.py
+    python benchmarks/placement_times.py
 """
 
+import argparse
 import json
 import random
 import time
@@ -123,7 +124,8 @@ def packed(case: Case) -> Packing:
 
 
 def main() -> None:
-    """Measure every case, and print what was measured."""
+    """Measure every case, and print its figures."""
+    argparse.ArgumentParser(description="How long a placement takes.").parse_args()
     for case in cases():
         nodes = {NodeId(f"n{v}"): room for v, room in enumerate(case.rooms)}
         begin_s = time.perf_counter()

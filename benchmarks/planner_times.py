@@ -1,6 +1,6 @@
 """Measures how long the planner takes for an exact plan, beside the plain recurrence in numpy.
 
-    python benchmarks/planner.py [--runs N] [--plain-seconds S] [--kind KIND] [--write-docs]
+    python benchmarks/planner_times.py [--runs N] [--plain-seconds S] [--kind KIND] [--write-docs]
 
 In process, from a parsed problem to the assignments, warm; each case in a process of its own. Figures:
 
@@ -20,8 +20,8 @@ import time
 from typing import Any, Final
 
 import numpy as np
-from campaign import Cluster, run_campaign
-from instances import Instance, Kind, make_instance
+from planning.instance_campaign import Cluster, run_campaign
+from planning.planner_instances import Instance, Kind, make_instance
 
 from controller.core.rules.planner.cost import Quantum
 from controller.core.rules.planner.solver import solve
@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="default 20")
     parser.add_argument("--plain-seconds", type=float, default=60.0, metavar="S", help="default 60")
-    run_campaign("planner", parser, _CLUSTERS, _measure, _table)
+    run_campaign("planner_times", parser, _CLUSTERS, _measure, _table)
 
 
 def _measure(

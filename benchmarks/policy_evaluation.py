@@ -1,6 +1,6 @@
 """Evaluate policies on the shipped scenarios, and what the ratios of the two paper traces depend on.
 
-    python benchmarks/evaluation.py [--seeds N] [--write-docs]
+    python benchmarks/policy_evaluation.py [--seeds N] [--write-docs]
 
 Every scenario is run with all policies. Then trace-a and trace-b are run again with one input changed at a
 time: the repair law, the timeouts, the tasks, the spare nodes, the recovery times of Unicron. Nothing is
@@ -14,8 +14,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ending import end_on_sigterm
-from pages import ROOT, command_line, machine, machine_line, write_results, write_section
+from harness.result_pages import (
+    ROOT,
+    command_line,
+    machine,
+    machine_line,
+    write_results,
+    write_section,
+)
+from harness.termination import end_on_sigterm
 
 from controller.simulation.policies.baselines import BASELINES
 from controller.simulation.policies.comparison import (
@@ -30,7 +37,7 @@ from controller.simulation.scenarios.duration_laws import Constant, Exponential,
 from controller.simulation.scenarios.scenario import Scenario, ScenarioTask
 from controller.simulation.scenarios.scenario_file import load_scenario, shipped
 
-_NAME = "evaluation"
+_NAME = "policy_evaluation"
 _PAGE = ROOT / "docs" / "evaluation.md"
 _TRACES = ("trace-a", "trace-b")
 _FEW = (UNICRON, "megatron", "megatron-spare", "megatron-elastic", "oobleck", "varuna", "bamboo")

@@ -1,6 +1,6 @@
 """Compares recovery from a fault: Unicron and what else there is, on the same training.
 
-    python benchmarks/recovery.py [--runs N] [--quick] [--only NAME ...] [--scenario NAME ...]
+    python benchmarks/recovery_comparison.py [--runs N] [--quick] [--only NAME ...] [--scenario NAME ...]
 
 Each contender trains the same GPT on the same data with the same seed; the same rank breaks at the same
 iteration. Measured are the time from the fault to the next committed iteration, what is computed
@@ -22,19 +22,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from pages import write_section
-from peers.campaign import Bounds, Progress, run_campaign
-from peers.contenders import Alternative, Contender, Context
-from peers.environment import prepare, versions
-from peers.plan import Workload
-from peers.processes import adopt_orphans
-from peers.report import tables
-from peers.results import Results, ResultsError, open_results
-from peers.scenarios import SCENARIOS, Scenario, scenarios
-from peers.unicron import Unicron
-from peers.variants import ROOT, VARIANTS, environment
+from harness.result_pages import write_section
+from peers.campaign_rounds import Bounds, Progress, run_campaign
+from peers.contenders.alternative_settings import ROOT, VARIANTS, environment
+from peers.contenders.contender import Alternative, Contender, Context
+from peers.contenders.unicron_demo import Unicron
+from peers.machine.peer_environment import prepare, versions
+from peers.machine.process_herd import adopt_orphans
+from peers.runs.fault_scenarios import SCENARIOS, Scenario, scenarios
+from peers.runs.workload_plan import Workload
+from peers.tables.recovery_tables import tables
+from peers.tables.results_file import Results, ResultsError, open_results
 
-_OUTPUT = ROOT / "docs" / "benchmarks" / "recovery.json"
+_OUTPUT = ROOT / "docs" / "benchmarks" / "recovery_comparison.json"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PAGE = ROOT / "docs" / "benchmarks.md"
 
@@ -51,11 +51,11 @@ def main() -> int:
             arguments.output,
             workload,
             versions(programs),
-            "python benchmarks/recovery.py",
+            "python benchmarks/recovery_comparison.py",
             is_fresh=arguments.fresh,
         )
     except (ResultsError, ValueError) as error:
-        sys.stderr.write(f"recovery.py: {error}\n")
+        sys.stderr.write(f"recovery_comparison.py: {error}\n")
         return 2
     chosen = [c for c in contenders if _is_chosen(c.name, arguments.only)]
     results.settings.update({contender.name: contender.what for contender in contenders})
@@ -212,9 +212,17 @@ def _tell(results: Results, programs: Path, *, into_docs: bool) -> None:
     sys.stdout.write(f"{text}\n")
     if into_docs:
         plot = _OUTPUT.with_suffix(".svg")
-        draw = [str(programs / "python"), "-m", "peers.plot", str(results.path), str(plot)]
+        draw = [
+            str(programs / "python"),
+            "-m",
+            "peers.tables.recovery_plot",
+            str(results.path),
+            str(plot),
+        ]
         subprocess.run(draw, check=True, env=environment({}), stdout=2)
-        write_section(_PAGE, "recovery", f"![Recovery times](benchmarks/{plot.name})\n\n{text}")
+        write_section(
+            _PAGE, "recovery_comparison", f"![Recovery times](benchmarks/{plot.name})\n\n{text}"
+        )
 
 
 if __name__ == "__main__":

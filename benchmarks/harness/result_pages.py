@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).absolute().parents[1]
+ROOT: Final = Path(__file__).absolute().parents[2]
 MEASUREMENTS: Final = ROOT / "docs" / "measurements.md"
 
 

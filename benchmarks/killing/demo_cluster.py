@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, Self
 
-from killing.recovery import Fault, Line, Recovery, is_run, recovery_from
+from killing.commit_recovery import Fault, Line, Recovery, is_run, recovery_from
 from profiles.layout import Layout
 
 _LOOK_EVERY_S: Final = 0.02

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from peers.contenders import Contender, Context
-from peers.journal import Record
-from peers.plan import now_s
-from peers.results import Results
-from peers.scenarios import Scenario
+from peers.contenders.contender import Contender, Context
+from peers.runs.fault_scenarios import Scenario
+from peers.runs.rank_records import Record
+from peers.runs.workload_plan import now_s
+from peers.tables.results_file import Results
 
 _NUM_FAILURES: Final = 3
 

@@ -7,9 +7,17 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, get_args
 
-from ending import end_on_sigterm
-from instances import Kind
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+from harness.result_pages import (
+    MEASUREMENTS,
+    command_line,
+    machine,
+    machine_line,
+    write_results,
+    write_section,
+)
+from harness.termination import end_on_sigterm
+
+from planning.planner_instances import Kind
 
 _MTBFS_HOURS: Final = (2_000.0, 50_000.0)
 

@@ -12,11 +12,11 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from peers.nodes import on_node
-from peers.plan import NUM_NODES, Plan
-from peers.processes import free_ports
+from peers.machine.peer_nodes import on_node
+from peers.machine.process_herd import free_ports
+from peers.runs.workload_plan import NUM_NODES, Plan
 
-ROOT: Final = Path(__file__).absolute().parents[2]
+ROOT: Final = Path(__file__).absolute().parents[3]
 _MAX_RESTARTS: Final = "10"
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from peers.journal import JournalReader, Record
-from peers.plan import Plan, Workload
-from peers.run import Limits, Outcome, Run
-from peers.scenarios import Scenario
-from peers.variants import Variant
+from peers.contenders.alternative_settings import Variant
+from peers.runs.fault_scenarios import Scenario
+from peers.runs.peer_run import Limits, Outcome, Run
+from peers.runs.rank_records import JournalReader, Record
+from peers.runs.workload_plan import Plan, Workload
 
 
 @dataclass(frozen=True, slots=True)

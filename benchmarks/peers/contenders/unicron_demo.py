@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from peers.contenders import Context
-from peers.eventlog import EventLogReader
-from peers.measurement import Figures
-from peers.plan import NUM_NODES, Fault, FaultKind, Workload
-from peers.run import Limits, Outcome, Run
-from peers.scenarios import Scenario
-from peers.variants import Command
+from peers.contenders.alternative_settings import Command
+from peers.contenders.contender import Context
+from peers.runs.event_log_records import EventLogReader
+from peers.runs.fault_scenarios import Scenario
+from peers.runs.peer_run import Limits, Outcome, Run
+from peers.runs.run_figures import Figures
+from peers.runs.workload_plan import NUM_NODES, Fault, FaultKind, Workload
 
 _DRILLS: Final[dict[FaultKind, str]] = {
     "kill": "kill-rank@{after}:rank={rank}",

@@ -23,7 +23,7 @@ _REQUIREMENTS: Final = (
     "rich>=14.2",
     "textual>=8.2.8,<9",
 )
-_SOURCE: Final = Path(__file__).absolute().parents[2]
+_SOURCE: Final = Path(__file__).absolute().parents[3]
 _VERSIONS_OF: Final = (
     "torch",
     "megatron-core",

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from peers.plan import FaultKind
-from peers.processes import descendants
+from peers.machine.process_herd import descendants
+from peers.runs.workload_plan import FaultKind
 
 _VARIABLE: Final = "RECOVERY_NODE"
 _HOST_PREFIX: Final = "unicron-"

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from peers.plan import now_s
+from peers.runs.workload_plan import now_s
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _GRACE_S: Final = 10.0

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from peers.journal import LineReader, Record
-from peers.nodes import stop_demo_node
-from peers.plan import Fault, now_s
+from peers.machine.peer_nodes import stop_demo_node
+from peers.runs.rank_records import LineReader, Record
+from peers.runs.workload_plan import Fault, now_s
 
 
 class EventLogReader:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from peers.plan import NODE_KINDS, SILENT_KINDS, Fault, FaultKind, Workload
+from peers.runs.workload_plan import NODE_KINDS, SILENT_KINDS, Fault, FaultKind, Workload
 
 _NUMS_BY_KIND: Final[dict[FaultKind, Sequence[int]]] = {
     "kill": (1, 3),

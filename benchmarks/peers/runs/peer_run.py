@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from peers.journal import Record
-from peers.measurement import Figures, measure, next_commit
-from peers.plan import Workload, now_s
-from peers.processes import Herd
-from peers.variants import Command, environment
+from peers.contenders.alternative_settings import Command, environment
+from peers.machine.process_herd import Herd
+from peers.runs.rank_records import Record
+from peers.runs.run_figures import Figures, measure, next_commit
+from peers.runs.workload_plan import Workload, now_s
 
 _LOOK_EVERY_S = 0.05
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from peers.plan import now_s
+from peers.runs.workload_plan import now_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from peers.journal import Record
+from peers.runs.rank_records import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Draws a campaign: every recovery as a dot, by contender. Needs matplotlib.
 
-python -m peers.plot RESULTS.json PLOT.svg
+python -m peers.tables.recovery_plot RESULTS.json PLOT.svg
 """
 
 import sys
@@ -12,7 +12,7 @@ mpl.use("svg")
 
 from matplotlib import pyplot as plt, ticker
 
-from peers.results import read_results
+from peers.tables.results_file import read_results
 
 _STYLES = {
     "kill": ("#b2182b", "o"),

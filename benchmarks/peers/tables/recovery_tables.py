@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from peers.results import Results
-from peers.scenarios import SCENARIOS
+from peers.runs.fault_scenarios import SCENARIOS
+from peers.tables.results_file import Results
 
 BASELINE: Final = "unicron/default"
 _EQUAL: Final = 1e-5

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from peers.plan import Workload
-from peers.run import Outcome
+from peers.runs.peer_run import Outcome
+from peers.runs.workload_plan import Workload
 
 _FIRST_RUN_S: Final = 60.0
 

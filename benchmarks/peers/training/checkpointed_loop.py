@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 import torch
 from torch import distributed
 
-from peers.journal import JournalWriter
-from peers.plan import Plan
-from peers.training.model import form_parallel_state
+from peers.runs.rank_records import JournalWriter
+from peers.runs.workload_plan import Plan
 from peers.training.replica import Replica
+from peers.training.replica_model import form_parallel_state
 
 
 def train(

@@ -12,7 +12,7 @@ import warnings
 
 import torch
 
-from peers.plan import Workload
+from peers.runs.workload_plan import Workload
 
 warnings.simplefilter("ignore")  # Megatron warns once per optional package that is not installed
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from killing.recovery import Fault, recovery_from
+from killing.commit_recovery import Fault, recovery_from
 
 FAULT = Fault(at=10.0, global_rank=2, pid=7, generation=1)
 

@@ -4,9 +4,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-
-from profiles.estimate.constants import fitted_constants
-from profiles.estimate.fit import (
+from fitting.constants_fit import (
     EXPECTATIONS,
     EXPECTED,
     Fit,
@@ -17,6 +15,8 @@ from profiles.estimate.fit import (
     source_of,
     within_series_errors,
 )
+
+from profiles.estimate.constants import fitted_constants
 from profiles.estimate.prediction import spread
 
 

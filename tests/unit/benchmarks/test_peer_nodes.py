@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import ROOT
+from harness.result_pages import ROOT
 
 
 @pytest.mark.parametrize("kind", ["lost-node", "killed-node"])

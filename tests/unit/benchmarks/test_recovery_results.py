@@ -6,14 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from pages import ROOT
-from peers.eventlog import EventLogReader
-from peers.measurement import measure
-from peers.plan import Fault, Workload
-from peers.report import tables
-from peers.results import read_results
-from peers.scenarios import SCENARIOS, scenarios
-from peers.variants import VARIANTS
+from harness.result_pages import ROOT
+from peers.contenders.alternative_settings import VARIANTS
+from peers.runs.event_log_records import EventLogReader
+from peers.runs.fault_scenarios import SCENARIOS, scenarios
+from peers.runs.run_figures import measure
+from peers.runs.workload_plan import Fault, Workload
+from peers.tables.recovery_tables import tables
+from peers.tables.results_file import read_results
 
 LOST = Fault(3, 2, 1, "lost-node")
 
@@ -93,7 +93,7 @@ def test_timeouts_are_short_only_where_nothing_else_tells_of_the_fault() -> None
 
 
 def test_results_of_an_older_benchmark_are_told_as_they_were() -> None:
-    results = read_results(ROOT / "docs" / "benchmarks" / "recovery.json")
+    results = read_results(ROOT / "docs" / "benchmarks" / "recovery_comparison.json")
     results.runs = [
         {**run, "figures": run["figures"] and {**run["figures"], "num_ranks_at_end": None}}
         for run in results.runs
