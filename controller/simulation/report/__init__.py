@@ -1,1 +1,1 @@
-"""The results of a simulation: as text, JSON and one HTML page."""
+"""Prints the results of a simulation: text and JSON in ``comparison_text``, a page in ``html_report``."""

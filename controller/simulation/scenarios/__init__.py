@@ -1,1 +1,1 @@
-"""What is simulated: cluster, tasks, faults and durations. Begin with ``scenario``."""
+"""Scenarios, the inputs of a simulation: cluster, tasks, faults and durations. Begin with ``scenario``."""
