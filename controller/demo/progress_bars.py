@@ -1,7 +1,7 @@
 """Progress of the demo on standard error.
 
-On a terminal: announcements, and below them one bar per task. Elsewhere: announcements and every fifth
-iteration, so that a log stays readable.
+On a terminal: announcements, and below them one bar per task. Elsewhere: announcements and every
+fifth iteration, so that a log stays readable.
 """
 
 from typing import Final

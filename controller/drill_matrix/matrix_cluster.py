@@ -1,9 +1,9 @@
 """A running cluster on which drills are run one after another.
 
-Before each drill the cluster must be ready: every node in contact, every task training at its full size, no
-open incident. A drill is watched until its incident is resolved or held, or until training has visibly
-continued. Then the cluster is repaired as an operator would do it: lost nodes are restored, isolated nodes
-uncordoned, and a plan is requested for held tasks.
+Before each drill the cluster must be ready: every node in contact, every task training at its full
+size, no open incident. A drill is watched until its incident is resolved or held, or until training
+has visibly continued. Then the cluster is repaired as an operator would do it: lost nodes are
+restored, isolated nodes uncordoned, and a plan is requested for held tasks.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _UNHARMED_ITERATIONS: Final = 4
 _READY_ITERATIONS: Final = 2
 _LOGGED: Final = frozenset({"kernel-log", "link-flap", "memory-kill"})
 _REST_S: Final = 12.0
-"""Time between a fault on a node and a kernel line there: earlier, the line would belong to that fault."""
+"""Time from a fault on a node to a kernel line there, so that the line is no part of the fault."""
 _NETWORK_REST_S: Final = Policy().network_merge_s + 1.0
 """Time between two network faults: closer together, they would count as one."""
 _REPAIR_PAUSE_S: Final = 2.0
@@ -121,7 +121,7 @@ class MatrixCluster:
             await self._session.next_change()
 
     async def _repair(self, repaired: set[str]) -> None:
-        """Restore lost nodes, uncordon isolated nodes, and request a plan for held tasks, once each."""
+        """Restore lost nodes, uncordon isolated ones, request a plan for held tasks; once each."""
         state = self._session.state
         lost, isolated = lost_nodes(state), isolated_nodes(state)
         for node in lost:
@@ -186,7 +186,7 @@ class MatrixCluster:
         return MatrixRow(drill, target, observed, self._recorder.notes(mark), average_s)
 
     def _target(self, drill: Drill) -> DrillTarget:
-        """Choose the target: the rank of the first task, or the node with ranks, hit longest ago."""
+        """Choose the rank of the first task, or the node with ranks, that was hit longest ago."""
         tasks = list(self._session.state.tasks.values())
         if drill.target == "rank":
             name, ranks = tasks[0].spec.task, tasks[0].living_ranks

@@ -80,7 +80,7 @@ def _culprit(drill: Drill) -> str:
 def report(
     rows: Sequence[MatrixRow], not_run: Mapping[str, str], duration_s: float
 ) -> dict[str, JsonValue]:
-    """Return the output of ``unicron drill matrix --json``; ``not_run`` has the reasons, by kind."""
+    """Return the output of ``unicron drill matrix --json``; ``not_run`` has reasons by kind."""
     return {
         "machine": {
             "cores": len(os.sched_getaffinity(0)),
@@ -97,7 +97,7 @@ def report(
 
 
 def summary(rows: Sequence[MatrixRow], not_run: Mapping[str, str], duration_s: float) -> str:
-    """Return the text of ``unicron drill matrix``: the table, and under each row its disagreements."""
+    """Return the text of ``unicron drill matrix``: the table, and all disagreements."""
     lines = [
         (
             f"{'':<10}{'drill':<48}{'severity':<10}{'status':<29}{'method':<31}{'action':<13}"

@@ -100,7 +100,7 @@ class MatrixRow:
 
     @property
     def disagreements(self) -> tuple[str, ...]:
-        """Each difference between expectation and observation, in words; empty if the row agrees."""
+        """Each difference from the expectation, in words; empty if the row agrees."""
         expected, observed = self.drill.expected, self.observed
         found = [
             f"{name}: {actual or NOTHING} instead of {wanted}"

@@ -1,8 +1,8 @@
 """Reads drills from the command line, and lists the drills that a demo can run.
 
 A drill on the command line is ``KIND@ITERATION[:key=value,...]``, for instance
-``kill-rank@12:task=gpt-a,rank=1`` or ``exception@8:status=ecc_error``. It is due when its task has committed that
-iteration. If the target is not given, the core chooses one.
+``kill-rank@12:task=gpt-a,rank=1`` or ``exception@8:status=ecc_error``. It is due when its task has
+committed that iteration. If the target is not given, the core chooses one.
 """
 
 from collections.abc import Collection, Mapping, Sequence

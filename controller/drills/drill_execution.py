@@ -1,4 +1,4 @@
-"""Carries out drills on the local cluster. ``profiles.drills.drill_catalogue`` describes each drill."""
+"""Carries out drills on the local cluster. ``profiles.drills.drill_catalogue`` describes them."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ _FLAP_PAUSE_S: Final = 0.5
 
 
 class DrilledController(Protocol):
-    """The controller under drill: knows the processes, stages faults in ranks, and can be killed."""
+    """The controller under drill: knows processes, stages faults in ranks, can be killed."""
 
     def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
         """Stage a fault in a rank."""
@@ -88,7 +88,8 @@ class DrillExecutor:
     Args:
         controller: The controller, its agents and ranks.
         nodes: Breaks nodes.
-        notify: Takes a line about a drill that can't be carried out, or in another way than it should.
+        notify: Takes a line about a drill that can't be carried out, or in another way than it
+            should.
         memory_kill: Makes the kernel kill a process for memory; returns whether it did.
     """
 

@@ -15,9 +15,9 @@ _PREFIX = "drill-"
 class DrillSchedule:
     """Posts each drill once its task has committed the drill's iteration.
 
-    The core may refuse a drill: the task does not run at that moment, or the target does not exist. Then the
-    drill is posted again after a task or node has changed its state. If the task ends first, the drill is
-    missed.
+    The core may refuse a drill: the task does not run at that moment, or the target does not exist.
+    Then the drill is posted again after a task or node has changed its state. If the task ends
+    first, the drill is missed.
 
     Attributes:
         missed: Drills that were not carried out before their tasks ended.
@@ -90,7 +90,7 @@ def why_stuck(state: ClusterState) -> str | None:
 
 
 def has_settled(state: ClusterState) -> bool:
-    """Return whether the cluster is at rest: all tasks finished, no open incident, no node unreachable.
+    """Return whether all tasks have finished, no incident is open and no node is unreachable.
 
     A command task ends on its own, so it may still run.
     """

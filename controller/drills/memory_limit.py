@@ -1,7 +1,8 @@
 """Makes the kernel kill a process for memory, if this user may make a memory cgroup.
 
-The process is moved into a new cgroup with a very low limit. Its present memory stays charged to the old cgroup,
-so the kernel kills it when it touches new pages. A process that touches none in time is moved back.
+The process is moved into a new cgroup with a very low limit. Its present memory stays charged to
+the old cgroup, so the kernel kills it when it touches new pages. A process that touches none in
+time is moved back.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ async def _has_ended(pid: int) -> bool:
 
 
 async def _remove(group: Path) -> None:
-    """Remove the cgroup. This may take a moment: an ended process stays in it until it is reaped."""
+    """Remove the cgroup, once its ended process has been reaped."""
     for _ in range(int(_REAP_LIMIT_S / _POLL_S)):
         if _is_removed(group):
             return

@@ -1,9 +1,9 @@
 """The host of one node: the process that represents the machine.
 
-The host starts the node's SSH server as its child, and is a subreaper. So every process that is started over
-SSH on that node descends from the host, daemons included. To lose the node, the host kills all descendants.
-The host carries out the warden's orders. When the warden ends, the host ends its node, and the last host
-removes the root directory.
+The host starts the node's SSH server as its child, and is a subreaper. So every process that is
+started over SSH on that node descends from the host, daemons included. To lose the node, the host
+kills all descendants. The host carries out the warden's orders. When the warden ends, the host ends
+its node, and the last host removes the root directory.
 
 Standard library only. The host is forked from the warden, so it needs little memory.
 """
@@ -102,7 +102,7 @@ class NodeHost:
 
 
 def find_sessions(listener_pid: int) -> list[Process]:
-    """Return the SSH server's session processes below its listener, without the commands they run."""
+    """Return the SSH server's session processes, without the commands that they run."""
     own = {listener_pid}
     sessions = []
     for process in find_descendants(listener_pid):  # parents come before their children
@@ -136,8 +136,8 @@ def spawn(server: ServerCommand) -> int:
 def serve(node: str, root: RootDirectory, orders: LineSocket) -> None:
     """Carry out orders until the warden ends or SIGTERM arrives; then end the node.
 
-    The last process that holds the root directory removes it. After a SIGTERM to this host alone the
-    directory stays, since the warden still holds it.
+    The last process that holds the root directory removes it. After a SIGTERM to this host alone
+    the directory stays, since the warden still holds it.
     """
     with suppress(OSError):
         Path("/proc/self/comm").write_text(f"unicron-{node}")

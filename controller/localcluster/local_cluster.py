@@ -1,11 +1,12 @@
 """The local cluster: nodes on this machine, each behind its own SSH server.
 
-A node has an SSH server with its own host key, a state directory, and the processes that were started over SSH.
-It listens on a loopback port or in its own network namespace. A node can be lost (all processes killed),
-restored, disconnected (its SSH sessions ended) and, in a namespace, unplugged.
+A node has an SSH server with its own host key, a state directory, and the processes that were
+started over SSH. It listens on a loopback port or in its own network namespace. A node can be lost
+(all processes killed), restored, disconnected (its SSH sessions ended) and, in a namespace,
+unplugged.
 
-The warden owns all processes. It ends them and removes all files, however this process ends. This module writes
-the keys and the servers' configurations, and checks that every node accepts a login.
+The warden owns all processes. It ends them and removes all files, however this process ends. This
+module writes the keys and the servers' configurations, and checks that every node accepts a login.
 """
 
 import asyncio

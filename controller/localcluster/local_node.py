@@ -44,7 +44,8 @@ class LocalNode:
         host_public_key: The key to pin, as ``ssh-ed25519 AAAA..``; the same after a restore.
         server: The kind of its SSH server.
         num_workers: Worker slots.
-        interface: The network interface of its ranks; empty if all nodes share the loopback network.
+        interface: The network interface of its ranks; empty if all nodes share the loopback
+            network.
     """
 
     node: NodeId

@@ -1,8 +1,8 @@
 """Loopback ports for the nodes, reserved until the demo ends.
 
-A reservation is a socket that is bound and never listens. Linux lets another socket listen on that port if both
-set SO_REUSEADDR, as SSH servers do. Linux does not assign the port to any other program: neither before the
-server starts, nor while a lost node waits to be restored.
+A reservation is a socket that is bound and never listens. Linux lets another socket listen on that
+port if both set SO_REUSEADDR, as SSH servers do. Linux does not assign the port to any other
+program: neither before the server starts, nor while a lost node waits to be restored.
 """
 
 import errno

@@ -3,15 +3,15 @@
     demo's namespace               switch's namespace               namespace of node n1
     unicron-4f2a01 198.18.7.1 ---- uplink | bridge | n1 ----------- eth0 198.18.7.11
 
-The warden runs in the switch's namespace. Each host runs in its node's namespace, with all processes of the node.
-The namespaces have no names, so the kernel removes them and their links when their last process ends. Nothing
-is left behind, however the demo ends. Only the uplink's end is visible outside; it disappears with its other
-end. To unplug a node, the switch's end of its link is taken down. Then the node can't be reached and no
-connection is reset, as with a pulled cable.
+The warden runs in the switch's namespace. Each host runs in its node's namespace, with all
+processes of the node. The namespaces have no names, so the kernel removes them and their links when
+their last process ends. Nothing is left behind, however the demo ends. Only the uplink's end is
+visible outside; it disappears with its other end. To unplug a node, the switch's end of its link is
+taken down. Then the node can't be reached and no connection is reset, as with a pulled cable.
 
-Needs root and the program ``ip`` (iproute2). The addresses are of 198.18.0.0/15, which is reserved for test
-networks (RFC 2544). Standard library only. Only for processes with one thread, since a thread enters a
-namespace alone.
+Needs root and the program ``ip`` (iproute2). The addresses are of 198.18.0.0/15, which is reserved
+for test networks (RFC 2544). Standard library only. Only for processes with one thread, since a
+thread enters a namespace alone.
 """
 
 import ctypes
@@ -69,7 +69,7 @@ def node_address(gateway: str, number: int) -> str:
 
 
 class Switch:
-    """The switch between the nodes. ``build`` makes one; ``gateway`` is the demo's address on it."""
+    """The switch between the nodes. ``build`` makes it; ``gateway`` is the demo's address."""
 
     def __init__(self, program: str, gateway: str, namespace: int) -> None:
         self.gateway = gateway
@@ -81,7 +81,8 @@ class Switch:
         """Move this process into a new namespace with a bridge, linked to the one it leaves.
 
         Raises:
-            NetworkError: Not permitted, or ``ip`` is missing or fails. The process keeps its namespace.
+            NetworkError: Not permitted, or ``ip`` is missing or fails. The process keeps its
+                namespace.
         """
         program = find_program()
         outside = _open_namespace(_OWN_NAMESPACE)
@@ -201,7 +202,8 @@ def free_subnets(routes: Sequence[str], start: int) -> Iterator[ipaddress.IPv4Ne
     """Yield each subnet that no route leads to, from number ``start`` on.
 
     Args:
-        routes: Destinations in the format of ``ip route``. Routes as wide as a default route don't count.
+        routes: Destinations in the format of ``ip route``. Routes as wide as a default route don't
+            count.
         start: The first subnet's number. Demos with different starts rarely collide.
     """
     networks = [ipaddress.IPv4Network(each, strict=False) for each in routes if each != "default"]

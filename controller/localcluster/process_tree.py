@@ -1,9 +1,9 @@
 """Finds all descendants of a process in /proc, and kills them without survivors.
 
-A process that called ``become_subreaper`` inherits every descendant after the death of its parent, daemons
-included (double fork and ``setsid``). So the tree below it is complete, and ``waitpid`` reporting "no children"
-proves that nothing is left. Signals are sent through a pidfd after the process was checked again. So a reused
-process id never hits another program's process.
+A process that called ``become_subreaper`` inherits every descendant after the death of its parent,
+daemons included (double fork and ``setsid``). So the tree below it is complete, and ``waitpid``
+reporting "no children" proves that nothing is left. Signals are sent through a pidfd after the
+process was checked again. So a reused process id never hits another program's process.
 
 Standard library only, since the warden and the hosts must stay small. Linux only.
 """
@@ -24,7 +24,7 @@ _MAX_ROUNDS: Final = 1000
 
 
 class Process(NamedTuple):
-    """One process, from /proc/PID/stat. ``start_ticks`` distinguishes it from a later process with its id."""
+    """One process, from /proc/PID/stat. ``start_ticks`` tells it from a later one with its id."""
 
     pid: int
     name: str
@@ -118,8 +118,8 @@ def reap_children() -> tuple[list[int], bool]:
 def kill_descendants(exclude: Collection[int] = ()) -> list[int]:
     """Kill and reap all descendants of this process, which must be a subreaper.
 
-    First all are frozen, until /proc shows none that still runs: a frozen process can't fork. Then all
-    are killed. Every child that ends meanwhile is reaped, also those in ``exclude``.
+    First all are frozen, until /proc shows none that still runs: a frozen process can't fork. Then
+    all are killed. Every child that ends meanwhile is reaped, also those in ``exclude``.
 
     Returns:
         Processes that did not end within seconds (stuck in the kernel); normally none.

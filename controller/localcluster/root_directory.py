@@ -1,10 +1,10 @@
 """The demo's root directory: the warden makes it, and the last guard to end removes it.
 
-The guards are the warden and the hosts. ``ROOT/n1`` and so on are the nodes' state directories; the other files
-(keys, server configurations) belong to the demo. A marker file in the directory holds a nonce. Every guard holds a
-shared lock on the marker. A guard that ends tries to make its lock exclusive, which only the last guard can do;
-then it removes the directory. The kernel drops the lock of a guard that was killed. A directory with another
-nonce is never touched.
+The guards are the warden and the hosts. ``ROOT/n1`` and so on are the nodes' state directories; the
+other files (keys, server configurations) belong to the demo. A marker file in the directory holds a
+nonce. Every guard holds a shared lock on the marker. A guard that ends tries to make its lock
+exclusive, which only the last guard can do; then it removes the directory. The kernel drops the
+lock of a guard that was killed. A directory with another nonce is never touched.
 
 Standard library only.
 """
@@ -55,8 +55,8 @@ class RootDirectory:
     def share(self) -> "RootDirectory":
         """Return a lock for the process just forked, and close the inherited one.
 
-        A lock belongs to the open file, which a fork shares. Without this call two guards would count
-        as one.
+        A lock belongs to the open file, which a fork shares. Without this call two guards would
+        count as one.
         """
         own = RootDirectory(self.path, self._nonce)
         os.close(self._lock)
@@ -76,7 +76,8 @@ class RootDirectory:
     def release(self) -> None:
         """Release the lock, and remove the directory if no other guard holds it. Never raises."""
         with suppress(OSError):
-            # Unlock first: if several guards end at once, the last one to unlock gets the exclusive lock.
+            # Unlock first: if several guards end at once, the last one to unlock gets the exclusive
+            # lock.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._is_ours():

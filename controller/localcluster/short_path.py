@@ -1,7 +1,7 @@
 """Chooses a root directory whose sockets fit the kernel's limit.
 
-The path of a unix socket may have 107 bytes. A long TMPDIR leaves no room for the nodes' sockets, so shorter
-parents are tried too.
+The path of a unix socket may have 107 bytes. A long TMPDIR leaves no room for the nodes' sockets,
+so shorter parents are tried too.
 """
 
 import os

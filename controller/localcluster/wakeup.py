@@ -1,7 +1,7 @@
 """Signals as bytes on a socket, for a loop around ``select``.
 
-The handlers do nothing. They keep a signal from ending the process, and unlike an ignored signal they are reset
-to the default in programs that the process starts. Standard library only.
+The handlers do nothing. They keep a signal from ending the process, and unlike an ignored signal
+they are reset to the default in programs that the process starts. Standard library only.
 """
 
 import signal

@@ -1,10 +1,10 @@
 """The warden: a process that removes all processes and files of the demo, however the demo ends.
 
-It runs in its own session, connected to the demo by a socket pair. It makes the root directory and forks one
-host per node. When the demo ends (socket closed, or process ended), the warden closes the hosts' sockets and the
-hosts end their nodes. Then it kills all remaining descendants. The last guard alive removes the root
-directory. If the warden itself is killed, the hosts notice and do the same. With network namespaces, the
-warden's namespace is the switch between the nodes.
+It runs in its own session, connected to the demo by a socket pair. It makes the root directory and
+forks one host per node. When the demo ends (socket closed, or process ended), the warden closes the
+hosts' sockets and the hosts end their nodes. Then it kills all remaining descendants. The last
+guard alive removes the root directory. If the warden itself is killed, the hosts notice and do the
+same. With network namespaces, the warden's namespace is the switch between the nodes.
 
 Run as ``python -m controller.localcluster.warden`` with the socket as standard input.
 
@@ -149,8 +149,8 @@ class Warden:
     def _become_host(self, node: str, connection: socket.socket) -> None:
         """Turn the forked child into the host of ``node``; never returns.
 
-        The child keeps its copy of the socket to the demo open, unused. So the demo reads the end of
-        the socket only after the warden and all hosts have ended, when nothing is left.
+        The child keeps its copy of the socket to the demo open, unused. So the demo reads the end
+        of the socket only after the warden and all hosts have ended, when nothing is left.
         """
         try:
             self._signals.close()

@@ -1,7 +1,8 @@
 """The demo's end of the socket to the warden: starts the warden, sends orders, and ends it.
 
-One order is sent at a time. Closing the link waits until the warden and all hosts have ended. Then no process of
-the nodes and no file of the demo is left. If the demo dies, the warden notices and does the same.
+One order is sent at a time. Closing the link waits until the warden and all hosts have ended. Then
+no process of the nodes and no file of the demo is left. If the demo dies, the warden notices and
+does the same.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
-"""Orders from the demo to the warden and from the warden to its hosts, the answers, and their format.
+"""Orders to the warden and from the warden to its hosts, their answers, and their format.
 
-One JSON object per line over a socket pair. This is not the protocol of node agents: both ends are in this
-package, on one machine. Standard library only, since the warden and the hosts import nothing else.
+One JSON object per line over a socket pair. This is not the protocol of node agents: both ends are
+in this package, on one machine. Standard library only, since the warden and the hosts import
+nothing else.
 """
 
 import json

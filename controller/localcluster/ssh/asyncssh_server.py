@@ -1,9 +1,9 @@
 """asyncssh's SSH server for a node, used if OpenSSH is missing or can't serve.
 
-It is a process of its own: ``python -m controller.localcluster.ssh.asyncssh_server --config FILE``. It accepts the
-run's key for the demo's user, runs commands with that user's shell, and serves SFTP. It forwards connections to
-unix sockets inside the node's state directory, and nothing else. It offers no terminals. SIGUSR1 drops all
-connections; the listener and running commands continue.
+It is a process of its own: ``python -m controller.localcluster.ssh.asyncssh_server --config FILE``.
+It accepts the run's key for the demo's user, runs commands with that user's shell, and serves SFTP.
+It forwards connections to unix sockets inside the node's state directory, and nothing else. It
+offers no terminals. SIGUSR1 drops all connections; the listener and running commands continue.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """The keys of one run: one client key for all nodes, and a host key for each node.
 
-They are stored in the root directory, outside the state directories. So a restored node keeps its host key.
+They are stored in the root directory, outside the state directories. So a restored node keeps its
+host key.
 """
 
 from collections.abc import Iterable

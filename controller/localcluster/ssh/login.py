@@ -1,4 +1,4 @@
-"""Logs in to a node like the fleet: with the run's key, a pinned host key, and no file of the user's.
+"""Logs in to a node like the fleet: the run's key, a pinned host key, no file of the user's.
 
 Also waits until an SSH server serves, that is, until a command ran over a login.
 """

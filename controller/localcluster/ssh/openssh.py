@@ -1,8 +1,8 @@
 """OpenSSH's ``sshd`` for a node: finds it, writes its configuration, and checks it.
 
-It needs no root: an ordinary user's sshd accepts that user only. An sshd of root needs its privilege separation
-directory, which the package's service script usually makes. If the directory is missing, it is made here and
-kept, since every sshd of the machine uses it.
+It needs no root: an ordinary user's sshd accepts that user only. An sshd of root needs its
+privilege separation directory, which the package's service script usually makes. If the directory
+is missing, it is made here and kept, since every sshd of the machine uses it.
 """
 
 import os
@@ -122,8 +122,8 @@ def render_config(
         # PAM would add sessions of the login manager and rules about locked accounts.
         "UsePAM no",
         "AllowStreamLocalForwarding yes",  # how the controller reaches the agent
-        # "no" would also refuse unix sockets, despite the line above (checked with OpenSSH 9.2). A user
-        # with a shell can reach the loopback interface anyway.
+        # "no" would also refuse unix sockets, despite the line above (checked with OpenSSH 9.2). A
+        # user with a shell can reach the loopback interface anyway.
         "AllowTcpForwarding local",
         "AllowAgentForwarding no",
         "X11Forwarding no",

@@ -1,8 +1,8 @@
 """Runs one command for a client of asyncssh's server, like sshd.
 
-The user's shell runs the command with a clean environment, in its own session. As with sshd, the channel stays
-open while any process holds the command's output open. A command outlives its connection until it uses the
-closed pipes.
+The user's shell runs the command with a clean environment, in its own session. As with sshd, the
+channel stays open while any process holds the command's output open. A command outlives its
+connection until it uses the closed pipes.
 
 This module copies the bytes itself, since asyncssh's ``redirect`` lost the end of a large output.
 """

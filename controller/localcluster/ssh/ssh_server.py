@@ -53,9 +53,10 @@ def session_environment(node: LocalNode) -> dict[str, str]:
     """Return the additional variables of every session on ``node``.
 
     HOME is the node's state directory. With the user's home, shells would read the user's start-up
-    files: they take time, may print, and may leave files behind if a drill kills them. PYTHONUSERBASE
-    keeps the user's own Python packages importable. In a network namespace gloo needs the interface's
-    name: by default it looks up the machine's name, which has an address of another namespace.
+    files: they take time, may print, and may leave files behind if a drill kills them.
+    PYTHONUSERBASE keeps the user's own Python packages importable. In a network namespace gloo
+    needs the interface's name: by default it looks up the machine's name, which has an address of
+    another namespace.
     """
     environment = {"HOME": str(node.state_dir), "PYTHONUSERBASE": site.getuserbase()}
     if node.interface:

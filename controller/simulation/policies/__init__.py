@@ -1,1 +1,1 @@
-"""The policies: Unicron's core and the baselines, run on the same faults. Begin with ``comparison``."""
+"""The policies: Unicron's core and the baselines, on the same faults. Begin with ``comparison``."""

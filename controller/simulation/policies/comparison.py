@@ -31,7 +31,7 @@ _NUM_RESAMPLES: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over seeds with its 95 % confidence interval (bootstrap); of one seed all three are equal."""
+    """A mean over seeds with its 95 % confidence interval (bootstrap)."""
 
     mean: float
     low: float
@@ -67,7 +67,7 @@ class Campaign:
 
     @property
     def ratios(self) -> dict[str, Interval]:
-        """Unicron's accumulated WAF divided by each other policy's, from runs with the same seed."""
+        """Unicron's accumulated WAF divided by each policy's, from runs with the same seed."""
         ours = self.accounts.get(UNICRON, [])
         found = {}
         for name, accounts in self.accounts.items():
@@ -137,7 +137,7 @@ def _all_runs(
 
 
 def _ignore_interrupts() -> None:
-    """Ignore Ctrl-C, which reaches all processes of a terminal. The parent process ends the workers."""
+    """Ignore Ctrl-C, which reaches all processes of a terminal; the parent ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

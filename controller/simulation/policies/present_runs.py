@@ -1,7 +1,7 @@
-"""Runs that start with a copy of a real cluster: its nodes, its tasks at their present sizes, and its policy.
+"""Runs that start with a copy of a real cluster: its nodes, its tasks, and its policy.
 
-A scenario gives the faults and all durations. Without one, nodes fail at the rate that the cluster's policy assumes,
-for four weeks, with the durations of ``trace-a``.
+A scenario gives the faults and all durations. Without one, nodes fail at the rate that the
+cluster's policy assumes, for four weeks, with the durations of ``trace-a``.
 """
 
 from typing import Final
@@ -35,7 +35,8 @@ def setup_of_cluster(scenario: Scenario | None, spec: ClusterSpec) -> InitialSet
         spec: The present cluster.
 
     Raises:
-        RecordError: The cluster has no task or no node, nodes of several sizes, or tasks that do not fit.
+        RecordError: The cluster has no task or no node, nodes of several sizes, or tasks that do
+            not fit.
     """
     sizes = sorted({node.num_workers for node in spec.nodes})
     if not spec.tasks or not sizes:

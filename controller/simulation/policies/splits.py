@@ -12,7 +12,8 @@ def split_of(split: Split, setup: InitialSetup, num_workers: int) -> dict[str, i
     total = sum(_share(split, each) for each in setup.profiles)
     wanted = {each.task.name: num_workers * _share(split, each) / total for each in setup.profiles}
     sizes = {each.task.name: _listed_from(each, 1) for each in setup.profiles}
-    # Each task begins with its smallest size. Then the task farthest below its share grows, until none can.
+    # Each task begins with its smallest size. Then the task farthest below its share grows, until
+    # none can.
     while True:
         free = num_workers - sum(sizes.values())
         growing = [

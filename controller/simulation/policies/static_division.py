@@ -28,7 +28,8 @@ class _Job:
         activity: Its present activity.
         attempt: Changes with every fault. Actions scheduled by an earlier attempt are void.
         recompute_s: Seconds of work to compute again once it trains.
-        age_s: Age of its newest checkpoint on disk at the fault that it recovers from; None without a fault.
+        age_s: Age of its newest checkpoint on disk at the fault that it recovers from; None without
+            a fault.
         has_lost_node: Whether that fault took a node.
         began_s: When it trained for the first time.
         slow_nodes: Nodes that slow it down.
@@ -214,7 +215,7 @@ class _Static:
         self._begin(job, seconds)
 
     def _state_s(self, job: _Job, size: int) -> float:
-        """Return the seconds to get state that no peer holds: from another node's memory, or from disk."""
+        """Return the seconds to get lost state from another node's memory, else from disk."""
         if job.profile is None or not job.size:
             return 0.0
         before, after = job.profile.table.layout(job.size), job.profile.table.layout(size)

@@ -1,4 +1,4 @@
-"""The policies ``unicron`` and ``unicron-approved``: the controller's own core on a modelled cluster."""
+"""The policies ``unicron`` and ``unicron-approved``: the core on a modelled cluster."""
 
 from dataclasses import replace
 

@@ -1,1 +1,1 @@
-"""Prints the results of a simulation: text and JSON in ``comparison_text``, a page in ``html_report``."""
+"""Results of a simulation: ``comparison_text`` prints text and JSON, ``html_report`` a page."""

@@ -1,1 +1,1 @@
-"""Scenarios, the inputs of a simulation: cluster, tasks, faults and durations. Begin with ``scenario``."""
+"""Inputs of a simulation: cluster, tasks, faults and durations. Begin with ``scenario``."""

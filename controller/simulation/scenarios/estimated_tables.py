@@ -1,7 +1,8 @@
-"""Estimates T(t, x) of a scenario's tasks: for Megatron, and for systems without tensor parallelism.
+"""Estimates T(t, x) of a scenario's tasks, with and without tensor parallelism.
 
-The sizes are all multiples of a node. On large clusters that would need thousands of searches. There the best
-tensor and pipeline sizes are searched once, for the initial split, and the sizes are multiples of a replica.
+The sizes are all multiples of a node. On large clusters that would need thousands of searches.
+There the best tensor and pipeline sizes are searched once, for the initial split, and the sizes are
+multiples of a replica.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ _MAX_SEARCHES: Final = 64
 _PIPELINED: Final = replace(
     CORE, name="pipelined", sequence_parallel=False, max_virtual=1, shards_optimizer=False
 )
-"""The stack of Oobleck, Varuna and Bamboo: pipelines and replicas, with each layer complete on one GPU."""
+"""The stack of Oobleck, Varuna and Bamboo: pipelines and replicas, each layer on one GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class _Search:
     gpus_per_worker: int
 
     def points(self, first: int, num_workers: int) -> list[ThroughputPoint]:
-        """Return all usable sizes; on large clusters the multiples of ``first`` workers' best replica."""
+        """Return all usable sizes; on large clusters multiples of the best replica."""
         unit = self.workers_per_node
         sizes = range(unit, num_workers + 1, unit)
         if len(sizes) <= _MAX_SEARCHES:

@@ -1,7 +1,7 @@
 """Reads traces of faults and of spot instances, shipped or a user's own.
 
-The shipped traces are third-party data in ``data/``, with their licences: ``stepfun``, 584 faults of 400 servers over
-348 days, and ``p3-spot`` and ``g4dn-spot``, instances that leave and return.
+The shipped traces are third-party data in ``data/``, with their licences: ``stepfun``, 584 faults
+of 400 servers over 348 days, and ``p3-spot`` and ``g4dn-spot``, instances that leave and return.
 """
 
 import csv
@@ -57,7 +57,7 @@ class Trace:
 
 
 def load_trace(name: str, directory: Path) -> Trace:
-    """Return a shipped trace, or the trace in a file: ``.json`` has faults, ``.csv`` spot instances.
+    """Return a shipped trace, or a file's: ``.json`` has faults, ``.csv`` spot instances.
 
     Args:
         name: The name of a shipped trace, or a path.
@@ -97,8 +97,8 @@ def repair_times_s(name: str) -> tuple[float, ...]:
 def parse_faults(text: str, place: str) -> Trace:
     """Return the trace of a JSON list of ``fault_start`` and ``fault_end``, times in days.
 
-    The order of the file counts, since a fault may begin and end at the same time. A node is away from the
-    begin of its first open fault to the end of its last.
+    The order of the file counts, since a fault may begin and end at the same time. A node is away
+    from the begin of its first open fault to the end of its last.
 
     Raises:
         RecordError: The text is not such a list, or a fault ends before it begins.

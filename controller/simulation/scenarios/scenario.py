@@ -65,9 +65,10 @@ class TracedFaults(Record):
 
     Attributes:
         trace: ``stepfun``, ``p3-spot``, ``g4dn-spot``, or a file beside the scenario.
-        hardware_share: Fraction of the absences that begin with a hardware error in a process, drawn
-            by the seed. All other absences begin with a lost node.
-        begin_s: Where in the trace the run starts. Nodes that are present then are present at the start.
+        hardware_share: Fraction of the absences that begin with a hardware error in a process,
+            drawn by the seed. All other absences begin with a lost node.
+        begin_s: Where in the trace the run starts. Nodes that are present then are present at the
+            start.
     """
 
     kind: Literal["trace"]
@@ -98,8 +99,8 @@ class Steps(Record):
         disk: Additional time if the state comes from disk.
         prepare: Spares build their models while training continues.
         manual: A change by hand: all processes restart, with the state in memory.
-        operator: Until an operator acts on a node, on a held task or, under ``unicron-approved``, on a
-            plan.
+        operator: Until an operator acts on a node, on a held task or, under ``unicron-approved``,
+            on a plan.
     """
 
     park: Law
@@ -178,7 +179,8 @@ class Scenario(Record):
         name: The file's name, without its suffix.
         title: The scenario in a few words.
         values: All values.
-        origins: The origin of each key: ``paper`` or ``ours``; ``cluster`` or ``trace`` if it was copied.
+        origins: The origin of each key: ``paper`` or ``ours``; ``cluster`` or ``trace`` if it was
+            copied.
         directory: The directory for relative paths in the scenario.
         place: The file, for error messages.
     """

@@ -7,8 +7,8 @@
     [ours]                  values that we chose; the same keys are allowed
     days = 56.0
 
-Every value is in one of the two sections, so every value has an origin. docs/simulation.md explains the keys and
-the laws.
+Every value is in one of the two sections, so every value has an origin. docs/simulation.md explains
+the keys and the laws.
 """
 
 import tomllib
@@ -41,7 +41,8 @@ def shipped() -> tuple[str, ...]:
 def load_scenario(name: str) -> Scenario:
     """Return a shipped scenario, or the scenario in a file.
 
-    For a trace (``.json`` or ``.csv``) the scenario is ``trace-a`` with the trace's nodes and faults.
+    For a trace (``.json`` or ``.csv``) the scenario is ``trace-a`` with the trace's nodes and
+    faults.
 
     Raises:
         RecordError: The file can't be read, or a value in it is wrong.
@@ -87,7 +88,7 @@ def _of_trace(path: Path) -> Scenario:
 
 
 def _text_of(name: str) -> tuple[str, str, str]:
-    """Return a scenario's text, its place for error messages, and the directory of relative paths."""
+    """Return a scenario's text, its place for errors, and the directory of relative paths."""
     if name in shipped():
         file = resources.files("controller.simulation").joinpath("scenarios", f"{name}.toml")
         return file.read_text("utf-8"), f"{name}.toml", "."

@@ -72,7 +72,7 @@ class Breakage:
         self._site.post(ContactLost(node, self._site.clock.now_s, "no heartbeat"))
 
     def repair(self, node: NodeId) -> None:
-        """Repair a node: attach it if it was away, and uncordon it and its GPUs if they were isolated."""
+        """Attach a node if it was away, and uncordon it and its GPUs if they were isolated."""
         was_down = node in self._site.down
         self._site.down.discard(node)
         self._site.slow.pop(node, None)

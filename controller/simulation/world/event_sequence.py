@@ -29,8 +29,8 @@ class SimulatedEvent:
         kind: One of ``EVENT_KINDS``.
         node: The node's number.
         slot: The worker on the node.
-        away_s: How long the node is away or in repair; None if it does not return. Used only for the
-            kinds that take the node.
+        away_s: How long the node is away or in repair; None if it does not return. Used only for
+            the kinds that take the node.
         detected_s: Seconds from the fault to its detection by the controller.
         timeout_s: Seconds to its detection by a collective's timeout.
         since_checkpoint: Age of the newest checkpoint on disk, as a fraction of the interval.
@@ -128,7 +128,7 @@ def _moments(
 
 
 def _draw_event(scenario: Scenario, kind: str, at_s: float, node: int, name: str) -> SimulatedEvent:
-    """Draw the event's other values, each from its own seed: another law then changes no other value."""
+    """Draw the other values, each from its own seed, so that a law changes one value only."""
     values = scenario.values
     detected_s = 0.0
     if kind != "manual":

@@ -1,4 +1,4 @@
-"""The setup that all policies share: the tasks' profiles, the initial split, and the core's policy."""
+"""The setup that all policies share: profiles of tasks, initial split, and the core's policy."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
 """A modelled cluster that carries out the core's instructions, under a virtual clock.
 
-The core gets the same events as from the agents of a real cluster, if they change its state. Heartbeats and
-iterations between faults are left out. So are the timers that wait for them, since an iteration is never
-overdue here.
+The core gets the same events as from the agents of a real cluster, if they change its state.
+Heartbeats and iterations between faults are left out. So are the timers that wait for them, since
+an iteration is never overdue here.
 """
 
 from collections.abc import Callable, Iterable
@@ -137,7 +137,7 @@ class ModelledCluster:
         return PlanApproved(self._site.next_request(), _OPERATOR, plan.name, plan.revision)
 
     def _by_operator(self, decide: Callable[[], EventBody | None]) -> None:
-        """Let an operator decide later, by the state at that time; post the decision if there is one."""
+        """Let an operator decide later, by the state at that time."""
         delay_s = self._site.draw(self._site.values.steps.operator)
         self._site.clock.after(delay_s, partial(self._post_decision, decide))
 

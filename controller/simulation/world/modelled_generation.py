@@ -80,7 +80,7 @@ class ModelledGeneration:
         return self.profile.task.weight * self.profile.table.interim_flops_per_s(self.num_workers)
 
     def is_in(self, *stages: Stage) -> bool:
-        """Return whether it is in one of these stages. Every instruction of the core may change it."""
+        """Return whether it is in one of these stages. Any instruction may change that."""
         return self.stage in stages
 
     def num_on(self, node: NodeId) -> int:
@@ -109,7 +109,7 @@ class ModelledGeneration:
         return _position(self.iteration, frozenset(cells if self.num_workers > 1 else ()))
 
     def _copies_at(self, rank: int) -> tuple[int, int]:
-        """Return the two ranks whose in-memory checkpoints a rank holds: itself, and one on another node."""
+        """Return the ranks whose in-memory checkpoints a rank holds: itself and a remote one."""
         num_here = self._num_by_node.get(self.start.placement[rank].node, 1)
         return rank, (rank - num_here) % self.num_workers
 

@@ -1,7 +1,7 @@
 """Generations of tasks in the modelled cluster: they start, train, park, stop and prepare spares.
 
-The durations are drawn from the scenario's laws. Only the first two iterations of a generation are reported: they
-show the core that the task trains again.
+The durations are drawn from the scenario's laws. Only the first two iterations of a generation are
+reported: they show the core that the task trains again.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
 """Accounts for the time of every worker, and for the accumulated weighted FLOP.
 
-A worker is held by a task, out of service, or idle. A task's activity is one of ``ACTIVITIES``. The GPU-hours
-of all activities sum up to all GPU-hours of the cluster.
+A worker is held by a task, out of service, or idle. A task's activity is one of ``ACTIVITIES``. The
+GPU-hours of all activities sum up to all GPU-hours of the cluster.
 """
 
 from dataclasses import dataclass

@@ -120,10 +120,12 @@ def test_what_can_not_be_rehearsed_is_told(present: ClusterSpec) -> None:
 def test_baselines_that_need_more_than_a_table_are_refused(present: ClusterSpec) -> None:
     setup = setup_of_cluster(None, present)
     check_policies(["unicron", "unicron-approved", "megatron", "megatron-elastic"], setup)
-    with pytest.raises(RecordError, match="--policy oobleck: needs models; with a cluster use one of"):
+    with pytest.raises(
+        RecordError, match="--policy oobleck: needs models; with a cluster use one of"
+    ):
         check_policies(["unicron", "oobleck"], setup)
     odd = replace(setup, split={"gpt-a": 3, "gpt-b": 2})
-    with pytest.raises(RecordError, match="whole nodes, and gpt-a has 3 workers on nodes of 2"):
+    with pytest.raises(RecordError, match="whole nodes, but gpt-a has 3 workers on nodes of 2"):
         check_policies(["megatron"], odd)
 
 
