@@ -88,6 +88,8 @@ class ApiServer:
         self._asked: dict[str, tuple[_Client, str]] = {}
         self._numbers = itertools.count(1)
         self._lines: deque[LogLine] = deque(maxlen=_KEPT_LINES)
+        self.is_listening = asyncio.Event()
+        """Set while clients can connect."""
 
     def add_line(self, line: LogLine) -> None:
         """Send a log line to everybody, once."""
@@ -122,10 +124,12 @@ class ApiServer:
                 server = await asyncio.start_unix_server(
                     accept, sock=listener, limit=_MAX_LINE_BYTES
                 )
+                self.is_listening.set()
                 try:
                     # Not serve_forever: since Python 3.12 its end waits for clients to go.
                     await asyncio.Event().wait()
                 finally:
+                    self.is_listening.clear()
                     server.close()
                     for client in self._clients:
                         client.has_news = True

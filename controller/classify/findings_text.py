@@ -92,7 +92,7 @@ def _as_json(finding: Finding) -> dict[str, Any]:
     return {
         "line": finding.first_line,
         "num_lines": finding.last_line - finding.first_line + 1,
-        "status": verdict.status.value,
+        "status": str(verdict.status),
         "severity": verdict.severity.value,
         "entry": verdict.entry_id,
         "evidence_line": verdict.line,

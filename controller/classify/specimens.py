@@ -31,7 +31,7 @@ def classify_specimen(line: bytes) -> dict[str, Any]:
     verdict = classify_excerpt(specimen["text"])
     return {
         "id": specimen["id"],
-        "status": verdict.status.value,
+        "status": str(verdict.status),
         "severity": verdict.severity.value,
         "evidence": verdict.evidence,
         "reason": verdict.reason,

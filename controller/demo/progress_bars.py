@@ -37,7 +37,7 @@ class ProgressBars:
                 self._bar_by_task[name] = self._bars.add_task(name, total=num_iterations, loss="")
             self._bars.start()
 
-    def hear(self, at: float, announcement: Announce) -> None:
+    def observe(self, at: float, announcement: Announce) -> None:
         """Print an announcement. Of the traces, print iterations only, every fifth one."""
         if announcement.kind == "iteration":
             self._show_iteration(at, announcement)

@@ -16,7 +16,6 @@ from controller.api.projection import incident_view
 from controller.api.views import IncidentView
 from controller.clock import Clock
 from controller.core.events import DrillRequested, PlanRequested, UncordonRequested
-from controller.core.rules.evidence import NETWORK
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.demo.demo_session import DemoSession
@@ -152,7 +151,7 @@ class MatrixCluster:
         target = self._target(drill)
         if drill.family in _LOGGED:
             await self._wait_for_quiet(target, drill)
-        if drill.expected.status in NETWORK:
+        if drill.expected.is_network:
             self._last_network = self._clock.now()
         self._last_hit[target.node] = self._last_hit[target.name] = self._clock.now()
         if (away_s := _AWAY_S.get(drill.family)) is not None:
@@ -206,7 +205,7 @@ class MatrixCluster:
     async def _wait_for_quiet(self, place: DrillTarget, drill: Drill) -> None:
         """Wait until the drill can't be merged with the last fault of the node or the network."""
         until = self._last_hit.get(place.node, -math.inf) + _REST_S
-        if drill.expected.status in NETWORK:
+        if drill.expected.is_network:
             until = max(until, self._last_network + _NETWORK_REST_S)
         await self._wait_until(lambda: self._clock.now() >= until, _NETWORK_REST_S)
 

@@ -24,7 +24,7 @@ class DrillRecorder:
     def __init__(self) -> None:
         self._announcements: list[RecordedAnnouncement] = []
 
-    def hear(self, at: float, announcement: Announce) -> None:
+    def observe(self, at: float, announcement: Announce) -> None:
         """Record an announcement."""
         if announcement.level != "trace":
             self._announcements.append(RecordedAnnouncement(at, announcement))

@@ -31,6 +31,6 @@ def fault_of(drill: Drill) -> RankFault:
         case ("times", times):
             return RankFault(kind="nan", count=int(times))
         case ("line", name):
-            return RankFault(kind="raise", status=KERNEL_MESSAGES[name].raises)
+            return RankFault(kind="raise", status=KERNEL_MESSAGES[name].raises or "")
         case _:
             return _FAULT_BY_FAMILY[drill.family]

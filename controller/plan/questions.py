@@ -11,7 +11,7 @@ from typing import assert_never
 from pydantic import JsonValue
 
 from controller.api.wire import AskWhatIf, DescribeCluster, Question, Reply
-from controller.background import Failure, beside
+from controller.background import Failure, in_background
 from controller.core.cluster_spec import ClusterSpec, present_spec
 from controller.core.rehearsal import ImpossibleError, Supposition, snapshot
 from controller.core.rules.policy import Policy
@@ -33,13 +33,13 @@ async def answer(question: Question, state: ClusterState, policy: Policy, at: fl
     match question:
         case DescribeCluster():
             present = present_spec(state, policy)
-            spec = await beside(lambda: _described(present))
+            spec = await in_background(lambda: _described(present))
             if isinstance(spec, Failure):
                 return _failed(question, spec)
             return Reply(request_id=question.request_id, is_ok=True, data={"spec": spec})
         case AskWhatIf():
             copied = snapshot(state)
-            reply = await beside(lambda: _what_if(question, copied, policy, at))
+            reply = await in_background(lambda: _what_if(question, copied, policy, at))
             return _failed(question, reply) if isinstance(reply, Failure) else reply
         case _:
             assert_never(question)

@@ -1,8 +1,8 @@
-"""The runtime: everything that happens becomes an event, every instruction is carried out.
+"""The runtime: it feeds events to the core and carries out the core's instructions.
 
-One queue, one consumer: an event is numbered, written to the journal, handled by the core, and its
-instructions are carried out before the next one is looked at. Reports of agents are acknowledged
-once they are in the journal. Nothing is decided here.
+There is one queue and one consumer. An event is numbered, written to the journal and handled by the
+core. Its instructions are carried out before the next event is taken from the queue. A report of an
+agent is acknowledged once it is in the journal. The runtime decides nothing.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from controller.core.instructions import (
 )
 from controller.core.machine import Machine
 from controller.core.timers import Timer
-from controller.ports import Audience, DrillGround, Fleet, Tables
+from controller.ports import DrillGround, Fleet, Publisher, Tables
 from controller.server.rank_launches import (
     Backend,
     TaskProgram,
@@ -45,16 +45,16 @@ from nodeagent.protocol.rank_launch import RankLaunch
 
 @dataclass(frozen=True, slots=True)
 class RuntimeDependencies:
-    """What the runtime acts on."""
+    """The ports of the runtime."""
 
     fleet: Fleet
-    audience: Audience
+    publisher: Publisher
     drills: DrillGround
     tables: Tables
 
 
 class Runtime:
-    """Drives one machine. Post events from the loop's thread; ``run`` handles them."""
+    """Drives one machine. ``run`` serves it until cancelled."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class Runtime:
         backend: Backend = "gloo",
         replayed: ReplayedRun | None = None,
     ) -> None:
-        """Go on from ``replayed``, which ``machine`` has relived, or begin with an empty journal."""
+        """Resume after ``replayed``, whose events ``machine`` has handled, or begin a new run."""
         self.machine = machine
         self.has_news = asyncio.Event()
-        """Set once an event has been handled; whoever waits for that clears it."""
+        """Set when an event has been handled. The task that waits for it clears it."""
         self._journal = journal
         self._clock = clock
         self._programs = programs
@@ -79,7 +79,7 @@ class Runtime:
         self._num_events = self._replayed.num_events
 
     def post(self, body: EventBody) -> None:
-        """Take an event; it is handled after those that came before it."""
+        """Put an event into the queue. Call it from the loop's thread."""
         self._queue.put_nowait(body)
 
     async def run(self, dependencies: RuntimeDependencies) -> None:
@@ -101,13 +101,13 @@ class Runtime:
             dependencies.fleet.acknowledge(body.node, body.seq)
         for instruction in self.machine.handle(event):
             self._carry_out(instruction, event, dependencies)
-        dependencies.audience.state_changed()
+        dependencies.publisher.state_changed()
         self.has_news.set()
 
     def _carry_out(
         self, instruction: Instruction, event: Event, dependencies: RuntimeDependencies
     ) -> None:
-        fleet, audience = dependencies.fleet, dependencies.audience
+        fleet, publisher = dependencies.fleet, dependencies.publisher
         match instruction:
             case StartRanks():
                 for node, launches in self._launches(instruction).items():
@@ -132,9 +132,9 @@ class Runtime:
             case RecordIterations():
                 dependencies.tables.record(instruction)
             case Announce():
-                audience.hear(event.at, instruction)
+                publisher.publish(event.at, instruction)
             case AnswerRequest():
-                audience.answer(instruction)
+                publisher.answer(instruction)
             case CarryOutDrill():
                 dependencies.drills.carry_out(instruction)
             case _:

@@ -6,13 +6,14 @@ uses.
 
 import inspect
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from controller.core.rules.actions import first_action
 from controller.core.rules.policy import Policy
-from profiles.faults.catalogue import default_catalogue
 from profiles.faults.status import Severity, Status
+from profiles.faults.status_table import default_statuses
 
 _ACTIONS = {
     "reattempt": "the same processes form new groups and finish the iteration",
@@ -22,35 +23,45 @@ _ACTIONS = {
 }
 
 
-def statuses() -> list[dict[str, str]]:
-    """Return one row per status: its severity, its first action, and its meaning."""
-    catalogue = default_catalogue()
+def statuses(table: Mapping[str, Status] | None = None) -> list[dict[str, str]]:
+    """Return one row per status: its severity, its first action, and its meaning.
+
+    Args:
+        table: Statuses by name; the package's own by default.
+    """
     order = list(Severity)
     rows = [
         {
-            "status": status.value,
-            "severity": catalogue.severity(status).value,
-            "action": first_action(catalogue.severity(status)),
-            "meaning": catalogue.statuses[status].meaning,
+            "status": str(status),
+            "severity": status.severity.value,
+            "action": first_action(status.severity),
+            "meaning": status.facts.meaning,
         }
-        for status in Status
-        if status is not Status.NONE
+        for status in (table or default_statuses()).values()
+        if status.is_fault
     ]
     rows.sort(key=lambda row: order.index(Severity(row["severity"])))
     return rows
 
 
-def rules(policy: Policy) -> list[str]:
-    """Return the rules that add to the severities, with the numbers of ``policy``."""
+def rules(policy: Policy, table: Mapping[str, Status] | None = None) -> list[str]:
+    """Return the rules that add to the severities, with the numbers of ``policy``.
+
+    Args:
+        policy: The settings that hold.
+        table: Statuses by name; the package's own by default.
+    """
     approval = (
         "Plans are applied without approval."
         if policy.is_auto_heal
         else "Plans wait for an operator's approval. Until then a task trains with its complete replicas."
     )
-    return [approval, *_repeats(policy), *_task_rules(policy), *_node_rules(policy)]
+    repeats = _repeats(policy, (table or default_statuses()).values())
+    return [approval, *repeats, *_task_rules(policy), *_node_rules(policy)]
 
 
-def _repeats(policy: Policy) -> list[str]:
+def _repeats(policy: Policy, known: Iterable[Status]) -> list[str]:
+    of_one_gpu = [status for status in known if status.facts.is_of_one_gpu]
     drills = "count" if policy.counts_drills else "do not count"
     return [
         (
@@ -64,7 +75,7 @@ def _repeats(policy: Policy) -> list[str]:
         ),
         (
             f"{policy.restarts} SEV2 faults on one node within {policy.restart_window_s:g} s isolate it."
-            f" {policy.gpu_faults} CUDA errors or illegal memory accesses on one GPU isolate only that GPU."
+            f" {policy.gpu_faults} faults of one GPU ({', '.join(of_one_gpu)}) isolate only that GPU."
         ),
         "The last node in service is isolated only for broken hardware.",
         (

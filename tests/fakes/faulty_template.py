@@ -1,10 +1,10 @@
-"""The real template, whose ranks break at exact points and write down what they reduce.
+"""The real template with ranks that break at exact points and record their reductions.
 
     python -m tests.fakes.faulty_template --state-dir DIR
 
-The functions of ``nodeagent.rank`` are wrapped once, before any rank is forked; what they do is
-unchanged. State travels in small pieces here, so that there is a middle to break it in, and copies
-in memory are complete before training goes on.
+The functions of ``nodeagent.rank`` are wrapped once, before any rank is forked. Their
+results are unchanged. State travels in small pieces, so that a fault can strike in the middle, and
+in-memory copies are complete before training continues.
 """
 
 import functools

@@ -35,9 +35,9 @@ class ModelledProcess:
     """A rank's process, over all generations that it is part of.
 
     Attributes:
-        run: What it does in the present generation; None before the first and once it is parked.
-        stop: Where it is.
-        state: What it has of the state.
+        run: Its work in the present generation; None before the first and once it is parked.
+        stop: Its point in the iteration.
+        state: Its part of the state.
         memory: In-memory checkpoints that it makes and holds.
         has_resumed: Whether it has taken up training in the present generation.
         to_write: Copies of its own state that are still to be written to disk.
@@ -73,7 +73,7 @@ class ModelledProcess:
     # --- driven by the test -------------------------------------------------------------------
 
     def join(self, groups: Groups, rank: int, resume: Resume) -> None:
-        """Become a rank of a generation; what is not written of the one before is abandoned."""
+        """Become a rank of a generation; unwritten copies of the former generation are dropped."""
         self.to_write, self.has_resumed = [], False
         self.groups, self.rank, self.resume = groups, rank, resume
         self.memory.enter(groups, rank, is_sharded=self.job.is_sharded, kept=resume.kept_copies)

@@ -71,9 +71,9 @@ class Ports:
         """Note an acknowledgement."""
         self._note("acknowledge", node, seq)
 
-    def hear(self, at: float, announcement: Announce) -> None:
+    def publish(self, at: float, announcement: Announce) -> None:
         """Note an announcement."""
-        self._note("hear", at, announcement)
+        self._note("publish", at, announcement)
 
     def answer(self, answer: AnswerRequest) -> None:
         """Note an answer."""

@@ -1,4 +1,4 @@
-"""What must hold for every placement: nothing shared, groups whole, what can stay stays."""
+"""Every placement shares no worker, keeps groups whole, and moves no rank without need."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

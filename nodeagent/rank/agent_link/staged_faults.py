@@ -17,9 +17,9 @@ import torch
 from torch import distributed
 
 from nodeagent.protocol.rank_faults import RankFault
-from profiles.drills.exception_texts import RAISED_BY_STATUS
+from profiles.drills.exception_texts import RAISED_BY_STATUS, ExceptionName
 
-_EXCEPTIONS: Final[Mapping[str, type[Exception]]] = {
+_EXCEPTIONS: Final[Mapping[ExceptionName, type[Exception]]] = {
     "AcceleratorError": torch.AcceleratorError,
     "DistBackendError": distributed.DistBackendError,
     "KeyError": KeyError,
@@ -150,4 +150,4 @@ def _raise(status: str, micro_batch: int) -> NoReturn:
     words = RAISED_BY_STATUS.get(status)
     if words is None:
         raise DrillError(f"drill: exception in micro-batch {micro_batch}")
-    raise _EXCEPTIONS[words.exception](words.message)
+    raise _EXCEPTIONS[words.exception](words.whole_message)

@@ -1,4 +1,4 @@
-"""What a stack says, whoever took it."""
+"""A stack shows the same from every source."""
 
 import faulthandler
 import json

@@ -7,7 +7,8 @@ from pathlib import Path
 from controller.clock import SystemClock
 from controller.core.rules.policy import Policy
 from controller.fleet.address import NodeAddress
-from controller.server.controller import Controller, ControllerConfig
+from controller.server.controller import Controller
+from controller.server.controller_config import ControllerConfig
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rendezvous import StoreCall
 
@@ -33,7 +34,7 @@ def test_nodes_have_the_failure_domains_of_the_charter(tmp_path: Path) -> None:
 class Nobody:
     """An audience, and a drill ground, that does nothing."""
 
-    def hear(self, *_: object) -> None: ...
+    def publish(self, *_: object) -> None: ...
     def answer(self, *_: object) -> None: ...
     def state_changed(self) -> None: ...
     def carry_out(self, *_: object) -> None: ...

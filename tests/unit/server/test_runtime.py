@@ -209,7 +209,7 @@ async def test_instructions_are_carried_out_in_order_before_the_next_event(
         Call("stop_ranks", (stop,)),
         Call("probe", (probe,)),
         Call("drop_rendezvous", (A, 1)),
-        Call("hear", (0.0, announce)),
+        Call("publish", (0.0, announce)),
         Call("answer", (answer,)),
         Call("carry_out", (drill,)),
         Call("state_changed"),

@@ -6,13 +6,12 @@ from profiles.drills.drill import Drill
 from profiles.drills.drill_catalogue import DRILL_BY_KIND, DRILLS
 from profiles.drills.exception_texts import RAISED_BY_STATUS
 from profiles.drills.kernel_texts import KERNEL_MESSAGES, LINK_FLAP, OOM_KILL
-from profiles.faults.catalogue import default_catalogue
 from profiles.faults.excerpt import classify_excerpt
-from profiles.faults.status import Status
+from profiles.faults.status_table import default_statuses
 
 
 def test_every_status_has_a_drill() -> None:
-    assert {drill.expected.status for drill in DRILLS} >= {status.value for status in Status}
+    assert {drill.expected.status for drill in DRILLS} >= {*default_statuses()}
 
 
 def test_kinds_are_unique() -> None:
@@ -26,7 +25,7 @@ def test_expectations_follow_the_table_of_faults(drill: Drill) -> None:
         assert (expected.action, expected.ending) == ("none", "unharmed")
         assert expected.status in {"none", "straggler", "takeover", "unreachable"}
         return
-    assert expected.severity == default_catalogue().severity(Status(expected.status))
+    assert expected.severity == default_statuses()[expected.status].severity
     action = {"SEV1": "reconfigure", "SEV2": "restart", "SEV3": "reattempt"}[expected.severity]
     is_counted = drill.target == "node" and action == "reattempt"
     is_left_alone = is_counted or (expected.status == "nan_loss" and expected.culprit == "task")

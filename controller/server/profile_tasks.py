@@ -1,39 +1,36 @@
-"""What the demo's controller is made for: its nodes, and the tasks of the profiles."""
+"""From task profiles to a controller's tasks: the core's spec, and the program of the ranks."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from controller.core.state.task import TaskSpec
-from controller.demo.demo_options import DemoOptions
-from controller.localcluster.local_node import LocalNode
-from controller.server.controller import ControllerConfig
 from controller.server.rank_launches import CommandLaunch, TaskProgram
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.task_profiles import TaskProfile
 
 
-def controller_config(
-    options: DemoOptions, nodes: Sequence[LocalNode], root: Path
-) -> ControllerConfig:
-    """Return the charter of a demo over ``nodes``; its checkpoints lie below ``root``."""
-    checkpoints = root / "checkpoints"
-    forks = any(profile.command is None for profile in options.profiles)
-    return ControllerConfig(
-        addresses=[replace(node.address, has_template=forks) for node in nodes],
-        tasks=[_task_spec(profile, options.num_iterations) for profile in options.profiles],
-        programs={
-            TaskId(profile.name): _program(profile, options, checkpoints)
-            for profile in options.profiles
-        },
-        policy=options.policy,
-        tables=options.tables,
-        failure_domains=options.failure_domains,
-    )
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """Options that hold for every task of a run.
+
+    Attributes:
+        checkpoints: Directory of the checkpoints, shared by all nodes; each task has a folder in it.
+        data_path: Text to train on; empty for the built-in one.
+        seed: Seed of weights and data.
+        num_iterations: A training loop ends after this many iterations; None means never. A command
+            decides by itself when it ends.
+    """
+
+    checkpoints: Path
+    data_path: str
+    seed: int
+    num_iterations: int | None
 
 
-def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
+def task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
+    """Return a task as the core knows it."""
     model, command = profile.model, profile.command
     num_samples = profile.num_micro_batches * profile.micro_batch_size
     return TaskSpec(
@@ -43,7 +40,6 @@ def _task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         min_workers=profile.min_workers,
         table=profile.throughput,
         flops_per_iteration=model.flops_per_sample() * num_samples if model else 0.0,
-        # A command ends when it likes.
         num_iterations=num_iterations if command is None else None,
         num_micro_batches=profile.num_micro_batches,
         is_sharded=profile.shard_optimizer,
@@ -62,15 +58,23 @@ def _long_intervals(profile: TaskProfile) -> tuple[int, ...]:
     return (*own, *profile.long_intervals)
 
 
-def _program(profile: TaskProfile, options: DemoOptions, checkpoints: Path) -> TaskProgram:
+def task_programs(
+    profiles: Iterable[TaskProfile], options: TrainingOptions
+) -> dict[TaskId, TaskProgram]:
+    """Return the program of each task's ranks."""
+    return {TaskId(profile.name): _program(profile, options) for profile in profiles}
+
+
+def _program(profile: TaskProfile, options: TrainingOptions) -> TaskProgram:
+    directory = str(options.checkpoints / profile.name)
     if profile.command is not None:
-        return CommandLaunch(profile.command, str(checkpoints / profile.name))
+        return CommandLaunch(profile.command, directory)
     assert profile.model is not None, "a profile has a command or a model"
     return TrainingSpec(
         model=profile.model,
         program=profile.program,
         data_path=options.data_path,
-        checkpoint_dir=str(checkpoints / profile.name),
+        checkpoint_dir=directory,
         checkpoint_interval=profile.checkpoint_interval,
         checkpoints_kept=profile.checkpoints_kept,
         num_micro_batches=profile.num_micro_batches,

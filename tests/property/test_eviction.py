@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings, strategies as st
 
-from controller.core.rules.packing.clearing import clear
-from controller.core.rules.packing.exhaustive import DomainSite, Kind, Outcome, search
+from controller.core.rules.packing.eviction import plan_eviction
+from controller.core.rules.packing.exhaustive import DomainSite, GroupKind, Outcome, search
 from controller.core.rules.packing.fewest_moves import NoPacking, pack
 
 
-def made(seed: int, sizes: Sequence[int]) -> tuple[list[Kind], DomainSite]:
+def made(seed: int, sizes: Sequence[int]) -> tuple[list[GroupKind], DomainSite]:
     """Nodes, and kinds that hold parts of them, some with a few ranks of a group only."""
     dice = random.Random(seed)
     most = dice.choice([4, 4, 6])
@@ -30,11 +30,11 @@ def made(seed: int, sizes: Sequence[int]) -> tuple[list[Kind], DomainSite]:
                 free[v] -= size * (num - 1) + last
         num_held = sum(map(len, stays.values()))
         count = max(1, num_held + dice.choice([0, 0, 1, 1, 1, 2, -1, -2]))
-        kinds.append(Kind(size, count, stays=stays))
+        kinds.append(GroupKind(size, count, stays=stays))
     return kinds, DomainSite(rooms, range(len(rooms)))
 
 
-def num_staying(kinds: Sequence[Kind], outcome: Outcome) -> int | None:
+def num_staying(kinds: Sequence[GroupKind], outcome: Outcome) -> int | None:
     """The most ranks that can stay; None where there is no packing."""
     if outcome.groups is None:
         return None
@@ -67,6 +67,6 @@ def test_as_many_ranks_stay_as_in_the_search_through_everything(
     else:
         assert packing.has_fewest_moves
         assert packing.num_staying == most
-        again = clear(kinds, site.rooms, packing.num_staying)
+        again = plan_eviction(kinds, site.rooms, packing.num_staying)
         assert again.keeps is None
         assert again.is_complete

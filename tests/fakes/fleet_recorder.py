@@ -1,7 +1,7 @@
-"""A fleet over nodes of the local cluster, and a listener that keeps all it hears.
+"""A fleet over nodes of the local cluster, and a listener that keeps events and notes.
 
-The agents are real, put there by the fleet's own bootstrap; only what they start as a template is
-chosen here, since the real one takes seconds to import torch.
+The agents are real, started by the fleet's own bootstrap. Only their template is a fake, since the
+real one takes seconds to import torch.
 """
 
 import asyncio
@@ -15,12 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import pytest
+from typing_extensions import override
 
 from controller.clock import Clock, SystemClock
 from controller.core.events import EventBody, Observed
 from controller.fleet.address import NodeAddress
 from controller.fleet.node_link import Identity
-from controller.fleet.node_links import SshFleet
+from controller.fleet.node_links import FleetListener, SshFleet
 from controller.localcluster.local_node import LocalNode
 from controller.store.rendezvous_files import RendezvousFiles
 from nodeagent.protocol.ids import NodeId
@@ -31,21 +32,21 @@ LIMIT_S = 30.0
 EventT = TypeVar("EventT")
 
 
-class Ears:
-    """Keeps events and notes; whoever waits for one is told."""
+class FleetRecorder(FleetListener):
+    """Keeps events and notes. A test can wait for one."""
 
     def __init__(self) -> None:
         self.events: list[EventBody] = []
         self.notes: list[tuple[NodeId, str]] = []
         self._news = asyncio.Event()
 
+    @override
     def post(self, body: EventBody) -> None:
-        """Take an event."""
         self.events.append(body)
         self._news.set()
 
+    @override
     def note(self, node: NodeId, text: str) -> None:
-        """Take a line about a node."""
         self.notes.append((node, text))
         self._news.set()
 
@@ -59,13 +60,13 @@ class Ears:
         return [event.seq for event in self.of(Observed)]
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until ``condition`` holds; it is looked at whenever something was heard."""
+        """Wait until ``condition`` holds; it is checked after each event and note."""
         async with asyncio.timeout(LIMIT_S):
             while not condition():
                 self._news.clear()
                 await self._news.wait()
 
-    async def heard(self, kind: type[EventT], count: int = 1) -> EventT:
+    async def event(self, kind: type[EventT], count: int = 1) -> EventT:
         """Wait for the ``count``-th event of one kind and return it."""
         await self.until(lambda: len(self.of(kind)) >= count)
         return self.of(kind)[count - 1]
@@ -113,8 +114,8 @@ class CountingClock(SystemClock):
         super().__init__()
         self.num_reads = 0
 
+    @override
     def now(self) -> float:
-        """Return seconds since construction."""
         self.num_reads += 1
         return super().now()
 
@@ -122,7 +123,7 @@ class CountingClock(SystemClock):
 @asynccontextmanager
 async def running_fleet(
     addresses: Iterable[NodeAddress],
-    ears: Ears,
+    recorder: FleetRecorder,
     *,
     run_id: str = "run-1",
     term: int = 1,
@@ -132,7 +133,7 @@ async def running_fleet(
     with TemporaryDirectory() as directory:
         keeper = RendezvousFiles(Path(directory), lambda _task, text: pytest.fail(text))
         fleet = SshFleet(
-            list(addresses), Identity(run_id, term), ears, clock or SystemClock(), keeper
+            list(addresses), Identity(run_id, term), recorder, clock or SystemClock(), keeper
         )
         async with asyncio.TaskGroup() as group:
             task = group.create_task(fleet.run())
