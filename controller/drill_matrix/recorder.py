@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import Final
 
+from typing_extensions import override
+
 from controller.core.instructions import Announce
 from controller.drill_matrix.row import Notice
+from controller.server.announcements import AnnouncementObserver
 
 DRILL: Final = "drill"
 _NOTICES: Final = frozenset({"straggler", "takeover", "unreachable"})
@@ -18,14 +21,14 @@ class RecordedAnnouncement:
     announcement: Announce
 
 
-class DrillRecorder:
+class DrillRecorder(AnnouncementObserver):
     """Records all announcements except traces of iterations and ranks."""
 
     def __init__(self) -> None:
         self._announcements: list[RecordedAnnouncement] = []
 
+    @override
     def observe(self, at: float, announcement: Announce) -> None:
-        """Record an announcement."""
         if announcement.level != "trace":
             self._announcements.append(RecordedAnnouncement(at, announcement))
 

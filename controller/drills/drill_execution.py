@@ -7,11 +7,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from typing_extensions import override
+
 from controller.core.instructions import CarryOutDrill
 from controller.drills.drill_arguments import NO_NAMESPACES
 from controller.drills.memory_limit import kill_for_memory
 from controller.drills.rank_fault_requests import fault_of
 from controller.localcluster.cluster_errors import LocalClusterError
+from controller.ports import DrillGround
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.regroup import RankRef
@@ -82,7 +85,7 @@ class NodeBreaker(Protocol):
         ...
 
 
-class DrillExecutor:
+class DrillExecutor(DrillGround):
     """Carries out drills on the local cluster, several at once if needed. ``run`` serves them.
 
     Args:
@@ -106,8 +109,8 @@ class DrillExecutor:
         self._memory_kill = memory_kill
         self._queue: asyncio.Queue[CarryOutDrill] = asyncio.Queue()
 
+    @override
     def carry_out(self, drill: CarryOutDrill) -> None:
-        """Queue the drill; ``run`` carries it out at once."""
         self._queue.put_nowait(drill)
 
     async def run(self) -> None:
