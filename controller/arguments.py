@@ -1,4 +1,4 @@
-"""Types of options that several commands share: files, counts and weights. argparse prints mistakes."""
+"""Types of options that several commands share. argparse prints their mistakes."""
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError
@@ -28,7 +28,7 @@ def file_path(text: str) -> Path:
 
 
 def count_of(text: str) -> int | None:
-    """Return a whole number of at most 18 digits without leading zeros; None if ``text`` is none."""
+    """Return a whole number of at most 18 digits; None if ``text`` is none or begins with 0."""
     return int(text) if _COUNT.fullmatch(text) else None
 
 

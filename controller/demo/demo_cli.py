@@ -1,7 +1,7 @@
 """``unicron demo``: a local cluster, real training, and the controller that recovers it.
 
-Everything runs inside the cluster's context. So every end of the demo removes all processes and files: the
-last iteration, a console, a signal, the time limit, or an error.
+Everything runs inside the cluster's context. So every end of the demo removes all processes and
+files: the last iteration, a console, a signal, the time limit, or an error.
 """
 
 import argparse

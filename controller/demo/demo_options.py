@@ -208,7 +208,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         if (shape := profile.model) is not None:
             load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
     sizes = {TaskId(profile.name): profile.workers for profile in profiles}
-    commands = {TaskId(profile.name) for profile in profiles if profile.command is not None}
+    command_tasks = {TaskId(profile.name) for profile in profiles if profile.command is not None}
     return DemoOptions(
         num_nodes=arguments.nodes,
         workers_per_node=arguments.workers_per_node,
@@ -226,7 +226,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
                 nodes=nodes,
                 num_iterations=num_iterations,
                 has_namespaces=arguments.namespaces,
-                commands=commands,
+                command_tasks=command_tasks,
             )
             for text in arguments.drill
         ],

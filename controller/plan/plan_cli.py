@@ -1,4 +1,4 @@
-"""``unicron plan``: prints the best division of workers for a problem in a file, unchanged or changed.
+"""``unicron plan``: prints the best division of workers for a problem in a file.
 
 ``controller.plan.cluster_what_if`` has what-if on a cluster.
 """

@@ -1,8 +1,8 @@
-"""Answers questions to a running controller without an event: nothing is journaled, the core is not involved.
+"""Answers questions to a running controller, without the core: nothing is journaled.
 
-The state is copied between two events, and a thread plans for the copy. So the answer is that of one instant,
-and the controller's loop waits only for the copy. Replaying the journal, as for a saved run, would take time in
-proportion to the length of the run.
+The state is copied between two events, and a thread plans for the copy. So the answer is that of
+one instant, and the controller's loop waits only for the copy. Replaying the journal, as for a
+saved run, would take time in proportion to the length of the run.
 """
 
 import json

@@ -78,7 +78,7 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
 
 
 def _inconsistencies(point: Point, layout: Layout) -> list[str]:
-    """Return which data of the point contradict each other. Such a point is predicted all the same."""
+    """Return which data of the point conflict. Such a point is predicted all the same."""
     inconsistencies = []
     if point.layers and layout.pp > point.layers:
         inconsistencies.append(f"{layout.pp} stages for {point.layers} layers")

@@ -1,4 +1,4 @@
-"""``unicron profile estimate``: estimates T(t, x), a model's throughput, and the best layout of each size."""
+"""``unicron profile estimate``: estimates T(t, x), a model's throughput, with layouts."""
 
 import argparse
 import json

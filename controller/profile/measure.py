@@ -1,4 +1,4 @@
-"""``unicron profile measure``: lets a running controller time a task at several sizes, on idle workers."""
+"""``unicron profile measure``: lets a running controller time a task at several sizes."""
 
 import argparse
 import getpass
@@ -233,7 +233,7 @@ class _Watch:
 
 
 def _print_progress(text: str, *, is_last: bool) -> None:
-    """Print a line. On a terminal the next line overwrites it, unless it is the last of its size."""
+    """Print a line. On a terminal the next one overwrites it, unless ``is_last``."""
     with suppress(OSError):  # the terminal may be closed
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{text}" + ("\n" if is_last else ""))

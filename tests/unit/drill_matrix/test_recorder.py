@@ -29,6 +29,6 @@ def test_notices_count_from_the_drill_on() -> None:
 def test_what_is_said_about_a_drill_is_a_note_and_traces_are_dropped() -> None:
     recorder = DrillRecorder()
     recorder.observe(1.0, said("iteration", "gpt-a", "iteration 3", level="trace"))
-    recorder.observe(1.0, said("note", "drill", "drill kill-agent: n1 has no living agent"))
-    assert recorder.notes(0) == ("drill kill-agent: n1 has no living agent",)
+    recorder.observe(1.0, said("note", "drill", "drill kill-agent: node n1 has no running agent"))
+    assert recorder.notes(0) == ("drill kill-agent: node n1 has no running agent",)
     assert recorder.mark() == 1
