@@ -7,6 +7,7 @@ unread is disconnected; it reconnects and gets the newest. Commands are not judg
 
 import asyncio
 import itertools
+import logging
 import os
 import socket
 from collections import deque
@@ -20,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from controller.api.views import ClusterView, LogLine, View
 from controller.api.wire import Command, Greeting, LogLines, Reply, Snapshot
 
+_LOG: Final = logging.getLogger(__name__)
 _INTERVAL_S: Final = 0.1
 _SILENCE_S: Final = 1.0
 _MAX_BACKLOG: Final = 5000
@@ -36,7 +38,8 @@ class ApiSocketError(Exception):
 class _Client:
     """One connection: what it still has to be sent."""
 
-    def __init__(self, lines: deque[LogLine], writer: asyncio.StreamWriter) -> None:
+    def __init__(self, number: int, lines: deque[LogLine], writer: asyncio.StreamWriter) -> None:
+        self.number = number
         self.writer = writer
         self.lines = deque(lines)
         self.replies: deque[Reply] = deque()
@@ -59,6 +62,11 @@ class _Client:
     def _keep_within_limits(self) -> None:
         """Cut a client off that does not read; its sender may be waiting for it for ever."""
         if len(self.lines) > _MAX_BACKLOG or len(self.replies) > _MAX_REPLIES:
+            num_lines, num_replies = len(self.lines), len(self.replies)
+            _LOG.warning(
+                "client is too slow and is disconnected: client=%d lines=%d replies=%d",
+                self.number, num_lines, num_replies,
+            )  # fmt: skip
             self.lines.clear()
             self.replies.clear()
             self.writer.transport.abort()
@@ -87,6 +95,7 @@ class ApiServer:
         self._clients: set[_Client] = set()
         self._asked: dict[str, tuple[_Client, str]] = {}
         self._numbers = itertools.count(1)
+        self._client_numbers = itertools.count(1)
         self._lines: deque[LogLine] = deque(maxlen=_KEPT_LINES)
         self.is_listening = asyncio.Event()
         """Set while clients can connect."""
@@ -107,6 +116,11 @@ class ApiServer:
         """Send the answer of a command to whoever asked."""
         client, request_id = self._asked.pop(reply.request_id, (None, ""))
         if client is not None:
+            outcome = "accepted" if reply.is_ok else "refused"
+            _LOG.info(
+                "command %s: client=%d request=%s code=%s reply=%s",
+                outcome, client.number, request_id, reply.code, reply.message,
+            )  # fmt: skip
             client.add_reply(reply.model_copy(update={"request_id": request_id}))
 
     async def run(self, path: Path) -> None:
@@ -125,6 +139,7 @@ class ApiServer:
                     accept, sock=listener, limit=_MAX_LINE_BYTES
                 )
                 self.is_listening.set()
+                _LOG.info("API is listening: socket=%s", path)
                 try:
                     # Not serve_forever: since Python 3.12 its end waits for clients to go.
                     await asyncio.Event().wait()
@@ -134,9 +149,11 @@ class ApiServer:
                     for client in self._clients:
                         client.has_news = True
                         self._write_news(client)
+                    _LOG.info("API is closed: socket=%s clients=%d", path, len(self._clients))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = _Client(self._lines, writer)
+        client = _Client(next(self._client_numbers), self._lines, writer)
+        _LOG.info("client connected: client=%d", client.number)
         writer.write(_line(Greeting(cluster=self._cluster)))
         self._clients.add(client)
         try:
@@ -150,20 +167,31 @@ class ApiServer:
             self._clients.discard(client)
             self._asked = {k: asked for k, asked in self._asked.items() if asked[0] is not client}
             writer.transport.abort()  # a close would wait until everything is read
+            _LOG.info("client left: client=%d", client.number)
 
     async def _receive(self, client: _Client, reader: asyncio.StreamReader) -> None:
         while not client.writer.is_closing():
             try:
                 line = await reader.readline()
             except ValueError:
-                return  # longer than any command
+                _LOG.info("command refused, its line is too long: client=%d", client.number)
+                return
             if not line:
                 return
             try:
                 command = _COMMAND.validate_json(line)
             except ValidationError as error:
-                client.add_reply(_invalid(line, error))
+                refusal = _invalid(line, error)
+                _LOG.info(
+                    "command refused: client=%d request=%s code=%s reply=%s",
+                    client.number, refusal.request_id, refusal.code, refusal.message,
+                )  # fmt: skip
+                client.add_reply(refusal)
                 continue
+            _LOG.debug(
+                "command: client=%d request=%s kind=%s actor=%s",
+                client.number, command.request_id, command.kind, command.actor,
+            )  # fmt: skip
             number = f"{next(self._numbers)}/{command.request_id}"
             self._asked[number] = (client, command.request_id)
             self._command(command.model_copy(update={"request_id": number}))

@@ -6,6 +6,7 @@ root, no port, nothing outside the node's state directory.
 
 import asyncio
 import json
+import logging
 import shlex
 from collections.abc import Sequence
 from typing import Final
@@ -16,6 +17,7 @@ from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import Bundle
 from controller.fleet.errors import PermanentLinkError, TemporaryLinkError, translated
 
+_LOG: Final = logging.getLogger(__name__)
 _START_LIMIT_S: Final = 30.0
 _PARALLEL_COPIES: Final = 16
 
@@ -40,6 +42,10 @@ async def ensure_agent(
         async with connection.start_sftp_client() as sftp:
             if not await sftp.isdir(directory):
                 await _upload(sftp, bundle, directory)
+                _LOG.info(
+                    "agent copied: node=%s version=%s files=%d directory=%s",
+                    address.node, bundle.version, len(bundle.files), directory,
+                )  # fmt: skip
     arguments = [address.python, directory, "start", "--state-dir", address.state_dir]
     arguments += ["--node", address.node, "--num-workers", str(address.num_workers)]
     if address.kernel_log:
@@ -58,6 +64,7 @@ async def ensure_agent(
         json.loads(str(result.stdout or ""))
     except ValueError as error:
         raise TemporaryLinkError(f"starting the agent on {address.node}: no answer") from error
+    _LOG.info("agent runs: node=%s version=%s", address.node, bundle.version)
 
 
 async def _upload(sftp: asyncssh.SFTPClient, bundle: Bundle, directory: str) -> None:

@@ -8,6 +8,7 @@ and once. Commands are never repeated by the link; what becomes of them is in ``
 
 import asyncio
 import contextlib
+import logging
 import random
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -54,6 +55,7 @@ from nodeagent.protocol.messages import (
 )
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
+_LOG: Final = logging.getLogger(__name__)
 _SILENCE_LIMIT_S: Final = 2.0
 _OWN_PAUSE_S: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
@@ -121,21 +123,29 @@ class NodeLink:
         """Keep the node in contact until cancelled."""
         backoff_s, last_note = _FIRST_BACKOFF_S, ""
         while True:
+            level, reason = logging.INFO, ""
             try:
                 await self._connect_and_serve()
             except LinkError as error:
+                reason = str(error)
                 is_silent = isinstance(error.__cause__, TimeoutError)
                 contact_until = self._last_message_at if is_silent else self._clock.now()
-                was_attached = self._end_session(str(error), contact_until)
+                was_attached = self._end_session(reason, contact_until)
                 backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
                 if was_attached:
                     backoff_s, last_note = _FIRST_BACKOFF_S, ""
                 if isinstance(error, PermanentLinkError):
                     backoff_s = _LAST_BACKOFF_S
-                if not was_attached and str(error) != last_note:
-                    last_note = str(error)
-                    self._listener.note(self.address.node, last_note)
-            await asyncio.sleep(backoff_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+                if not was_attached:
+                    if reason == last_note:
+                        level = logging.DEBUG  # a node that stays away must not fill the log
+                    else:
+                        self._listener.note(self.address.node, reason)
+                    last_note = reason
+            delay_s = backoff_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+            text = "connection ended, retry follows: node=%s reason=%s delay_s=%.2f"
+            _LOG.log(level, text, self.address.node, reason, delay_s)
+            await asyncio.sleep(delay_s)
 
     async def _connect_and_serve(self) -> None:
         """Serve one connection until it breaks.
@@ -156,6 +166,7 @@ class NodeLink:
                 connect_timeout=_CONNECT_LIMIT_S,
                 login_timeout=_CONNECT_LIMIT_S,
             )
+        _LOG.info("connected: node=%s host=%s port=%d", address.node, address.host, address.port)
         try:
             reader, writer = await self._open_agent(connection)
             with translated(f"session with the agent on {address.node}"):
@@ -227,9 +238,17 @@ class NodeLink:
         match message:
             case Welcome():
                 ranks = tuple(message.ranks)
+                _LOG.info(
+                    "session opened: node=%s agent=%s pid=%d ranks=%d last_seq=%d",
+                    node, message.agent_id, message.pid, len(ranks), self._last_seq,
+                )  # fmt: skip
                 self._post(NodeAttached(node, message.agent_id, message.pid, ranks))
             case Refuse():
                 self._has_refused = message.version != PROTOCOL_VERSION
+                _LOG.info(
+                    "session refused: node=%s agent_version=%d own_version=%d reason=%s",
+                    node, message.version, PROTOCOL_VERSION, message.reason,
+                )  # fmt: skip
                 raise PermanentLinkError(f"the agent on {node} refuses: {message.reason}")
             case Report():
                 self._take_report(message)
@@ -254,8 +273,17 @@ class NodeLink:
     def _take_report(self, report: Report) -> None:
         if report.seq <= self._last_seq:
             return
+        _LOG.debug(
+            "report: node=%s seq=%d kind=%s", self.address.node, report.seq, report.observation.kind
+        )
         if report.seq > self._last_seq + 1:
             missing = f"reports {self._last_seq + 1} to {report.seq - 1} were dropped by the agent"
+            _LOG.info(
+                "reports are missing: node=%s first=%d next=%d",
+                self.address.node,
+                self._last_seq + 1,
+                report.seq,
+            )
             self._listener.note(self.address.node, missing)
         self._last_seq = report.seq
         age_s = max(0.0, self._clock.wall_s() - report.wall_s)
@@ -267,6 +295,7 @@ class NodeLink:
         if self._writer is None:
             return False
         self._writer = None
+        _LOG.info("contact lost: node=%s reason=%s", self.address.node, reason)
         self._post(ContactLost(self.address.node, contact_until, reason))
         self._commands.lose_contact()
         return True
@@ -279,7 +308,7 @@ class NodeLink:
         if self._write(command):
             self._commands.add(command.command_id, subject)
         else:
-            self._commands.fail(subject, "out of contact")
+            self._commands.fail(command.command_id, subject, "out of contact")
 
     def acknowledge(self, seq: int) -> None:
         """Tell the agent that reports up to ``seq`` are in the journal."""

@@ -5,6 +5,7 @@ reads the log can count that each iteration was reported once. JSON has no NaN: 
 is written as text, as everywhere else.
 """
 
+import logging
 from io import BufferedWriter
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from controller.core.instructions import Announce, Fact
 
+_LOG: Final = logging.getLogger(__name__)
 _RECORD: Final = TypeAdapter(dict[str, Fact], config=ConfigDict(ser_json_inf_nan="strings"))
 
 
@@ -23,6 +25,7 @@ class EventLog:
         path.unlink(missing_ok=True)
         path.touch(mode=0o600)
         self._file: BufferedWriter = path.open("ab")
+        _LOG.info("event log opened: path=%s", path)
 
     def append(self, at: float, line: Announce) -> None:
         """Write ``line``, announced ``at`` seconds after the controller's start."""

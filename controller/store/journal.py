@@ -5,6 +5,7 @@ was cut off by a crash was not handled either (``controller.store.line_files``).
 """
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, get_args
@@ -14,6 +15,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from controller.core.events import Event, EventBody
 from controller.store.line_files import open_lines, read_lines
 
+_LOG: Final = logging.getLogger(__name__)
 _BODIES: Final = {body.__name__: TypeAdapter[EventBody](body) for body in get_args(EventBody)}
 _NUMBER: Final = TypeAdapter(int)
 _TIME: Final = TypeAdapter(float)
@@ -57,6 +59,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._file = open_lines(path)
+        _LOG.info("journal opened: path=%s bytes=%d", path, self._file.tell())
 
     def append(self, event: Event) -> None:
         """Write ``event``; it survives the death of this process from here on."""
@@ -78,7 +81,9 @@ def read_journal(path: Path) -> Iterator[Event]:
         try:
             event = decode_event(line)
         except ValueError as error:  # ValidationError is one
-            raise JournalError(f"{path}, line {number}: {_reason(error)}") from error
+            reason = _reason(error)
+            _LOG.error("journal line is damaged: path=%s line=%d reason=%s", path, number, reason)
+            raise JournalError(f"{path}, line {number}: {reason}") from error
         yield event
 
 

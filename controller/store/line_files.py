@@ -4,8 +4,12 @@ A line that was cut off by a crash can only be the last; it is dropped, because 
 acted upon either. What counts is the newline: without it a line was not written.
 """
 
+import logging
 from io import BufferedWriter
 from pathlib import Path
+from typing import Final
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def open_lines(path: Path) -> BufferedWriter:
@@ -21,6 +25,7 @@ def open_lines(path: Path) -> BufferedWriter:
     file = path.open("ab")
     if torn:
         file.truncate(file.tell() - len(torn))
+        _LOG.warning("incomplete last line cut off: path=%s bytes=%d", path, len(torn))
     return file
 
 

@@ -10,6 +10,7 @@ again. Both are told once.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ from profiles.measured_throughput import refined, with_work
 from profiles.records import RecordError
 from profiles.table_file import VERSION, TableFile, TablePoint, load_table, save_table
 
+_LOG: Final = logging.getLogger(__name__)
 _INTERVAL_S: Final = 5.0
 
 
@@ -75,11 +77,13 @@ class MeasuredTables:
             table = load_table(path) if path.exists() else None
         except (RecordError, PermissionError) as error:
             reason = error if isinstance(error, RecordError) else f"{path}: permission denied"
+            _LOG.info("measured table can't be read: task=%s reason=%s", task, reason)
             self._note(
                 task, f"{reason}; mend or remove it: what {task} achieves is not kept meanwhile"
             )
             return
         self._points[task] = {point.workers: point for point in table.points} if table else {}
+        _LOG.info("measured table read: path=%s sizes=%d", path, len(self._points[task]))
 
     def _take_changed(self) -> dict[TaskId, TableFile]:
         """Return the tables to be written."""
@@ -100,6 +104,7 @@ class MeasuredTables:
             try:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 save_table(table, self._path(task))
+                _LOG.debug("measured table written: path=%s", self._path(task))
             except OSError as error:
                 failures[task] = f"{self._path(task)}: not written: {error.strerror}"
         return failures
@@ -108,6 +113,7 @@ class MeasuredTables:
         """Tell each failure once; the tables are tried again."""
         self._changed |= failures.keys()
         for task, text in failures.items():
+            _LOG.info("measured table is not written: task=%s reason=%s", task, text)
             if text not in self._told:
                 self._told.add(text)
                 self._note(task, text)

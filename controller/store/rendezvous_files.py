@@ -11,6 +11,7 @@ any other hang, or start that takes too long.
 """
 
 import contextlib
+import logging
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from controller.store.line_files import open_lines, read_lines
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.rendezvous import StoreCall, StoreOperation
 
+_LOG: Final = logging.getLogger(__name__)
 _CHANGING: Final = frozenset[StoreOperation]({"set", "add", "compare_set", "append", "delete_key"})
 _TASK: Final = re.compile(r"[\w@-]{1,64}", re.ASCII)
 """Names that are safe in a path. Others are those of no task, whatever a node says."""
@@ -77,6 +79,7 @@ class RendezvousFiles:
                 self._remove(kept.path)
                 del self._kept[task]
             else:
+                _LOG.info("rendezvous calls read: path=%s calls=%d", kept.path, len(calls))
                 yield from calls
 
     def keep(self, call: StoreCall) -> None:
@@ -96,6 +99,10 @@ class RendezvousFiles:
             if kept.file is None:
                 self._directory.mkdir(mode=0o700, exist_ok=True)
                 kept.file = open_lines(kept.path)
+                _LOG.info(
+                    "rendezvous file opened: task=%s generation=%d path=%s",
+                    call.task, call.generation, kept.path,
+                )  # fmt: skip
             kept.file.write(call.model_dump_json().encode() + b"\n")
             kept.file.flush()
         except OSError as error:
@@ -141,12 +148,14 @@ class RendezvousFiles:
     def _remove(self, path: Path) -> None:
         try:
             path.unlink(missing_ok=True)
+            _LOG.debug("rendezvous file removed: path=%s", path)
         except NotADirectoryError:
             return  # so it is not there either
         except OSError as error:
             self._tell(path, error.strerror or "it can't be removed")
 
     def _tell(self, path: Path, reason: str) -> None:
+        _LOG.info("rendezvous file is given up: path=%s reason=%s", path, reason)
         self._note(
             path.name.partition(".")[0],
             f"{path}: {reason}; ranks that meet while the controller is replaced may hang until they are"

@@ -5,6 +5,7 @@ as well. So a controller writes them into ``run.json`` before it begins, and who
 state: also while the controller lives, and when it is dead. The programs that ranks run are not in it.
 """
 
+import logging
 import os
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,8 @@ from controller.core.cluster_spec import ClusterSpec
 from controller.core.machine import Machine
 from controller.store.journal import JournalError, read_journal
 from controller.store.replay import ReplayedRun, replay
+
+_LOG: Final = logging.getLogger(__name__)
 
 JOURNAL_NAME: Final = "journal.jsonl"
 RUN_NAME: Final = "run.json"
@@ -36,6 +39,7 @@ def save_spec(spec: ClusterSpec, directory: Path) -> None:
     draft.touch(mode=0o600)
     draft.write_bytes(encode_spec(spec) + b"\n")
     draft.replace(path)
+    _LOG.info("run file written: path=%s", path)
 
 
 def encode_spec(spec: ClusterSpec) -> bytes:
