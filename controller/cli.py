@@ -1,6 +1,6 @@
 """The command line of the controller: ``unicron COMMAND``.
 
-Only what the command needs is imported: a second of imports less for most.
+Each command imports only its own modules. For most commands that saves a second.
 """
 # ruff: noqa: PLC0415
 
@@ -16,8 +16,8 @@ from controller.arguments import Parser
 from controller.printing import drop_output, is_of_output, refuse
 
 _DESCRIPTION = """\
-Unicron keeps Megatron training alive: it names faults, takes the cheapest cure, and divides the
-workers that are left over all tasks so that the most weighted FLOP/s come out.
+Unicron keeps Megatron training alive. It names faults and takes the cheapest cure. If workers are
+lost, it divides the remaining workers over all tasks for the most weighted FLOP/s.
 """
 
 
@@ -106,35 +106,35 @@ _COMMANDS = (
     ),
     _Command(
         "drill",
-        "explain what can be broken on purpose, and check that it is seen for what it is",
-        "Drills stage faults in a local cluster. Every one is explained, and the matrix runs them all"
-        " and compares what was seen with what should be.",
+        "explain the drills, and check that Unicron detects and heals each of them",
+        "Drills stage faults in a local cluster. The list explains every drill. The matrix runs them"
+        " all and compares each outcome with the expected one.",
         _drill,
     ),
     _Command(
         "plan",
         "divide workers over tasks, of a file or of a cluster",
-        "Ask the planner what it would do with the workers and tasks of a file, or of a cluster if something"
-        " were different there.",
+        "Ask the planner for a plan: for the workers and tasks of a file, or for a running cluster under"
+        " other circumstances.",
         _plan,
     ),
     _Command(
         "policy",
-        "explain what is done about which fault",
-        "What the controller does about which fault.",
+        "explain how the controller handles each fault",
+        "How the controller handles each fault.",
         _policy,
     ),
     _Command(
         "profile",
-        "estimate and measure what models achieve on clusters",
-        "What models achieve on clusters of any size, in their best layouts.",
+        "estimate and measure the throughput of models on clusters",
+        "The throughput of models on clusters of any size, in their best layouts.",
         _profile,
     ),
     _Command(
         "simulate",
-        "show what policies make of months of faults",
-        "Run the controller's own core, and other ways to handle failures, through months of faults on a"
-        " modelled cluster, which may begin as a real one is now, in seconds.",
+        "compare policies over months of simulated faults",
+        "Run the controller's own core, and other policies, through months of faults on a modelled"
+        " cluster, in seconds. The cluster may begin in the state of a real one.",
         _simulate,
     ),
     _Command(
@@ -145,8 +145,8 @@ _COMMANDS = (
     ),
     _Command(
         "unreachable",
-        "say whether a node out of contact is lost",
-        "Tell a running controller whether a node out of contact is lost, or is to be waited for.",
+        "decide whether a node out of contact is lost",
+        "Tell a running controller whether a node out of contact is lost, or whether to wait for it.",
         _unreachable,
     ),
 )
@@ -173,13 +173,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             add_arguments, run = command.load()
             add_arguments(below)
     parsed = parser.parse_args(words)
-    assert run is not None, "the parser refuses what names no command"
+    assert run is not None, "the parser refuses arguments without a command"
     try:
         code = run(parsed)
         sys.stdout.flush()
     except OSError as error:
         if parsed.command == "demo" or not is_of_output(error):
-            raise  # a demo writes much else
+            raise  # a demo writes other files, too
         drop_output()
         return refuse(
             f"unicron {parsed.command}", f"standard output: {str(error.strerror).lower()}"

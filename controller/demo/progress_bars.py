@@ -9,14 +9,16 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bars, TaskID, TextColumn
 from rich.text import Text
+from typing_extensions import override
 
 from controller.core.instructions import Announce
+from controller.server.announcements import AnnouncementObserver
 
 _STYLES: Final = {"good": "green", "warning": "yellow", "error": "bold red", "drill": "magenta"}
 _EVERY: Final = 5
 
 
-class ProgressBars:
+class ProgressBars(AnnouncementObserver):
     """Lines and bars on standard error. Use as a context manager; ``close`` ends the bars."""
 
     def __init__(self, tasks: list[str], num_iterations: int | None) -> None:
@@ -37,8 +39,8 @@ class ProgressBars:
                 self._bar_by_task[name] = self._bars.add_task(name, total=num_iterations, loss="")
             self._bars.start()
 
+    @override
     def observe(self, at: float, announcement: Announce) -> None:
-        """Show an announcement; of the traces only iterations, and those sparingly."""
         if announcement.kind == "iteration":
             self._show_iteration(at, announcement)
         elif announcement.level != "trace":

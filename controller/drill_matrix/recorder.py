@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import Final
 
+from typing_extensions import override
+
 from controller.core.instructions import Announce
 from controller.drill_matrix.row import Notice
+from controller.server.announcements import AnnouncementObserver
 
 DRILL: Final = "drill"
 _NOTICES: Final = frozenset({"straggler", "takeover", "unreachable"})
@@ -18,14 +21,14 @@ class Said:
     announcement: Announce
 
 
-class DrillRecorder:
+class DrillRecorder(AnnouncementObserver):
     """Keeps everything but the traces of iterations and ranks."""
 
     def __init__(self) -> None:
         self._said: list[Said] = []
 
+    @override
     def observe(self, at: float, announcement: Announce) -> None:
-        """Take an announcement."""
         if announcement.level != "trace":
             self._said.append(Said(at, announcement))
 
