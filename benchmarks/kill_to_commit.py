@@ -33,10 +33,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from ending import end_on_sigterm
-from killing.cluster import Cluster, SessionOverError
-from killing.recovery import PARTS_OF_JOIN, PHASES, Recovery
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+from harness.result_pages import (
+    MEASUREMENTS,
+    command_line,
+    machine,
+    machine_line,
+    write_results,
+    write_section,
+)
+from harness.termination import end_on_sigterm
+from killing.commit_recovery import PARTS_OF_JOIN, PHASES, Recovery
+from killing.demo_cluster import Cluster, SessionOverError
 
 from profiles.layout import Layout
 

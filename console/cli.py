@@ -230,11 +230,11 @@ def _run_app(
     from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
     from console.operator_actions import OperatorSession  # noqa: PLC0415
     from console.viewmodel.drawing.glyphs import ASCII, UNICODE  # noqa: PLC0415
-    from console.widgets.look import Appearance  # noqa: PLC0415
+    from console.widgets.appearance import Appearance  # noqa: PLC0415
 
     session = OperatorSession(_actor(), owns_demo=owns_demo, starts_armed=owns_demo)
-    look = Appearance(glyphs=ASCII if is_ascii else UNICODE)
-    app = ConsoleApp(source, session, _clock(), lambda: uuid.uuid4().hex, look=look)
+    appearance = Appearance(glyphs=ASCII if is_ascii else UNICODE)
+    app = ConsoleApp(source, session, _clock(), lambda: uuid.uuid4().hex, appearance=appearance)
 
     last_resorts: list[threading.Timer] = []
 

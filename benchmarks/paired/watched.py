@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pages import ROOT
+from harness.result_pages import ROOT
 
 from controller.localcluster.local_cluster import LocalCluster
 from nodeagent.probes.process_stats import rss_bytes

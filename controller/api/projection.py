@@ -194,7 +194,7 @@ def incident_view(incident: Incident) -> IncidentView:
         task=incident.task,
         node=incident.node,
         rank=incident.global_rank,
-        status=incident.status,
+        status=str(incident.status or "unknown"),
         severity=incident.severity,
         method=incident.method,
         action=incident.action,

@@ -13,8 +13,8 @@ from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import TaskPhase
 from controller.demo.demo_config import demo_config
 from controller.demo.demo_options import DemoOptions
-from controller.drills.drill_arguments import offered
-from controller.drills.drill_execution import LocalDrillGround, Victims
+from controller.drills.drill_arguments import available_drills
+from controller.drills.drill_execution import DrilledController, DrillExecutor
 from controller.drills.drill_schedule import DrillSchedule, has_settled, why_stuck
 from controller.localcluster.local_cluster import LocalCluster
 from controller.server.announcements import AnnouncementObserver
@@ -34,7 +34,7 @@ _STUCK_LIMIT_S: Final = 90.0
 """A headless run that heals by itself gives up if no task makes progress for this long."""
 
 
-class DemoSession(Victims):
+class DemoSession(DrilledController):
     """One server over one local cluster. ``run`` returns at the end of the demo."""
 
     def __init__(
@@ -48,9 +48,7 @@ class DemoSession(Victims):
         self._clock = clock
         self._socket = options.serve or cluster.root / "api.sock"
         self._schedule = DrillSchedule(options.drills, self.post)
-        self._drills = LocalDrillGround(
-            self, cluster, lambda text: self._server.note("drill", text)
-        )
+        self._drills = DrillExecutor(self, cluster, lambda text: self._server.note("drill", text))
         self._server = ControllerServer(
             "demo",
             demo_config(options, cluster.nodes, cluster.root),
@@ -58,9 +56,9 @@ class DemoSession(Victims):
             clock,
             ServerHooks(
                 observers=[observer],
-                answered=self._schedule.take_answer,
+                answered=self._schedule.note_answer,
                 drills=self._drills,
-                offered_drills=offered(has_namespaces=cluster.has_namespaces),
+                offered_drills=available_drills(has_namespaces=cluster.has_namespaces),
                 may_shut_down=True,
             ),
         )
@@ -135,7 +133,7 @@ class DemoSession(Victims):
         """Run drills when due; return when a console ends the demo, or a headless run is over."""
         stuck_since = self._clock.now()
         while not self._server.is_closing and not self._is_run_done():
-            self._schedule.look(self.state)
+            self._schedule.post_due(self.state)
             await self.next_change()
             if not (reason := why_stuck(self.state)):
                 stuck_since = self._clock.now()

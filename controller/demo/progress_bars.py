@@ -1,7 +1,7 @@
-"""What the command line shows while it runs, always on standard error.
+"""Progress of the demo on standard error.
 
-On a terminal: a bar per task below the lines. Elsewhere: lines alone, with an iteration now and
-then, so that a log stays readable.
+On a terminal: announcements, and below them one bar per task. Elsewhere: announcements and every
+fifth iteration, so that a log stays readable.
 """
 
 from typing import Final
@@ -19,7 +19,10 @@ _EVERY: Final = 5
 
 
 class ProgressBars(AnnouncementObserver):
-    """Lines and bars on standard error. Use as a context manager; ``close`` ends the bars."""
+    """Prints announcements, and bars on a terminal. Of the traces only iterations are shown.
+
+    ``close`` ends the bars.
+    """
 
     def __init__(self, tasks: list[str], num_iterations: int | None) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -57,7 +60,7 @@ class ProgressBars(AnnouncementObserver):
             self._line(at, announcement.source, announcement.text, "")
 
     def say(self, at: float, source: str, text: str) -> None:
-        """Show a line from outside the core."""
+        """Print a line that is not from the core."""
         self._line(at, source, text, "dim")
 
     def _line(self, at: float, source: str, text: str, style: str) -> None:

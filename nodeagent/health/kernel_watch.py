@@ -18,7 +18,8 @@ from nodeagent.process_tools.beat import next_beat
 from nodeagent.process_tools.blocking import Blocking
 from nodeagent.process_tools.clock import NodeClock
 from nodeagent.protocol.findings import NodeFinding
-from profiles.faults.catalogue import Catalogue, CatalogueError, default_catalogue
+from profiles.faults.catalogue import Catalogue, default_catalogue
+from profiles.faults.table_rows import CatalogueError
 
 _LOG = logging.getLogger(__name__)
 

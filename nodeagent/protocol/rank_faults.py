@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-AgentFault = Literal["kill", "stop"]
+AgentFault = Literal["kill", "freeze"]
 """Signals that the agent sends: SIGKILL, SIGSTOP."""
 
 OwnFault = Literal[

@@ -280,7 +280,7 @@ class AgentCommands:
             raise CommandError(f"no living rank {key.stem} on this node")
         if command.fault.kind == "kill":
             rank.kill()
-        elif command.fault.kind == "stop":
+        elif command.fault.kind == "freeze":
             rank.stop()
         elif reason := _why_deaf(rank, command.fault):
             raise CommandError(f"rank {key.stem} {reason}")

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
-from peers.journal import JournalWriter
-from peers.nodes import lose_own_node
-from peers.plan import NODE_KINDS, Fault, Plan
-from peers.training.model import MicroBatches, build_model, build_optimizer
+from peers.machine.peer_nodes import lose_own_node
+from peers.runs.rank_records import JournalWriter
+from peers.runs.workload_plan import NODE_KINDS, Fault, Plan
+from peers.training.replica_model import MicroBatches, build_model, build_optimizer
 
 _MAX_GRAD_NORM = 1.0
 

@@ -19,11 +19,11 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.protocol.regroup import VoteResult, even_shares
+from nodeagent.rank.groups.halting import HaltedError, wait_unless_halted
 from nodeagent.rank.groups.nccl import device_ends_soon
 from nodeagent.rank.groups.parallel_groups import data_parallel_group
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.wake import HaltedError, wait_unless_halted
-from nodeagent.rank.iteration.accumulate import Accumulation
+from nodeagent.rank.iteration.accumulation import Accumulation
 from nodeagent.rank.iteration.gradients import finalise_in_replica, squared_grad_norm
 from nodeagent.rank.iteration.ledger import Ledger
 from nodeagent.rank.iteration.reduction import Reduction
@@ -54,13 +54,13 @@ class IterationHooks:
 
     Attributes:
         at_boundary: Called before each micro-batch with its index; raises to interrupt.
-        spoil: Called with the loss of a micro-batch, its index and the number of replicas; returns
+        alter_loss: Called with the loss of a micro-batch, its index and the number of replicas; returns
             the loss that counts.
         before_vote: Called before this rank enters the vote.
     """
 
     at_boundary: Callable[[int], None]
-    spoil: Callable[[torch.Tensor, int, int], torch.Tensor]
+    alter_loss: Callable[[torch.Tensor, int, int], torch.Tensor]
     before_vote: Callable[[], None]
 
 
@@ -88,7 +88,7 @@ class Iterations:
         self._loop = loop
         self._ledger = ledger
         self._accumulation = Accumulation(
-            loop, ledger, interruptions.at_boundary, interruptions.spoil
+            loop, ledger, interruptions.at_boundary, interruptions.alter_loss
         )
         self.reduction = Reduction(loop.chunks, ledger, is_halted)
         self._before_vote = interruptions.before_vote
@@ -179,7 +179,7 @@ class Iterations:
             loss=loss_sum / num_tokens,
             grad_norm=math.sqrt(squared_norm) / num_tokens,
             num_tokens=num_tokens,
-            is_pause_wanted=bool(granted and granted[0]),
+            is_park_wanted=bool(granted and granted[0]),
         )
         self._examine(result)
         self._ledger.vote = result
@@ -236,11 +236,11 @@ class Iterations:
             if self.place.sum_over_all([1.0], self._is_halted) != [self.place.layout.num_workers]:
                 raise RuntimeError("NCCL: a peer broke off while the state was on its way")
 
-    def settle(self, is_inner_cut: Callable[[], bool]) -> None:
+    def settle(self, is_inner_halted: Callable[[], bool]) -> None:
         """The iteration broke off: with NCCL, take back what a peer's abort may have made (``nccl``).
 
         Args:
-            is_inner_cut: Whether collectives inside the replica are aborted here.
+            is_inner_halted: Whether collectives inside the replica are aborted here.
         """
         is_nccl = distributed.is_initialized() and distributed.get_backend() == "nccl"
         if not is_nccl or self._place is None:
@@ -253,7 +253,7 @@ class Iterations:
         is_torn = isinstance(self._loop.optimizer, ShardedOptimizer) and layout.dp > 1
         # A micro-batch is counted when the host has asked for all of it.
         if layout.tp * layout.pp > 1:
-            is_torn = is_torn or not device_ends_soon() or is_inner_cut()
+            is_torn = is_torn or not device_ends_soon() or is_inner_halted()
         if is_torn:
             ledger.tear()
 

@@ -27,7 +27,7 @@ from megatron.core.distributed import DistributedDataParallel
 from torch import distributed
 from torch.distributed import ProcessGroup
 
-from nodeagent.rank.groups.wake import HaltedError, StuckWorkError, wait_unless_halted
+from nodeagent.rank.groups.halting import HaltedError, StuckWorkError, wait_unless_halted
 from nodeagent.rank.iteration.ledger import Ledger
 
 LOSS_BUCKET: Final = "losses"

@@ -19,7 +19,7 @@ from nodeagent.protocol.rank_launch import RankLaunch
 
 
 @dataclass(frozen=True, slots=True)
-class RankFiles:
+class ProcessFiles:
     """Paths of one rank's files.
 
     Attributes:
@@ -31,7 +31,7 @@ class RankFiles:
     stem: str
 
     @classmethod
-    def of(cls, state_dir: Path, launch: RankLaunch) -> "RankFiles":
+    def of(cls, state_dir: Path, launch: RankLaunch) -> "ProcessFiles":
         """Return the files of ``launch``.
 
         Raises:

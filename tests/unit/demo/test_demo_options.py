@@ -113,8 +113,8 @@ def test_a_relative_data_path_is_made_absolute_for_the_nodes(
         (("--time-limit", "0"), "--time-limit 0.0: must be above 0"),
         (("--time-limit", "-1"), "--time-limit -1.0: must be above 0"),
         (("--time-limit", "nan"), "--time-limit nan: must be above 0"),
-        (("--json",), "--json prints the outcome of a run that ends: add --headless"),
-        (("--nodes", "3"), "the tasks want 8 workers (gpt-a 4, gpt-b 4), 3 nodes with 2 have 6"),
+        (("--json",), "--json prints the outcome of a headless run: add --headless"),
+        (("--nodes", "3"), "the tasks want 8 workers (gpt-a 4, gpt-b 4), but 3 nodes of 2 have 6"),
         (("--nodes", "8", "--workers-per-node", "1"), "raise --nodes or --workers-per-node"),
     ],
 )
@@ -139,9 +139,11 @@ def test_a_path_that_can_not_be_made_is_found_before_anything_starts(
 ) -> None:
     missing = tmp_path / "missing" / "file"
     assert refusal(option, str(missing)) == (
-        f"{option} {missing}: there is no directory {missing.parent}"
+        f"{option} {missing}: there is no directory {missing.parent}; create it or choose another"
     )
-    assert refusal(option, str(tmp_path)) == f"{option} {tmp_path}: is a directory"
+    assert (
+        refusal(option, str(tmp_path)) == f"{option} {tmp_path}: is a directory; give a file name"
+    )
 
 
 def test_mistakes_in_files_and_drills_have_errors_of_their_own(tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_failure_domains_come_from_the_settings_and_name_nodes_that_there_are(
     chosen = options("--settings", settings)
     assert chosen.failure_domains == {NodeId("n1"): "rack-1", NodeId("n4"): "rack-1"}
     assert demo_config(chosen, [], tmp_path).failure_domains == chosen.failure_domains
-    with pytest.raises(SettingsError, match="no node 'n4'; there are n1, n2"):
+    with pytest.raises(SettingsError, match="no node 'n4'; nodes: n1, n2"):
         options("--settings", settings, "--nodes", "2", "--workers-per-node", "4")
 
 
