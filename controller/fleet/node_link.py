@@ -1,9 +1,9 @@
-"""One node's connection: SSH, the agent behind it, and the session with that agent, for ever.
+"""The link to one node: the SSH connection, the agent behind it, and the session with the agent.
 
-The link is level-based: it connects, sees to it that an agent answers, opens a session, and starts
-over when anything breaks, with backoff. Contact counts as lost when the connection ends or nothing
-is heard for ``_SILENCE_LIMIT_S``. What the agent says becomes events; reports are taken in order
-and once. Commands are never repeated by the link; what becomes of them is in ``open_commands``.
+The link is level-based. It connects, makes sure that an agent answers, and opens a session. When
+anything breaks, it starts again, with backoff. Contact is lost when the connection ends, or when no
+message arrives for ``_SILENCE_LIMIT_S``. The agent's messages become events; each report is taken once,
+in order. The link never repeats a command; ``open_commands`` posts the outcome of each.
 """
 
 import asyncio
@@ -73,25 +73,25 @@ RankCommand = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the controller is to the agents."""
+    """The identity of the controller: agents obey the newest term of a run."""
 
     run_id: str
     term: int
 
 
 class Listener(Protocol):
-    """Where a link's events and rendezvous calls go."""
+    """Gets the events, rendezvous calls and notes of a link."""
 
     def post(self, body: EventBody) -> None:
-        """Take an event."""
+        """Have the core handle an event."""
         ...
 
     def take_store_call(self, node: NodeId, call: StoreCall) -> None:
-        """Take a rendezvous call of a rank on ``node``."""
+        """Carry out a rendezvous call of a rank on ``node``."""
         ...
 
     def note(self, node: NodeId, text: str) -> None:
-        """Take a line about why a node can't be reached."""
+        """Publish the reason why a node can't be reached."""
         ...
 
 
@@ -117,7 +117,7 @@ class NodeLink:
         self._last_seq = last_seq
         self._last_message_at = 0.0
         self._has_refused = False
-        """Whether an agent of another protocol version answered; it has to be replaced."""
+        """Whether an agent of another protocol version answered. It has to be replaced."""
 
     async def run(self) -> None:
         """Keep the node in contact until cancelled."""
@@ -177,7 +177,7 @@ class NodeLink:
     async def _open_agent(
         self, connection: asyncssh.SSHClientConnection
     ) -> tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]:
-        """Open the agent's socket through SSH; start an agent where none of ours answers."""
+        """Open the agent's socket through SSH; if no agent of this version answers, start one."""
         if not self._has_refused:
             with contextlib.suppress(TemporaryLinkError):
                 return await self._open_socket(connection)
@@ -218,11 +218,11 @@ class NodeLink:
                 self._take(message)
 
     async def _read(self, reader: "asyncssh.SSHReader[bytes]") -> bytes:
-        """Return what came next.
+        """Return the next bytes, or nothing at the end of the session.
 
         Raises:
-            TimeoutError: The agent was silent for too long. A pause of this process itself (it was
-                stopped, or the machine slept) is not held against the agent.
+            TimeoutError: The agent was silent for too long. A pause of this process itself does not
+                count: it was frozen, or the machine slept.
         """
         while True:
             asked_at = self._clock.now()
@@ -291,7 +291,7 @@ class NodeLink:
         self._post(Observed(self.address.node, report.seq, observed_at, report.observation))
 
     def _end_session(self, reason: str, contact_until: float) -> bool:
-        """Report the end of contact and the commands without an answer; return if there was any."""
+        """Post the end of contact and of all open commands; return whether there was a session."""
         if self._writer is None:
             return False
         self._writer = None
@@ -304,18 +304,18 @@ class NodeLink:
         self._listener.post(body)
 
     def send_command(self, command: RankCommand | ProbePeerCommand, subject: Subject) -> None:
-        """Send a command; its outcome comes as an event, also when the node is out of contact."""
+        """Send a command. Its outcome becomes an event, also if the node is out of contact."""
         if self._write(command):
             self._commands.add(command.command_id, subject)
         else:
             self._commands.fail(command.command_id, subject, "out of contact")
 
     def acknowledge(self, seq: int) -> None:
-        """Tell the agent that reports up to ``seq`` are in the journal."""
+        """Acknowledge the reports up to ``seq``: they are in the journal."""
         self._write(Acknowledge(seq=seq))
 
     def reply(self, reply: StoreReply) -> None:
-        """Answer a rendezvous call; the rank asks again where the connection is gone."""
+        """Answer a rendezvous call. If the connection is gone, the rank repeats the call later."""
         self._write(reply)
 
     def _write(self, message: BaseModel) -> bool:

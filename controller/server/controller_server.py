@@ -58,7 +58,7 @@ class ControllerServer:
         config: Nodes, tasks and policy.
         places: Its files.
         clock: The clock of the run.
-        hooks: What the owner of the server adds.
+        hooks: Extensions by the owner of the server.
 
     Raises:
         JournalError: See ``Controller``, as for the other errors.

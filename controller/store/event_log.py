@@ -1,8 +1,7 @@
-"""The event log: every announcement as one JSON object per line, for people and for checkers.
+"""The event log: every announcement as one JSON object per line, for people and for checks.
 
-Iterations that were run again after a restore carry ``is_rerun`` and their deviation, so whoever
-reads the log can count that each iteration was reported once. JSON has no NaN: a loss that is none
-is written as text, as everywhere else.
+An iteration that was run again after a restore carries ``is_rerun`` and its deviation. So a check can
+count that each iteration was reported once. JSON has no NaN: such a loss is written as text.
 """
 
 import logging
@@ -19,7 +18,7 @@ _RECORD: Final = TypeAdapter(dict[str, Fact], config=ConfigDict(ser_json_inf_nan
 
 
 class EventLog:
-    """Writes announcements to a new file of mode 0600; an older one of this name is replaced."""
+    """Writes announcements to a new file of mode 0600. An older file of this name is replaced."""
 
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)

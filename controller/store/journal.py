@@ -1,7 +1,7 @@
 """The journal: every event, written before it is handled, one JSON object per line.
 
-Replaying it through a new machine rebuilds the state, since the core is deterministic. An event whose line
-was cut off by a crash was not handled either (``controller.store.line_files``).
+The core is deterministic, so a replay through a new machine rebuilds the state. If a crash cut a line
+off, the event of that line was not handled either (``controller.store.line_files``).
 """
 
 import json
@@ -23,7 +23,7 @@ _LINE: Final = TypeAdapter(dict[str, JsonValue])
 
 
 class JournalError(Exception):
-    """The journal can't be read; the text names the file and the line."""
+    """The journal can't be read. The text names the file and the line."""
 
 
 def encode_event(event: Event) -> bytes:
@@ -38,7 +38,7 @@ def decode_event(line: bytes) -> Event:
     """Return the event in ``line``.
 
     Raises:
-        ValueError: Not an event of this version; the text says what is wrong.
+        ValueError: The line is not an event of this version. The text says why.
     """
     fields = _LINE.validate_json(line)
     missing = {"n", "at", "type", "body"} - fields.keys()
@@ -62,7 +62,7 @@ class Journal:
         _LOG.info("journal opened: path=%s bytes=%d", path, self._file.tell())
 
     def append(self, event: Event) -> None:
-        """Write ``event``; it survives the death of this process from here on."""
+        """Write ``event``. When this returns, the event survives a kill of this process."""
         self._file.write(encode_event(event))
         self._file.flush()
 
@@ -72,10 +72,10 @@ class Journal:
 
 
 def read_journal(path: Path) -> Iterator[Event]:
-    """Yield the events in ``path``; a torn last line is dropped.
+    """Yield the events in ``path``. An incomplete last line is dropped.
 
     Raises:
-        JournalError: A whole line is damaged, or of another version.
+        JournalError: A complete line is damaged, or of another version.
     """
     for number, line in enumerate(read_lines(path), start=1):
         try:
@@ -88,7 +88,7 @@ def read_journal(path: Path) -> Iterator[Event]:
 
 
 def _reason(error: ValueError) -> str:
-    """Return what is wrong, in one line."""
+    """Return the reason in one line."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
