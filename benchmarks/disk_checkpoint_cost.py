@@ -146,7 +146,7 @@ class Rank:
         self._micro_batches = MicroBatches(training, place.device)
         self._model: Any = build_model(training.model, place, training.seed)
         self._optimizer: Any = build_optimizer(self._model, training.learning_rate)
-        self._checkpoints = Checkpoints(launch, place)
+        self._checkpoints = Checkpoints(launch, place, lambda: False)
         self._iteration = 0
 
     def train(self, num_windows: int) -> dict[str, Any]:

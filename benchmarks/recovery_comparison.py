@@ -31,10 +31,12 @@ from peers.machine.peer_environment import prepare, versions
 from peers.machine.process_herd import adopt_orphans
 from peers.runs.fault_scenarios import SCENARIOS, Scenario, scenarios
 from peers.runs.workload_plan import Workload
+from peers.tables.recovery_summary import summary_of, write_summary
 from peers.tables.recovery_tables import tables
 from peers.tables.results_file import Results, ResultsError, open_results
 
-_OUTPUT = ROOT / "docs" / "benchmarks" / "recovery_comparison.json"
+_RUNS = ROOT / "benchmarks" / ".recovery-runs.json"
+_SUMMARY = ROOT / "docs" / "benchmarks" / "recovery_comparison.json"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PAGE = ROOT / "docs" / "benchmarks.md"
 
@@ -141,10 +143,12 @@ def _add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_place_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options that say where things are."""
     parser.add_argument(
-        "--output", type=Path, default=_OUTPUT, metavar="FILE", help="results, JSON"
+        "--output", type=Path, default=_RUNS, metavar="FILE", help="every run, JSON"
     )
     parser.add_argument("--fresh", action="store_true", help="replace results that are there")
-    parser.add_argument("--write-docs", action="store_true", help=f"update {_PAGE.name} and plot")
+    parser.add_argument(
+        "--write-docs", action="store_true", help=f"update {_PAGE.name}, its summary and its plot"
+    )
     parser.add_argument(
         "--venv",
         type=Path,
@@ -208,15 +212,17 @@ def _tell(results: Results, programs: Path, *, into_docs: bool) -> None:
     """Print the tables and, if wanted, put them and the plot into the documentation."""
     if not results.runs:
         return
-    text = tables(results)
+    summary = summary_of(results)
+    text = tables(summary)
     sys.stdout.write(f"{text}\n")
     if into_docs:
-        plot = _OUTPUT.with_suffix(".svg")
+        write_summary(summary, _SUMMARY)
+        plot = _SUMMARY.with_suffix(".svg")
         draw = [
             str(programs / "python"),
             "-m",
             "peers.tables.recovery_plot",
-            str(results.path),
+            str(_SUMMARY),
             str(plot),
         ]
         subprocess.run(draw, check=True, env=environment({}), stdout=2)
