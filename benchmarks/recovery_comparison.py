@@ -23,13 +23,13 @@ from pathlib import Path
 from types import FrameType
 
 from harness.result_pages import write_section
-from peers.campaign_rounds import Bounds, Progress, run_campaign
+from peers.campaign_rounds import CampaignBounds, CampaignProgress, run_campaign
 from peers.contenders.alternative_settings import ROOT, VARIANTS, environment
-from peers.contenders.contender import Alternative, Contender, Context
+from peers.contenders.contender import AlternativeContender, CampaignContext, Contender
 from peers.contenders.unicron_demo import Unicron
 from peers.machine.peer_environment import prepare, versions
 from peers.machine.process_herd import adopt_orphans
-from peers.runs.fault_scenarios import SCENARIOS, Scenario, scenarios
+from peers.runs.fault_scenarios import SCENARIOS, FaultScenario, scenarios
 from peers.runs.workload_plan import Workload
 from peers.tables.recovery_summary import summary_of, write_summary
 from peers.tables.recovery_tables import tables
@@ -43,7 +43,10 @@ _PAGE = ROOT / "docs" / "benchmarks.md"
 
 def main() -> int:
     """Run the campaign; return the exit code."""
-    contenders: list[Contender] = [*(Alternative(variant) for variant in VARIANTS), Unicron()]
+    contenders: list[Contender] = [
+        *(AlternativeContender(variant) for variant in VARIANTS),
+        Unicron(),
+    ]
     arguments = _parse([contender.name for contender in contenders])
     workload = _workload(arguments)
     try:
@@ -61,8 +64,8 @@ def main() -> int:
         return 2
     chosen = [c for c in contenders if _is_chosen(c.name, arguments.only)]
     results.settings.update({contender.name: contender.what for contender in contenders})
-    progress = Progress()
-    context = Context(programs, workload, progress.show)
+    progress = CampaignProgress()
+    context = CampaignContext(programs, workload, progress.show)
     adopt_orphans()
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
@@ -72,7 +75,7 @@ def main() -> int:
             results,
             chosen,
             chosen_scenarios,
-            Bounds(arguments.runs, arguments.minutes),
+            CampaignBounds(arguments.runs, arguments.minutes),
             context,
             progress,
         )
@@ -185,7 +188,7 @@ def _workload(arguments: argparse.Namespace) -> Workload:
     return Workload(**{f.name: getattr(arguments, f.name) for f in dataclasses.fields(Workload)})
 
 
-def _choose_scenarios(arguments: argparse.Namespace, workload: Workload) -> list[Scenario]:
+def _choose_scenarios(arguments: argparse.Namespace, workload: Workload) -> list[FaultScenario]:
     chosen = [
         each
         for each in scenarios(workload, arguments.rank)

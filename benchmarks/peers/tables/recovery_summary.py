@@ -48,7 +48,7 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureExample:
     """Why runs did not recover, by the example of the first such run."""
 
     reason: str
@@ -79,7 +79,7 @@ class Group:
     num_equal: int
     ranges: Mapping[str, Range]
     ratio: float | None
-    failure: Failure | None
+    failure: FailureExample | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def read_summary(path: Path) -> Summary:
 
 def _read_group(data: dict[str, Any]) -> Group:
     ranges = {name: Range(*each) for name, each in data["ranges"].items()}
-    failure = Failure(**data["failure"]) if data["failure"] else None
+    failure = FailureExample(**data["failure"]) if data["failure"] else None
     return Group(**{**data, "ranges": ranges, "failure": failure})
 
 
@@ -164,9 +164,9 @@ def _group(results: Results, contender: str, scenario: str) -> Group:
     )
 
 
-def _failure(run: dict[str, Any]) -> Failure:
+def _failure(run: dict[str, Any]) -> FailureExample:
     lines = [line for line in run["log_tail"].splitlines() if line.strip()][-_MAX_LINES:]
-    return Failure(run["reason"], [line[:_MAX_LINE_CHARS] for line in lines])
+    return FailureExample(run["reason"], [line[:_MAX_LINE_CHARS] for line in lines])
 
 
 def _runs(results: Results, contender: str, scenario: str) -> list[dict[str, Any]]:

@@ -10,12 +10,12 @@ from peers.contenders.alternative_settings import VARIANTS
 from peers.runs.event_log_records import EventLogReader
 from peers.runs.fault_scenarios import SCENARIOS, scenarios
 from peers.runs.run_figures import measure
-from peers.runs.workload_plan import Fault, Workload
+from peers.runs.workload_plan import PlannedFault, Workload
 from peers.tables.recovery_summary import read_summary, summary_of, write_summary
 from peers.tables.recovery_tables import tables
 from peers.tables.results_file import Results
 
-LOST = Fault(3, 2, 1, "lost-node")
+LOST = PlannedFault(3, 2, 1, "lost-node")
 
 
 def write(path: Path, *events: dict[str, object]) -> None:
