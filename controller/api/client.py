@@ -111,7 +111,8 @@ def ask(path: Path, command: Command) -> Reply:
     """Send ``command`` to the controller at ``path`` and return its reply.
 
     Raises:
-        NoControllerError: There is no controller, it has another API version, or it does not answer.
+        NoControllerError: There is no controller, it has another API version, or it does not
+            answer.
     """
     with connect(path) as connection:
         return connection.ask(command)

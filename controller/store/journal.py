@@ -1,7 +1,7 @@
 """The journal: every event, written before it is handled, one JSON object per line.
 
-The core is deterministic, so a replay through a new machine rebuilds the state. If a crash cut a line
-off, the event of that line was not handled either (``controller.store.line_files``).
+The core is deterministic, so a replay through a new machine rebuilds the state. If a crash cut a
+line off, the event of that line was not handled either (``controller.store.line_files``).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What one controller leaves to the next: everything that is not in the state, and in the journal."""
+"""The facts that one controller leaves to the next beside the core's state."""
 
 import hashlib
 from dataclasses import replace
