@@ -69,7 +69,7 @@ class PrecomputedPlans:
         )
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Serve until cancelled. ``changed`` is called after each change of plans or explanations."""
+        """Serve until cancelled. ``changed`` is called after a change of plans or explanations."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._explain_plans(changed))
             group.create_task(self._keep_table(changed))

@@ -59,7 +59,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._file = open_lines(path)
-        _LOG.info("journal opened: path=%s bytes=%d", path, self._file.tell())
+        _LOG.info("journal opened: path=%s bytes=%d", path, path.stat().st_size)
 
     def append(self, event: Event) -> None:
         """Write ``event``. When this returns, the event survives a kill of this process."""
