@@ -54,6 +54,7 @@ lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/*.py
 	$(BIN)/lint-imports
 
 format: $(VENV)/.dev ## Format the code

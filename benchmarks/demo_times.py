@@ -100,7 +100,7 @@ def measure() -> dict[str, float]:
         finished = subprocess.run(command, check=True, capture_output=True, text=True)
         events = [json.loads(line) for line in log.read_text().splitlines()]
     outcome = json.loads(finished.stdout)
-    first = {}
+    first: dict[str, float] = {}
     for event in events:
         if event["kind"] == "iteration":
             first.setdefault(event["source"], event["at"])

@@ -116,7 +116,10 @@ def measure(shape: ModelShape, layout: Layout, other: Layout, num_windows: int) 
 
 
 def _run(
-    training: TrainingSpec, layout: Layout, generation: int, run: Callable[["Rank"], Any]
+    training: TrainingSpec,
+    layout: Layout,
+    generation: int,
+    run: Callable[["CheckpointedRank"], Any],
 ) -> list[Any]:
     """Run the ranks of a generation and return what ``run`` returned on each."""
 
@@ -129,12 +132,12 @@ def _run(
             layout=layout,
             training=training,
         )
-        return run(Rank(training, seat.place, launch, seat.store))
+        return run(CheckpointedRank(training, seat.place, launch, seat.store))
 
     return run_ranks(layout, training.seed, run_rank)
 
 
-class Rank:
+class CheckpointedRank:
     """One rank that trains with Megatron's schedule and its own reduction."""
 
     def __init__(
@@ -146,7 +149,7 @@ class Rank:
         self._micro_batches = MicroBatches(training, place.device)
         self._model: Any = build_model(training.model, place, training.seed)
         self._optimizer: Any = build_optimizer(self._model, training.learning_rate)
-        self._checkpoints = Checkpoints(launch, place)
+        self._checkpoints = Checkpoints(launch, place, lambda: False)
         self._iteration = 0
 
     def train(self, num_windows: int) -> dict[str, Any]:

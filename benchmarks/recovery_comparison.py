@@ -23,25 +23,30 @@ from pathlib import Path
 from types import FrameType
 
 from harness.result_pages import write_section
-from peers.campaign_rounds import Bounds, Progress, run_campaign
+from peers.campaign_rounds import CampaignBounds, CampaignProgress, run_campaign
 from peers.contenders.alternative_settings import ROOT, VARIANTS, environment
-from peers.contenders.contender import Alternative, Contender, Context
+from peers.contenders.contender import AlternativeContender, CampaignContext, Contender
 from peers.contenders.unicron_demo import Unicron
 from peers.machine.peer_environment import prepare, versions
 from peers.machine.process_herd import adopt_orphans
-from peers.runs.fault_scenarios import SCENARIOS, Scenario, scenarios
+from peers.runs.fault_scenarios import SCENARIOS, FaultScenario, scenarios
 from peers.runs.workload_plan import Workload
+from peers.tables.recovery_summary import summary_of, write_summary
 from peers.tables.recovery_tables import tables
 from peers.tables.results_file import Results, ResultsError, open_results
 
-_OUTPUT = ROOT / "docs" / "benchmarks" / "recovery_comparison.json"
+_RUNS = ROOT / "benchmarks" / ".recovery-runs.json"
+_SUMMARY = ROOT / "docs" / "benchmarks" / "recovery_comparison.json"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 def main() -> int:
     """Run the campaign; return the exit code."""
-    contenders: list[Contender] = [*(Alternative(variant) for variant in VARIANTS), Unicron()]
+    contenders: list[Contender] = [
+        *(AlternativeContender(variant) for variant in VARIANTS),
+        Unicron(),
+    ]
     arguments = _parse([contender.name for contender in contenders])
     workload = _workload(arguments)
     try:
@@ -59,8 +64,8 @@ def main() -> int:
         return 2
     chosen = [c for c in contenders if _is_chosen(c.name, arguments.only)]
     results.settings.update({contender.name: contender.what for contender in contenders})
-    progress = Progress()
-    context = Context(programs, workload, progress.show)
+    progress = CampaignProgress()
+    context = CampaignContext(programs, workload, progress.show)
     adopt_orphans()
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
@@ -70,7 +75,7 @@ def main() -> int:
             results,
             chosen,
             chosen_scenarios,
-            Bounds(arguments.runs, arguments.minutes),
+            CampaignBounds(arguments.runs, arguments.minutes),
             context,
             progress,
         )
@@ -141,10 +146,12 @@ def _add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_place_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options that say where things are."""
     parser.add_argument(
-        "--output", type=Path, default=_OUTPUT, metavar="FILE", help="results, JSON"
+        "--output", type=Path, default=_RUNS, metavar="FILE", help="every run, JSON"
     )
     parser.add_argument("--fresh", action="store_true", help="replace results that are there")
-    parser.add_argument("--write-docs", action="store_true", help=f"update {_PAGE.name} and plot")
+    parser.add_argument(
+        "--write-docs", action="store_true", help=f"update {_PAGE.name}, its summary and its plot"
+    )
     parser.add_argument(
         "--venv",
         type=Path,
@@ -181,7 +188,7 @@ def _workload(arguments: argparse.Namespace) -> Workload:
     return Workload(**{f.name: getattr(arguments, f.name) for f in dataclasses.fields(Workload)})
 
 
-def _choose_scenarios(arguments: argparse.Namespace, workload: Workload) -> list[Scenario]:
+def _choose_scenarios(arguments: argparse.Namespace, workload: Workload) -> list[FaultScenario]:
     chosen = [
         each
         for each in scenarios(workload, arguments.rank)
@@ -208,15 +215,17 @@ def _tell(results: Results, programs: Path, *, into_docs: bool) -> None:
     """Print the tables and, if wanted, put them and the plot into the documentation."""
     if not results.runs:
         return
-    text = tables(results)
+    summary = summary_of(results)
+    text = tables(summary)
     sys.stdout.write(f"{text}\n")
     if into_docs:
-        plot = _OUTPUT.with_suffix(".svg")
+        write_summary(summary, _SUMMARY)
+        plot = _SUMMARY.with_suffix(".svg")
         draw = [
             str(programs / "python"),
             "-m",
             "peers.tables.recovery_plot",
-            str(results.path),
+            str(_SUMMARY),
             str(plot),
         ]
         subprocess.run(draw, check=True, env=environment({}), stdout=2)

@@ -23,7 +23,7 @@ _Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
+class ExpectedConstant:
     """What is expected of a constant before the fit.
 
     Attributes:
@@ -38,17 +38,17 @@ class Expectation:
 
 
 EXPECTATIONS: Final = {
-    "matmul_ampere": Expectation(0.80, 0.10, 0.97),
-    "matmul_hopper": Expectation(0.75, 0.10, 0.97),
-    "matmul_blackwell": Expectation(0.72, 0.25, 0.97),
-    "link": Expectation(0.75, 0.20, 0.97),
-    "hidden_tensor": Expectation(0.60, 0.20, 0.97),
-    "hidden_data": Expectation(0.80, 0.20, 0.97),
-    "square_bytes": Expectation(6.0, 0.40),
-    "straggle": Expectation(0.008, 0.70),
-    "fixed_s": Expectation(0.05, 0.70),
-    "deepspeed": Expectation(1.1, 0.10),
-    "deepspeed_layer_s": Expectation(3e-3, 1.0),
+    "matmul_ampere": ExpectedConstant(0.80, 0.10, 0.97),
+    "matmul_hopper": ExpectedConstant(0.75, 0.10, 0.97),
+    "matmul_blackwell": ExpectedConstant(0.72, 0.25, 0.97),
+    "link": ExpectedConstant(0.75, 0.20, 0.97),
+    "hidden_tensor": ExpectedConstant(0.60, 0.20, 0.97),
+    "hidden_data": ExpectedConstant(0.80, 0.20, 0.97),
+    "square_bytes": ExpectedConstant(6.0, 0.40),
+    "straggle": ExpectedConstant(0.008, 0.70),
+    "fixed_s": ExpectedConstant(0.05, 0.70),
+    "deepspeed": ExpectedConstant(1.1, 0.10),
+    "deepspeed_layer_s": ExpectedConstant(3e-3, 1.0),
 }
 _NOISE: Final = 0.05
 """Standard deviation of a measurement's logarithm, software versions included."""

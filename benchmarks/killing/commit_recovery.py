@@ -15,7 +15,7 @@ Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RankKill:
     """A kill.
 
     Attributes:
@@ -32,7 +32,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class CommitRecovery:
     """What followed a kill.
 
     Attributes:
@@ -43,7 +43,7 @@ class Recovery:
         state_source: Where the replacement's state came from.
     """
 
-    fault: Fault
+    fault: RankKill
     total_s: float
     phases_s: Mapping[str, float]
     rung: str
@@ -62,7 +62,7 @@ def is_run(line: Line) -> bool:
     return line["kind"] == "iteration" and line["duration_s"] is not None
 
 
-def recovery_from(fault: Fault, lines: Sequence[Line]) -> Recovery | None:
+def recovery_from(fault: RankKill, lines: Sequence[Line]) -> CommitRecovery | None:
     """Return the recovery, or None while there is none.
 
     Args:
@@ -79,7 +79,7 @@ def recovery_from(fault: Fault, lines: Sequence[Line]) -> Recovery | None:
     regroup, resume = _of_kind(until, "regroup")[-1], _of_kind(until, "resume")[-1]
     forks = [line["start_s"] for line in _of_kind(until, "rank_started")]
     fork_s = max(forks, default=0.0)
-    return Recovery(
+    return CommitRecovery(
         fault=fault,
         total_s=commit["at"] - fault.at,
         phases_s={

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, Self
 
-from killing.commit_recovery import Fault, Line, Recovery, is_run, recovery_from
+from killing.commit_recovery import CommitRecovery, Line, RankKill, is_run, recovery_from
 from profiles.layout import Layout
 
 _LOOK_EVERY_S: Final = 0.02
@@ -72,7 +72,7 @@ class Cluster:
         self._wait_until(lambda: len(self._settled()) > count, _START_LIMIT_S)
         return median(self._settled_intervals())
 
-    def fault_on(self, global_rank: int) -> Fault:
+    def fault_on(self, global_rank: int) -> RankKill:
         """Return the kill of ``global_rank``, which the caller carries out at once.
 
         Raises:
@@ -93,9 +93,9 @@ class Cluster:
         if name != f"ur:{_TASK}/{global_rank}":
             raise SessionOverError(f"process {pid} is {name!r}, not rank {global_rank}")
         self.num_faults += 1
-        return Fault(time.monotonic() - self._started_s, global_rank, pid, generation)  # noqa: TID251
+        return RankKill(time.monotonic() - self._started_s, global_rank, pid, generation)  # noqa: TID251
 
-    def wait_for_recovery(self, fault: Fault, limit_s: float) -> Recovery:
+    def wait_for_recovery(self, fault: RankKill, limit_s: float) -> CommitRecovery:
         """Wait for the next iteration that is committed after ``fault``.
 
         Raises:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from peers.contenders.contender import Contender, Context
-from peers.runs.fault_scenarios import Scenario
-from peers.runs.rank_records import Record
+from peers.contenders.contender import CampaignContext, Contender
+from peers.runs.fault_scenarios import FaultScenario
+from peers.runs.rank_records import RunRecord
 from peers.runs.workload_plan import now_s
 from peers.tables.results_file import Results
 
@@ -25,7 +25,7 @@ _NUM_FAILURES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class CampaignBounds:
     """How much is run.
 
     Attributes:
@@ -37,7 +37,7 @@ class Bounds:
     minutes: float = math.inf
 
 
-class Progress:
+class CampaignProgress:
     """Says on standard error what runs and how it went."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Progress:
         """A run begins."""
         self._title, self._shown = title, ""
 
-    def show(self, records: Sequence[Record]) -> None:
+    def show(self, records: Sequence[RunRecord]) -> None:
         """Show how far the run is; on a terminal only."""
         committed = [record.iteration for record in records if record.kind == "committed"]
         num_faults = sum(record.kind == "fault" for record in records)
@@ -71,10 +71,10 @@ class Progress:
 def run_campaign(
     results: Results,
     contenders: Sequence[Contender],
-    scenarios: Sequence[Scenario],
-    bounds: Bounds,
-    context: Context,
-    progress: Progress,
+    scenarios: Sequence[FaultScenario],
+    bounds: CampaignBounds,
+    context: CampaignContext,
+    progress: CampaignProgress,
 ) -> int:
     """Make the runs that ``results`` doesn't have yet; runs that failed are not made again.
 
@@ -119,7 +119,7 @@ def run_campaign(
     return 0
 
 
-def _num_left(results: Results, todo: Sequence[tuple[int, Scenario, Contender]]) -> int:
+def _num_left(results: Results, todo: Sequence[tuple[int, FaultScenario, Contender]]) -> int:
     return sum(
         not results.is_hopeless(contender.name, scenario.name, _NUM_FAILURES)
         for _, scenario, contender in todo

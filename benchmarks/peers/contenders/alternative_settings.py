@@ -14,7 +14,7 @@ from typing import Final
 
 from peers.machine.peer_nodes import on_node
 from peers.machine.process_herd import free_ports
-from peers.runs.workload_plan import NUM_NODES, Plan
+from peers.runs.workload_plan import NUM_NODES, RunPlan
 
 ROOT: Final = Path(__file__).absolute().parents[3]
 _MAX_RESTARTS: Final = "10"
@@ -47,7 +47,7 @@ class Variant:
     setting: str
     what: str
     settings: Mapping[str, float]
-    commands: Callable[[Path, Plan], Sequence[Command]]
+    commands: Callable[[Path, RunPlan], Sequence[Command]]
     num_servers: int = 0
     silent_settings: Mapping[str, float] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _plan_file(plan: Plan) -> str:
+def _plan_file(plan: RunPlan) -> str:
     return str(Path(plan.directory) / "plan.json")
 
 
@@ -84,14 +84,14 @@ def _elastic(
     environment: Mapping[str, str] | None = None,
     *,
     rendezvous: Sequence[str] = (),
-) -> Callable[[Path, Plan], Sequence[Command]]:
+) -> Callable[[Path, RunPlan], Sequence[Command]]:
     """Return what starts a launcher, or one per node where a node is to be lost.
 
     ``rendezvous`` is its configuration where there are several nodes. One of them is enough to go on, and
     the first one has the rendezvous store.
     """
 
-    def commands(programs: Path, plan: Plan) -> Sequence[Command]:
+    def commands(programs: Path, plan: RunPlan) -> Sequence[Command]:
         endpoint = f"--rdzv-endpoint=127.0.0.1:{free_ports(1)}"
         head = [str(programs / program)]
         common = [
@@ -119,7 +119,7 @@ def _elastic(
     return commands
 
 
-def _by_node(plan: Plan) -> Iterator[tuple[int, range]]:
+def _by_node(plan: RunPlan) -> Iterator[tuple[int, range]]:
     """Return the nodes of the run with their ranks; without a node to lose there is one."""
     workload = plan.workload
     size = workload.num_ranks_per_node if plan.loses_a_node else workload.num_ranks
@@ -127,7 +127,7 @@ def _by_node(plan: Plan) -> Iterator[tuple[int, range]]:
         yield node, range(first, min(first + size, workload.num_ranks))
 
 
-def _wrapped(programs: Path, plan: Plan) -> Sequence[Command]:
+def _wrapped(programs: Path, plan: RunPlan) -> Sequence[Command]:
     # Its documentation: not under torchrun, which ends all ranks when one dies.
     num_reserve = sum(fault.kind in {"kill", "hang"} for fault in plan.faults)
     world_size = plan.workload.num_ranks + num_reserve
@@ -149,8 +149,8 @@ def _wrapped(programs: Path, plan: Plan) -> Sequence[Command]:
     ]
 
 
-def _managed(lighthouse: Sequence[str]) -> Callable[[Path, Plan], Sequence[Command]]:
-    def commands(programs: Path, plan: Plan) -> Sequence[Command]:
+def _managed(lighthouse: Sequence[str]) -> Callable[[Path, RunPlan], Sequence[Command]]:
+    def commands(programs: Path, plan: RunPlan) -> Sequence[Command]:
         num_groups = plan.workload.num_ranks
         port = free_ports(1 + num_groups)
         bind = [str(programs / "torchft_lighthouse"), "--bind", f"[::]:{port}"]

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Protocol
 
 from peers.contenders.alternative_settings import Variant
-from peers.runs.fault_scenarios import Scenario
-from peers.runs.peer_run import Limits, Outcome, Run
-from peers.runs.rank_records import JournalReader, Record
-from peers.runs.workload_plan import Plan, Workload
+from peers.runs.fault_scenarios import FaultScenario
+from peers.runs.peer_run import Limits, Run, RunOutcome
+from peers.runs.rank_records import JournalReader, RunRecord
+from peers.runs.workload_plan import RunPlan, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class CampaignContext:
     """What all runs of a campaign share.
 
     Attributes:
@@ -23,7 +23,7 @@ class Context:
 
     programs: Path
     workload: Workload
-    show: Callable[[Sequence[Record]], None]
+    show: Callable[[Sequence[RunRecord]], None]
 
 
 class Contender(Protocol):
@@ -39,13 +39,13 @@ class Contender(Protocol):
         """Its settings in words."""
         ...
 
-    def run(self, scenario: Scenario, directory: Path, context: Context) -> Outcome:
+    def run(self, scenario: FaultScenario, directory: Path, context: CampaignContext) -> RunOutcome:
         """Train once in the empty ``directory``, breaking as ``scenario`` says."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class AlternativeContender:
     """Anything that runs the benchmark's own training."""
 
     variant: Variant
@@ -60,10 +60,10 @@ class Alternative:
         """Its settings in words."""
         return self.variant.what
 
-    def run(self, scenario: Scenario, directory: Path, context: Context) -> Outcome:
+    def run(self, scenario: FaultScenario, directory: Path, context: CampaignContext) -> RunOutcome:
         """Train once in the empty ``directory``, breaking as ``scenario`` says."""
         variant = self.variant
-        plan = Plan(context.workload, tuple(scenario.faults), str(directory))
+        plan = RunPlan(context.workload, tuple(scenario.faults), str(directory))
         plan.settings.update(variant.settings_for(is_silent=plan.is_silent))
         plan.write()
         run = Run(

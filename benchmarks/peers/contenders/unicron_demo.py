@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from peers.contenders.alternative_settings import Command
-from peers.contenders.contender import Context
+from peers.contenders.contender import CampaignContext
 from peers.runs.event_log_records import EventLogReader
-from peers.runs.fault_scenarios import Scenario
-from peers.runs.peer_run import Limits, Outcome, Run
+from peers.runs.fault_scenarios import FaultScenario
+from peers.runs.peer_run import Limits, Run, RunOutcome
 from peers.runs.run_figures import Figures
-from peers.runs.workload_plan import NUM_NODES, Fault, FaultKind, Workload
+from peers.runs.workload_plan import NUM_NODES, FaultKind, PlannedFault, Workload
 
 _DRILLS: Final[dict[FaultKind, str]] = {
     "kill": "kill-rank@{after}:rank={rank}",
@@ -37,7 +37,7 @@ class Unicron:
         " its drills, but for a lost node, which the drill would let go on"
     )
 
-    def run(self, scenario: Scenario, directory: Path, context: Context) -> Outcome:
+    def run(self, scenario: FaultScenario, directory: Path, context: CampaignContext) -> RunOutcome:
         """Train once in the empty ``directory``, breaking as ``scenario`` says."""
         workload = context.workload
         event_log, report = directory / "events.jsonl", directory / "report.json"
@@ -61,7 +61,7 @@ class Unicron:
         return outcome
 
 
-def _drill(fault: Fault, workload: Workload) -> str:
+def _drill(fault: PlannedFault, workload: Workload) -> str:
     return _DRILLS[fault.kind].format(
         after=fault.iteration - 1,
         rank=fault.global_rank,

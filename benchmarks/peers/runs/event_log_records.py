@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from peers.machine.peer_nodes import stop_demo_node
-from peers.runs.rank_records import LineReader, Record
-from peers.runs.workload_plan import Fault, now_s
+from peers.runs.rank_records import LineReader, RunRecord
+from peers.runs.workload_plan import PlannedFault, now_s
 
 
 class EventLogReader:
@@ -32,7 +32,7 @@ class EventLogReader:
         self,
         path: Path,
         num_micro_batches: int,
-        lost_nodes: Sequence[Fault] = (),
+        lost_nodes: Sequence[PlannedFault] = (),
         stop: Callable[[int], object] = stop_demo_node,
     ) -> None:
         self._lines = LineReader(path)
@@ -45,7 +45,7 @@ class EventLogReader:
         self._attempt = 1
         self._fault_at: float | None = None
 
-    def read(self) -> list[Record]:
+    def read(self) -> list[RunRecord]:
         """Return the records since the last call."""
         found = []
         for line in self._lines.read():
@@ -59,7 +59,7 @@ class EventLogReader:
                 self._newest, self._attempt = event["iteration"], event["generation"]
                 is_by_vote = event["duration_s"] is None
                 found.append(
-                    Record(
+                    RunRecord(
                         "committed",
                         self._fault_at if is_by_vote and self._fault_at is not None else at,
                         self._attempt,
@@ -78,10 +78,10 @@ class EventLogReader:
             found.append(self._lose_node(self._lost_nodes.pop(0).global_rank))
         return found
 
-    def _lose_node(self, global_rank: int) -> Record:
+    def _lose_node(self, global_rank: int) -> RunRecord:
         self._fault_at = now_s()
         self._stop(self._pid_by_rank[global_rank])
         return self._fault(self._fault_at, global_rank)
 
-    def _fault(self, at: float, global_rank: int) -> Record:
-        return Record("fault", at, self._attempt, global_rank, self._newest + 1)
+    def _fault(self, at: float, global_rank: int) -> RunRecord:
+        return RunRecord("fault", at, self._attempt, global_rank, self._newest + 1)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from peers.runs.workload_plan import NODE_KINDS, SILENT_KINDS, Fault, FaultKind, Workload
+from peers.runs.workload_plan import NODE_KINDS, SILENT_KINDS, FaultKind, PlannedFault, Workload
 
 _NUMS_BY_KIND: Final[dict[FaultKind, Sequence[int]]] = {
     "kill": (1, 3),
@@ -30,7 +30,7 @@ SCENARIOS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class FaultScenario:
     """Faults of one kind.
 
     Attributes:
@@ -39,11 +39,11 @@ class Scenario:
     """
 
     name: str
-    faults: Sequence[Fault]
+    faults: Sequence[PlannedFault]
     recovery_limit_s: float = _LIMIT_S
 
 
-def scenarios(workload: Workload, global_rank: int) -> list[Scenario]:
+def scenarios(workload: Workload, global_rank: int) -> list[FaultScenario]:
     """Return all scenarios: faults of ``global_rank``, and of the last node.
 
     Raises:
@@ -55,13 +55,15 @@ def scenarios(workload: Workload, global_rank: int) -> list[Scenario]:
             f"--micro-batches {workload.num_micro_batches}: must be a multiple of the"
             f" {workload.num_ranks_per_node} ranks that a lost node leaves"
         )
-    made = [Scenario("none", ())]
+    made = [FaultScenario("none", ())]
     for kind, numbers in _NUMS_BY_KIND.items():
         rank = workload.num_ranks_per_node if kind in NODE_KINDS else global_rank
         limit_s = _SILENT_LIMIT_S if kind in SILENT_KINDS | NODE_KINDS else _LIMIT_S
         for num_faults in numbers:
-            faults = [Fault(i, rank, 1, kind) for i in _fault_iterations(workload, num_faults)]
-            made.append(Scenario(f"{kind}-{num_faults}", faults, limit_s))
+            faults = [
+                PlannedFault(i, rank, 1, kind) for i in _fault_iterations(workload, num_faults)
+            ]
+            made.append(FaultScenario(f"{kind}-{num_faults}", faults, limit_s))
     return made
 
 

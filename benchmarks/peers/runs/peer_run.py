@@ -8,17 +8,17 @@ from typing import Protocol
 
 from peers.contenders.alternative_settings import Command, environment
 from peers.machine.process_herd import Herd
-from peers.runs.rank_records import Record
+from peers.runs.rank_records import RunRecord
 from peers.runs.run_figures import Figures, measure, next_commit
 from peers.runs.workload_plan import Workload, now_s
 
 _LOOK_EVERY_S = 0.05
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Where the records of a run come from."""
 
-    def read(self) -> list[Record]:
+    def read(self) -> list[RunRecord]:
         """Return the records since the last call."""
         ...
 
@@ -39,7 +39,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended: with figures, or with the reason why there are none.
 
     Attributes:
@@ -53,15 +53,15 @@ class Outcome:
     log_tail: str = ""
 
 
-class Watch:
+class RunWatch:
     """Follows the records of a run and knows when it is over."""
 
-    def __init__(self, source: Source, num_iterations: int, limits: Limits) -> None:
+    def __init__(self, source: RecordSource, num_iterations: int, limits: Limits) -> None:
         self._source = source
         self._num_iterations = num_iterations
         self._limits = limits
         self.began_at = now_s()
-        self.records: list[Record] = []
+        self.records: list[RunRecord] = []
 
     def look(self) -> None:
         """Take in what is new."""
@@ -105,16 +105,16 @@ class Run:
     workload: Workload
     limits: Limits
     directory: Path
-    show: Callable[[Sequence[Record]], None]
+    show: Callable[[Sequence[RunRecord]], None]
 
     def make(
         self,
         commands: Sequence[Command],
-        source: Source,
+        source: RecordSource,
         *,
         num_servers: int = 0,
         stdout: Path | None = None,
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Start ``commands``, see the training through, end all processes, and measure.
 
         Args:
@@ -124,7 +124,7 @@ class Run:
             stdout: Where standard output goes; by default to the log, with standard error.
         """
         log = self.directory / "log.txt"
-        watch = Watch(source, self.workload.num_iterations, self.limits)
+        watch = RunWatch(source, self.workload.num_iterations, self.limits)
         with Herd(log) as herd:
             for command in commands:
                 herd.start(command.words, environment(command.environment), stdout)
@@ -132,10 +132,10 @@ class Run:
             # Read before the clean-up, which makes ranks say more.
             last_words = tail(log)
         if reason is not None:
-            return Outcome(None, reason, int(watch.is_recovering), last_words)
-        return Outcome(measure(watch.records, watch.began_at, self.workload.num_micro_batches))
+            return RunOutcome(None, reason, int(watch.is_recovering), last_words)
+        return RunOutcome(measure(watch.records, watch.began_at, self.workload.num_micro_batches))
 
-    def _follow(self, watch: Watch, herd: Herd, num_servers: int) -> str | None:
+    def _follow(self, watch: RunWatch, herd: Herd, num_servers: int) -> str | None:
         """Watch a run to its end; return why it failed, or None."""
         while True:
             codes = herd.exit_codes()[num_servers:]

@@ -14,7 +14,7 @@ from peers.runs.workload_plan import now_s
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunRecord:
     """One thing that happened.
 
     Attributes:
@@ -69,12 +69,12 @@ class JournalWriter:
         index: int = -1,
         loss: float = 0.0,
         num_contributed: int = 0,
-    ) -> Record:
-        return Record(
+    ) -> RunRecord:
+        return RunRecord(
             kind, now_s(), self._attempt, self._global_rank, iteration, index, loss, num_contributed
         )
 
-    def _append(self, record: Record) -> None:
+    def _append(self, record: RunRecord) -> None:
         os.write(self._descriptor, json.dumps(asdict(record)).encode() + b"\n")
 
 
@@ -104,6 +104,6 @@ class JournalReader:
     def __init__(self, path: Path) -> None:
         self._lines = LineReader(path)
 
-    def read(self) -> list[Record]:
+    def read(self) -> list[RunRecord]:
         """Return the records since the last call."""
-        return [Record(**json.loads(line)) for line in self._lines.read()]
+        return [RunRecord(**json.loads(line)) for line in self._lines.read()]

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from peers.runs.rank_records import Record
+from peers.runs.rank_records import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class RecoveryFigures:
     """One fault and what came after it.
 
     Attributes:
@@ -52,11 +52,11 @@ class Figures:
     num_saved_micro_batches: int | None = None
     state_sources: list[str] = field(default_factory=list)
     num_ranks_at_end: int | None = None
-    recoveries: list[Recovery] = field(default_factory=list)
+    recoveries: list[RecoveryFigures] = field(default_factory=list)
     losses: dict[int, float] = field(default_factory=dict)
 
 
-def next_commit(fault: Record, records: Sequence[Record]) -> Record | None:
+def next_commit(fault: RunRecord, records: Sequence[RunRecord]) -> RunRecord | None:
     """Return the first iteration committed after ``fault``.
 
     One that was committed before the fault, but written down by a slower rank after it, is none.
@@ -69,7 +69,7 @@ def next_commit(fault: Record, records: Sequence[Record]) -> Record | None:
     return None
 
 
-def recoveries(records: Sequence[Record]) -> list[Recovery]:
+def recoveries(records: Sequence[RunRecord]) -> list[RecoveryFigures]:
     """Return every fault that training recovered from."""
     found = []
     for fault in records:
@@ -86,11 +86,11 @@ def recoveries(records: Sequence[Record]) -> list[Recovery]:
             ),
             first,
         )
-        found.append(Recovery(fault.iteration, first.at - fault.at, caught_up.at - fault.at))
+        found.append(RecoveryFigures(fault.iteration, first.at - fault.at, caught_up.at - fault.at))
     return found
 
 
-def measure(records: Sequence[Record], began_at: float, num_micro_batches: int) -> Figures:
+def measure(records: Sequence[RunRecord], began_at: float, num_micro_batches: int) -> Figures:
     """Return the figures of a run that reached its last iteration.
 
     Args:
@@ -103,7 +103,7 @@ def measure(records: Sequence[Record], began_at: float, num_micro_batches: int) 
     end = next(r.at for r in records if r.kind == "committed" and r.iteration == last)
     records = [record for record in records if record.at <= end]
     # Where several ranks write the same commit down, the first counts.
-    commits: dict[tuple[int, int], Record] = {}
+    commits: dict[tuple[int, int], RunRecord] = {}
     is_one_writer = len({r.global_rank for r in records if r.kind == "committed"}) == 1
     for record in records:
         if record.kind == "committed":

@@ -49,7 +49,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlannedFault:
     """A rank, or its node, breaks in the middle of a micro-batch: after its forward pass, before its backward one.
 
     Attributes:
@@ -68,11 +68,11 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """One run. ``settings`` are those of the alternative, by name."""
 
     workload: Workload
-    faults: tuple[Fault, ...]
+    faults: tuple[PlannedFault, ...]
     directory: str
     settings: dict[str, float] = field(default_factory=dict)
 
@@ -103,12 +103,12 @@ class Plan:
         return path
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> RunPlan:
     """Return the plan that ``Plan.write`` wrote."""
     data: dict[str, Any] = json.loads(path.read_text())
-    return Plan(
+    return RunPlan(
         workload=Workload(**data["workload"]),
-        faults=tuple(Fault(**fault) for fault in data["faults"]),
+        faults=tuple(PlannedFault(**fault) for fault in data["faults"]),
         directory=data["directory"],
         settings=data["settings"],
     )

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from peers.runs.peer_run import Outcome
+from peers.runs.peer_run import RunOutcome
 from peers.runs.workload_plan import Workload
 
 _FIRST_RUN_S: Final = 60.0
@@ -59,7 +59,7 @@ class Results:
         return statistics.median(known) if known else _FIRST_RUN_S
 
     def add(
-        self, name: str, scenario: str, number: int, outcome: Outcome, took_s: float
+        self, name: str, scenario: str, number: int, outcome: RunOutcome, took_s: float
     ) -> dict[str, Any]:
         """Add a run, write the file, and return the run as added.
 

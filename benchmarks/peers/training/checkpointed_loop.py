@@ -13,13 +13,13 @@ import torch
 from torch import distributed
 
 from peers.runs.rank_records import JournalWriter
-from peers.runs.workload_plan import Plan
+from peers.runs.workload_plan import RunPlan
 from peers.training.replica import Replica
 from peers.training.replica_model import form_parallel_state
 
 
 def train(
-    plan: Plan,
+    plan: RunPlan,
     attempt: int,
     *,
     timeout_s: float,
@@ -56,13 +56,13 @@ def train(
                 _save(plan, replica, iteration)
 
 
-def _save(plan: Plan, replica: Replica, iteration: int) -> None:
+def _save(plan: RunPlan, replica: Replica, iteration: int) -> None:
     incomplete = plan.checkpoint.with_suffix(".tmp")
     torch.save({"iteration": iteration, "replica": replica.state_dict()}, incomplete)
     incomplete.rename(plan.checkpoint)
 
 
-def _load(plan: Plan, replica: Replica) -> int:
+def _load(plan: RunPlan, replica: Replica) -> int:
     """Load the newest checkpoint and return its iteration; without one, 0."""
     if not plan.checkpoint.exists():
         return 0

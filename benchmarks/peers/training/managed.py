@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from peers.runs.rank_records import JournalWriter
-from peers.runs.workload_plan import Plan, read_plan
+from peers.runs.workload_plan import RunPlan, read_plan
 from peers.training.torch_import import import_torch
 
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 class _Training:
-    def __init__(self, plan: Plan, group: int, attempt: int) -> None:
+    def __init__(self, plan: RunPlan, group: int, attempt: int) -> None:
         import torchft  # noqa: PLC0415
 
         from peers.training.replica import Replica  # noqa: PLC0415

@@ -110,7 +110,7 @@ def _initialise(model: GPTModel, workload: Workload) -> None:
                 parameter.normal_(0.0, std, generator=generator)
 
 
-class MicroBatches:
+class ReplicaMicroBatches:
     """Random access to the micro-batches: (tokens, position ids, labels) of int64."""
 
     def __init__(self, workload: Workload) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from peers.runs.workload_plan import Plan, read_plan
+from peers.runs.workload_plan import RunPlan, read_plan
 from peers.training.torch_import import import_torch
 
 _TIMEOUT_S = 1800.0
@@ -32,7 +32,7 @@ def main() -> None:
     distributed.destroy_process_group()
 
 
-def _monitoring(plan: Plan) -> tuple[Callable[[], None], Callable[[], None]]:
+def _monitoring(plan: RunPlan) -> tuple[Callable[[], None], Callable[[], None]]:
     """Return what tells ft_launcher's monitor that the rank lives, and what ends it."""
     if not plan.settings.get("heartbeats"):
         return _nothing, _nothing

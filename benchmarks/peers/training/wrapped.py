@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from peers.runs.workload_plan import Plan, read_plan
+from peers.runs.workload_plan import RunPlan, read_plan
 from peers.training.torch_import import import_torch
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def main() -> None:
     wrapper(run)()
 
 
-def _train_once(plan: Plan, store: "Store", call_wrapper: "inprocess.CallWrapper") -> None:
+def _train_once(plan: RunPlan, store: "Store", call_wrapper: "inprocess.CallWrapper") -> None:
     from torch import distributed
 
     from peers.training.checkpointed_loop import train  # noqa: PLC0415

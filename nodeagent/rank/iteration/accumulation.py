@@ -1,12 +1,14 @@
-"""The first phase of an iteration: micro-batch after micro-batch into the sums of this replica.
+"""The first phase of an iteration: the gradients of each micro-batch go into the sums of this replica.
 
-Megatron's schedules run the passes. Around them it is noted which micro-batches the sums hold: a
-replica that a fault elsewhere interrupts keeps them and computes only the others afterwards.
+Megatron's schedules run the passes. This module records which micro-batches the sums hold. After a
+fault in another replica this one keeps its sums and computes only the missing micro-batches.
 
-Without pipeline stages a micro-batch is whole when the next one begins; with them several are under
-way at a time, and all are whole when the schedule ends. A replica of one rank halts between two
-micro-batches. A replica of several can't: its ranks would stop at different ones and wait for each
-other. It finishes its share, and nothing of that is lost.
+Without pipeline stages a micro-batch is complete when the next one begins. With pipeline stages
+several are in progress at a time, and all are complete when the schedule ends.
+
+A replica of one rank halts between two micro-batches. A replica of several ranks can't: its ranks
+would stop at different micro-batches and wait for each other. It finishes its share, so no result is
+lost.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +27,8 @@ class Accumulation:
 
     Args:
         loop: The training program.
-        ledger: Where whole micro-batches are counted.
-        at_boundary: Called before each micro-batch, with its index, where this rank may stop.
+        ledger: Counts the complete micro-batches.
+        at_boundary: Called before each micro-batch with its index. This rank may stop there.
         alter_loss: Called with the loss of each micro-batch, its index and the number of replicas;
             returns the loss that counts.
     """
@@ -50,15 +52,16 @@ class Accumulation:
         """Add the gradients of these micro-batches of the running iteration to the sums.
 
         Raises:
-            Exception: Whatever interrupted it; the ledger tells what the sums hold.
+            Exception: Any error of the program or of a collective. The ledger says what the sums hold.
         """
-        # A fault may have left some that are not in the sums any more.
+        # After a fault the sums may have been set to zero: these entries would be counted wrongly.
         self._under_way = {}
         if not indices:
             return
         self._is_pipeline = place.layout.pp > 1
         self._num_replicas = place.layout.dp
         if self._is_pipeline:
+            # Several micro-batches are in progress at once, so no moment before the end is clean.
             self._ledger.tear()
         loop = self._loop
         forward_backward: Any = get_forward_backward_func()
@@ -78,9 +81,11 @@ class Accumulation:
     ) -> tuple[torch.Tensor, LossFunction]:
         index = next(indices)
         if not self._is_pipeline:
+            # Megatron begins this one only after the backward pass of the previous one.
             self._count_all()
         self._at_boundary(index)
         iteration = self._ledger.iteration
+        # Before the data is drawn: a recomputed micro-batch must see the same random numbers.
         self._loop.reseed(iteration, index)
         self._under_way[index] = None
         batch = self._loop.micro_batch(iteration, index)
@@ -89,24 +94,25 @@ class Accumulation:
         def counted_loss(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, object]:
             loss, num_tokens, reported = _as_sum(loss_function(tensor))
             loss = self._alter_loss(loss, index, self._num_replicas)
+            # A copy on the device: reading the number here would make the host wait for the GPU.
             self._under_way[index] = (loss.detach().clone(), num_tokens)
             return loss, num_tokens, reported
 
-        # From the end of the forward pass on gradients may arrive in the sums.
+        # After the forward pass gradients may arrive in the sums at any time.
         self._ledger.tear()
         return output, counted_loss
 
     def _count_all(self) -> None:
         for index, loss in self._under_way.items():
-            # A stage without the loss counts its micro-batches all the same.
+            # A stage that computes no loss counts its micro-batches too, with a loss of zero.
             self._ledger.count(index, *(loss or (0.0, 0.0)))
         self._under_way = {}
 
 
 def _as_sum(returned: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor, object]:
-    """Return loss, weight and report so that losses and gradients add up over micro-batches.
+    """Return loss, weight and report, so that losses and gradients are plain sums over micro-batches.
 
-    With ``calculate_per_token_loss`` Megatron divides neither; the sum of the weights divides both
+    With ``calculate_per_token_loss`` Megatron divides neither. The sum of the weights divides both
     at the end. A mean over the micro-batch has weight 1.
     """
     if len(returned) == 3:

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from killing.commit_recovery import Fault, recovery_from
+from killing.commit_recovery import RankKill, recovery_from
 
-FAULT = Fault(at=10.0, global_rank=2, pid=7, generation=1)
+FAULT = RankKill(at=10.0, global_rank=2, pid=7, generation=1)
 
 
 def line(at: float, kind: str, **facts: float | str | None) -> dict[str, Any]:

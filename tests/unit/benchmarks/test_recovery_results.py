@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,12 @@ from peers.contenders.alternative_settings import VARIANTS
 from peers.runs.event_log_records import EventLogReader
 from peers.runs.fault_scenarios import SCENARIOS, scenarios
 from peers.runs.run_figures import measure
-from peers.runs.workload_plan import Fault, Workload
+from peers.runs.workload_plan import PlannedFault, Workload
+from peers.tables.recovery_summary import read_summary, summary_of, write_summary
 from peers.tables.recovery_tables import tables
-from peers.tables.results_file import read_results
+from peers.tables.results_file import Results
 
-LOST = Fault(3, 2, 1, "lost-node")
+LOST = PlannedFault(3, 2, 1, "lost-node")
 
 
 def write(path: Path, *events: dict[str, object]) -> None:
@@ -92,20 +92,55 @@ def test_timeouts_are_short_only_where_nothing_else_tells_of_the_fault() -> None
     assert "collective_timeout" in tuned.settings_for(is_silent=True)
 
 
-def test_results_of_an_older_benchmark_are_told_as_they_were() -> None:
-    results = read_results(ROOT / "docs" / "benchmarks" / "recovery_comparison.json")
+def run(contender: str, number: int, next_commit_s: float | None) -> dict[str, object]:
+    """Return a run as the results file has it; without a commit it did not recover."""
+    recovery = {"next_commit_s": next_commit_s, "caught_up_s": next_commit_s}
+    figures = {
+        "total_s": 20.0,
+        "iteration_s": 0.5,
+        "num_recomputed_iterations": 0,
+        "num_recomputed_micro_batches": number,
+        "num_missing_micro_batches": 0,
+        "recoveries": [recovery],
+        "max_loss_deviation": 0.0,
+    }
+    return {
+        "contender": contender,
+        "scenario": "kill-1",
+        "number": number,
+        "figures": figures if next_commit_s else None,
+        "reason": "" if next_commit_s else "no iteration within 60 s",
+        "log_tail": "" if next_commit_s else "first line\n\nlast line\n",
+    }
+
+
+def test_a_summary_has_medians_ranges_and_failures_and_survives_its_file(tmp_path: Path) -> None:
+    machine = {"cores": 2, "system": "Linux"}
+    results = Results(tmp_path / "runs.json", Workload(), {"torch": "2.9"}, machine, "the command")
     results.runs = [
-        {**run, "figures": run["figures"] and {**run["figures"], "num_ranks_at_end": None}}
-        for run in results.runs
+        run("unicron/default", 1, 0.5),
+        run("unicron/default", 2, 1.0),
+        run("torchrun/tuned", 1, 5.0),
+        run("torchrun/tuned", 2, None),
     ]
-    for run in results.runs:
-        if run["figures"]:
-            del run["figures"]["num_ranks_at_end"]
+    write_summary(summary_of(results), tmp_path / "summary.json")
+    summary = read_summary(tmp_path / "summary.json")
+    assert summary == summary_of(results)
 
-    text = tables(results)
+    text = tables(summary)
+    # Runs of an older benchmark do not say how many ranks there are at the end.
+    assert (
+        "| unicron/default | **0.75** (0.50-1.00) | 1 | **0.75** (0.50-1.00) | 0 | 1.5 (1-2) | 0"
+        " | 2 of 2 | - | 0 of 2 |" in text
+    )
+    assert "| torchrun/tuned | 5.00 | 10.0 | 5.00 | 0 | 1 | 0 | 1 of 1 | - | 1 of 2 |" in text
+    assert (
+        "torchrun/tuned, kill-1, 1 run: no iteration within 60 s. The end of its log:\n\n"
+        "    first line\n    last line" in text
+    )
 
-    for run in results.runs:
-        assert f"| {run['contender']} |" in text
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert any(row.startswith("| unicron/default | **") for row in rows)
-    assert asdict(results.workload) == asdict(Workload())
+
+def test_the_page_shows_the_tables_of_the_kept_summary() -> None:
+    summary = read_summary(ROOT / "docs" / "benchmarks" / "recovery_comparison.json")
+    assert summary.workload == Workload()
+    assert tables(summary) in (ROOT / "docs" / "benchmarks.md").read_text()
