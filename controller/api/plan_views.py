@@ -73,7 +73,7 @@ class PreparedView(View):
     """Plans that were computed before they are needed."""
 
     num_events: int
-    """Number of events with a plan, among them "no event". Events with equal problems count once."""
+    """Events with a plan, among them "no event". Events with equal problems count once."""
     took_s: float
     is_current: bool
     """Whether the plans are for the present cluster, as of a second ago at most."""
