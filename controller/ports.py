@@ -1,5 +1,6 @@
-"""The ports of the runtime, as protocols: the server implements them, and so do tests."""
+"""The ports of runtime and fleet, as protocols: the edges implement them, and so do tests."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from controller.core.instructions import (
@@ -14,6 +15,7 @@ from controller.core.instructions import (
 )
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.protocol.rendezvous import StoreCall
 
 
 class Fleet(Protocol):
@@ -69,6 +71,22 @@ class DrillGround(Protocol):
 
     def carry_out(self, drill: CarryOutDrill) -> None:
         """Stage the fault now or very soon, without blocking."""
+        ...
+
+
+class CallKeeper(Protocol):
+    """Keeps the rendezvous calls that change tables, for the next controller. No method raises."""
+
+    def read(self) -> Iterable[StoreCall]:
+        """Return the calls of the former controller, the calls of each table in their order."""
+        ...
+
+    def keep(self, call: StoreCall) -> None:
+        """Write a call that is about to be carried out, if it may change its table."""
+        ...
+
+    def drop(self, task: TaskId, generation: Generation) -> None:
+        """Forget ``generation`` and older generations: they have ended."""
         ...
 
 

@@ -21,6 +21,7 @@ from controller.demo.progress_bars import ProgressBars
 from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.cluster_errors import leaf_errors
 from controller.localcluster.local_cluster import LocalCluster, LocalClusterError
+from controller.logs.log_options import LogOptionError, log_options, logging_to
 from controller.settings.settings_file import SettingsError
 from profiles.corpus import DataError
 from profiles.task_profiles import ProfileError
@@ -44,7 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _fail(2, error)
     demo = _Demo(options)
     try:
-        code = asyncio.run(demo.run())
+        with logging_to(log_options(arguments)):
+            code = asyncio.run(demo.run())
+    except LogOptionError as error:
+        return _fail(2, error)
     except (LocalClusterError, ApiSocketError, OSError) as error:
         return _fail(1, error)
     if options.is_json and demo.final_view:

@@ -10,6 +10,7 @@ from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.policy import Policy
 from controller.drills.drill_arguments import ScheduledDrill, parse_drill
 from controller.localcluster.local_node import NetworkChoice, ServerChoice
+from controller.logs.log_options import add_logging_arguments
 from controller.settings.domain_file import load_failure_domains
 from controller.settings.policy_file import load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -72,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_training(parser)
     _add_healing(parser)
     _add_output(parser)
+    add_logging_arguments(parser)
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:

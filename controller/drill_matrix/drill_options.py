@@ -9,6 +9,7 @@ from controller.core.rules.policy import Policy
 from controller.demo.demo_options import DemoOptions
 from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.local_node import NetworkChoice, ServerChoice
+from controller.logs.log_options import add_logging_arguments
 from profiles.drills.drill import Drill
 from profiles.drills.drill_catalogue import DRILLS
 from profiles.task_profiles import default_task_profiles
@@ -74,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write the table into this page, if every drill was run",
     )
+    add_logging_arguments(run)
 
 
 def choose_drills(names: list[str]) -> list[Drill]:

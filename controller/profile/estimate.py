@@ -13,7 +13,7 @@ from profiles.estimate.constants import fitted_constants
 from profiles.estimate.gpu_memory import available_bytes
 from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration_time import flops_per_s
-from profiles.estimate.layer import Machine
+from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import Estimate, LayoutRequest, best
 from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
 from profiles.estimate.shape_file import find_shape
@@ -127,7 +127,7 @@ def estimate(
     shape: DecoderShape, gpu: Gpu, stack: Stack, wanted: tuple[int, ...], global_batch: int
 ) -> dict[str, Any]:
     """Return throughput and layout of each usable size, and for each other size the reason."""
-    machine = Machine(gpu, fitted_constants())
+    machine = GpuSpeed(gpu, fitted_constants())
     throughput: dict[str, float] = {}
     layouts: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}

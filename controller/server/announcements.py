@@ -2,8 +2,9 @@
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from typing_extensions import override
 
@@ -14,6 +15,16 @@ from controller.clock import Clock
 from controller.core.instructions import Announce, AnswerRequest, Level
 from controller.ports import Publisher
 from controller.store.event_log import EventLog
+
+_LOG: Final = logging.getLogger(__name__)
+_LEVELS: Final[dict[Level, int]] = {
+    "trace": logging.DEBUG,
+    "info": logging.INFO,
+    "good": logging.INFO,
+    "drill": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 
 
 class AnnouncementObserver(Protocol):
@@ -54,6 +65,9 @@ class AnnouncementPublisher(Publisher):
 
     @override
     def publish(self, at: float, announcement: Announce) -> None:
+        level, kind, source = _LEVELS[announcement.level], announcement.kind, announcement.source
+        cause = announcement.cause
+        _LOG.log(level, "%s: kind=%s source=%s cause=%d", announcement.text, kind, source, cause)
         if self._event_log:
             self._event_log.append(at, announcement)
         for observer in self._observers:

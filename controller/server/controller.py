@@ -6,10 +6,12 @@ is not disturbed.
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from typing_extensions import override
 
@@ -30,6 +32,8 @@ from controller.store.rendezvous_files import RendezvousFiles
 from controller.store.replay import ReplayedRun, fingerprint, replay
 from controller.store.run_file import save_spec
 from nodeagent.protocol.ids import NodeId
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Controller:
@@ -60,6 +64,10 @@ class Controller:
         replayed = replay(machine, read_journal(journal)) if journal.exists() else ReplayedRun()
         started = _beginning(machine, clock, replayed)
         clock.continue_from(started.started_wall_s, replayed.at)
+        _LOG.info(
+            "controller begins: run=%s term=%d events=%d",
+            started.run_id, started.term, replayed.num_events,
+        )  # fmt: skip
         save_spec(spec_of(machine), journal.parent)
         self._journal = Journal(journal)
         self._runtime = Runtime(machine, self._journal, clock, config.programs, replayed=replayed)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.regroup import RankRef
 
+_LOG: Final = logging.getLogger(__name__)
 _CHANGE_LIMIT_S: Final = 1.0
 _NEWEST_LOSSES: Final = 120
 
@@ -56,7 +58,7 @@ class ControllerServer:
         config: Nodes, tasks and policy.
         places: Its files.
         clock: The clock of the run.
-        hooks: What the owner of the server adds.
+        hooks: Extensions by the owner of the server.
 
     Raises:
         JournalError: See ``Controller``, as for the other errors.
@@ -157,13 +159,22 @@ class ControllerServer:
         Raises:
             ApiSocketError: The socket can't be made.
         """
+        _LOG.info(
+            "server started: cluster=%s nodes=%d tasks=%d directory=%s",
+            self._name, len(self._config.addresses), len(self._config.tasks), self._places.directory,
+        )  # fmt: skip
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._serve_controllers())
                 group.create_task(self._commands.run())
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    _LOG.info("server is stopping: cluster=%s", self._name)
         finally:
             if self._event_log:
                 self._event_log.close()
+            _LOG.info("server stopped: cluster=%s", self._name)
 
     async def _serve_controllers(self) -> None:
         """Serve one controller after the other. The next one gets only the files of the last one."""
@@ -173,9 +184,12 @@ class ControllerServer:
                     group.create_task(self._api.run(self._places.socket)),
                     group.create_task(self._controller.run(self._publisher, self._drills)),
                 ]
+                await self._api.is_listening.wait()
+                _LOG.info("server is ready: cluster=%s socket=%s", self._name, self._places.socket)
                 await self._is_replaced.wait()
                 for service in services:
                     service.cancel()
+            _LOG.info("controller dropped: next_in_s=%.1f", self._pause_s)
             await asyncio.sleep(self._pause_s)
             self._is_replaced.clear()
             self._controller = self._next_controller()

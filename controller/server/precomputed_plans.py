@@ -5,6 +5,7 @@ for a moment, and the core gets it as a whole. A plan is published first and exp
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -16,6 +17,7 @@ from controller.core.rules.planner.explanation import Explanation, explain
 from controller.core.rules.planner.lookup import Outlook, look_ahead
 from controller.core.state.cluster import Plan
 
+_LOG: Final = logging.getLogger(__name__)
 _QUIET_S: Final = 1.0
 _MAX_EXPLAINED: Final = 4
 """Newest plans that have an explanation. Consoles show no older ones."""
@@ -124,3 +126,5 @@ class PrecomputedPlans:
         table.num_found, table.num_missed = before.num_found, before.num_missed
         self._machine.table = table
         self._planned = outlook
+        num, took_s = len(table.divisions), self._took_s
+        _LOG.debug("plans for next events computed: divisions=%d seconds=%.3f", num, took_s)

@@ -33,7 +33,7 @@ class CommandLaunch:
 
 
 TaskProgram = TrainingSpec | CommandLaunch
-"""How a task trains."""
+"""The program of a task's ranks: Unicron's training loop, or a command."""
 
 
 def measured_program(program: TaskProgram, generation: Generation) -> TaskProgram:

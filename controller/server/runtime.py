@@ -6,9 +6,10 @@ agent is acknowledged once it is in the journal. The runtime decides nothing.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from controller.clock import Clock
 from controller.core.events import Event, EventBody, Observed, TimerFired
@@ -41,6 +42,11 @@ from controller.store.journal import Journal
 from controller.store.replay import ReplayedRun
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch
+
+_LOG: Final = logging.getLogger(__name__)
+_LOGGED_ELSEWHERE: Final = (Announce, AnswerRequest, SetTimer)
+_FREQUENT: Final = (InspectRanks, RecordIterations)
+"""Instructions that are logged at ``debug``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,13 @@ class Runtime:
         if isinstance(body, Observed):
             dependencies.fleet.acknowledge(body.node, body.seq)
         for instruction in self.machine.handle(event):
-            self._carry_out(instruction, event, dependencies)
+            try:
+                self._carry_out(instruction, event, dependencies)
+            except Exception:
+                name = type(instruction).__name__
+                _LOG.exception("instruction failed: instruction=%s cause=%d", name, event.number)
+                raise
+            _log_instruction(instruction, event)
         dependencies.publisher.state_changed()
         self.has_news.set()
 
@@ -152,9 +164,41 @@ class Runtime:
     def _set_timer(self, timer: Timer, after_s: float) -> None:
         if timer in self._timers:
             self._timers[timer].cancel()
+        _LOG.debug("timer set: timer=%s after_s=%.3f", timer, after_s)
         loop = asyncio.get_running_loop()
         self._timers[timer] = loop.call_later(after_s, self._fire, timer)
 
     def _fire(self, timer: Timer) -> None:
         del self._timers[timer]
+        _LOG.debug("timer fired: timer=%s", timer)
         self.post(TimerFired(timer))
+
+
+def _log_instruction(instruction: Instruction, event: Event) -> None:
+    level = logging.DEBUG if isinstance(instruction, _FREQUENT) else logging.INFO
+    if isinstance(instruction, _LOGGED_ELSEWHERE) or not _LOG.isEnabledFor(level):
+        return
+    name, cause = type(instruction).__name__, event.number
+    task: object = getattr(instruction, "task", None)
+    generation: object = getattr(instruction, "generation", None)
+    _LOG.log(
+        level,
+        "instruction carried out: instruction=%s cause=%d event=%s task=%s generation=%s nodes=%s",
+        name, cause, type(event.body).__name__, task, generation, _nodes_of(instruction),
+    )  # fmt: skip
+
+
+def _nodes_of(instruction: Instruction) -> str | None:
+    """Return the nodes that an instruction concerns, in one word; None if it names none."""
+    match instruction:
+        case StartRanks():
+            nodes = {instruction.placement[number].node for number in instruction.global_ranks}
+        case PrepareSpares():
+            nodes = {worker.node for worker, _ in instruction.spares.values()}
+        case HaltRanks() | StopRanks() | InspectRanks():
+            nodes = set(instruction.nodes)
+        case ProbeNode() | CarryOutDrill():
+            nodes = {instruction.node} if instruction.node else set()
+        case _:
+            return None
+    return ",".join(sorted(nodes))

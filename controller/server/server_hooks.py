@@ -1,4 +1,4 @@
-"""The hooks of a server: what a demo, or another owner of the server, adds to it."""
+"""The hooks by which the owner of a server, for instance a demo, extends it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

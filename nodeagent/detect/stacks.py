@@ -22,7 +22,7 @@ _WAITS: Final = (
     "/torch/distributed/_functional_collectives.py",
     "/torch/distributed/rendezvous.py",
     "/megatron/core/pipeline_parallel/p2p_communication.py",
-    "/nodeagent/rank/groups/wake.py",
+    "/nodeagent/rank/groups/halting.py",
     "/nodeagent/rank/agent_link/rendezvous_store.py",
 )
 _OWN_WAIT: Final = "wait_unless_halted"

@@ -30,7 +30,7 @@ from nodeagent.ranks.rank_process import RankProcess
 _LOG = logging.getLogger(__name__)
 
 DUMP_SIGNAL: Final = signal.SIGUSR2
-"""What ranks let their fault handler listen to (``nodeagent.rank.agent_link.own_standing``)."""
+"""What ranks let their fault handler listen to (``nodeagent.rank.agent_link.training_stacks``)."""
 
 _POLL_S: Final = 0.01
 _DUMP_LIMIT_S: Final = 0.3

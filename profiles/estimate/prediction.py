@@ -13,7 +13,7 @@ import numpy as np
 from profiles.estimate.constants import Constants
 from profiles.estimate.hardware import GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration_time import flops_per_s, iteration_s
-from profiles.estimate.layer import Machine
+from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import LayoutRequest, best
 from profiles.estimate.points import Point
 from profiles.estimate.shape import DecoderShape
@@ -77,13 +77,13 @@ class PredictionCase:
         tflops = self.point.model_tflops_per_gpu
         return None if tflops is None else tflops * 1e12 * self.request.workers
 
-    def machine(self, constants: Constants) -> Machine:
+    def gpu_speed(self, constants: Constants) -> GpuSpeed:
         """Return the hardware with these constants."""
-        return Machine(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
+        return GpuSpeed(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
 
     def setup(self, constants: Constants) -> tuple[TrainingSetup, bool]:
         """Return the fastest way to train that the point leaves open, and whether it fits."""
-        found = best(self.shape, self.request, self.stack, self.machine(constants))
+        found = best(self.shape, self.request, self.stack, self.gpu_speed(constants))
         if found is None:  # more workers than samples: most of them idle
             return TrainingSetup(Layout(dp=self.request.workers)), False
         return found.setup, found.fits
@@ -91,7 +91,7 @@ class PredictionCase:
     def flops_per_s(self, setup: TrainingSetup, constants: Constants) -> float:
         """Return T of all GPUs together."""
         batch = self.request.global_batch
-        seconds = iteration_s(self.shape, setup, self.stack, self.machine(constants), batch)
+        seconds = iteration_s(self.shape, setup, self.stack, self.gpu_speed(constants), batch)
         return flops_per_s(self.shape, batch, seconds)
 
 

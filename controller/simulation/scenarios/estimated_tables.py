@@ -14,7 +14,7 @@ from controller.simulation.scenarios.scenario import Scenario, ScenarioTask
 from profiles.estimate.constants import fitted_constants
 from profiles.estimate.hardware import GPU_BY_NAME
 from profiles.estimate.iteration_time import flops_per_s
-from profiles.estimate.layer import Machine
+from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import LayoutRequest, best
 from profiles.estimate.shape import DecoderShape
 from profiles.estimate.shape_file import find_shape
@@ -116,7 +116,7 @@ def _table(
         recompute=Recompute.FULL if is_pipelined else None,
         sharded=False,  # recovery is modelled for replicas that have all of the state
     )
-    machine = Machine(GPU_BY_NAME[hardware], fitted_constants())
+    machine = GpuSpeed(GPU_BY_NAME[hardware], fitted_constants())
     search = _Search(find_shape(model), request, stack, machine, workers_per_node, gpus_per_worker)
     points = search.points(*num_workers)
     return ThroughputTable(points=tuple(points)) if points else None
@@ -127,7 +127,7 @@ class _Search:
     shape: DecoderShape
     request: LayoutRequest
     stack: Stack
-    machine: Machine
+    machine: GpuSpeed
     workers_per_node: int
     gpus_per_worker: int
 

@@ -68,7 +68,7 @@ class Ticks:
 
 
 class Scripted(Machine):
-    """A machine that wants what its test says, and notes what it was told when."""
+    """A machine with scripted instructions that records its events."""
 
     def __init__(self, script: Callable[[Event], Sequence[Instruction]] | None = None) -> None:
         super().__init__([], [], Policy())

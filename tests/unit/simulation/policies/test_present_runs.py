@@ -147,7 +147,10 @@ def test_the_command_rehearses_a_saved_run(run: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--state", "RUN/no"], "RUN/no: not a directory; name that of a controller's journal"),
+        (
+            ["--state", "RUN/no"],
+            "RUN/no: not a directory; name the directory of a controller's journal",
+        ),
         (["--connect", "RUN/no"], "RUN/no: there is no controller's socket"),
         (["--state", "RUN", "--policy", "varuna"], "--policy varuna: needs models"),
         ([], "give a SCENARIO, or a cluster with --connect or --state; scenarios: byterobust-9600"),
