@@ -98,7 +98,7 @@ class _Demo:
         for failure in failures:
             if not isinstance(failure, _EndedEarlyError):
                 raise failure
-            progress.say(self._clock.now(), "demo", str(failure))
+            progress.show(self._clock.now(), "demo", str(failure))
             return failure.code
         return 0 if has_succeeded or not self._options.is_headless else 1
 
@@ -118,7 +118,7 @@ class _Demo:
             base_port=options.base_port,
             sshd=options.sshd,
             network=options.network,
-            progress=lambda text: progress.say(self._clock.now(), "demo", text),
+            progress=lambda text: progress.show(self._clock.now(), "demo", text),
         ) as cluster:
             session = DemoSession(options, cluster, self._clock, progress)
             try:

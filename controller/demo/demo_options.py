@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.arguments import HelpText
 from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.policy import Policy
 from controller.drills.drill_arguments import ScheduledDrill, parse_drill
@@ -67,7 +68,7 @@ class DemoOptions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron demo``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = _EPILOG
     _add_cluster(parser)
     _add_training(parser)

@@ -59,7 +59,7 @@ class ProgressBars(AnnouncementObserver):
         elif isinstance(iteration, int) and iteration % _EVERY == 0:
             self._line(at, announcement.source, announcement.text, "")
 
-    def say(self, at: float, source: str, text: str) -> None:
+    def show(self, at: float, source: str, text: str) -> None:
         """Print a line that is not from the core."""
         self._line(at, source, text, "dim")
 

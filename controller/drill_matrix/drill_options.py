@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Final
 
+from controller.arguments import HelpText
 from controller.core.rules.policy import Policy
 from controller.demo.demo_options import DemoOptions
 from controller.drills.drill_arguments import DrillArgumentError
@@ -34,7 +35,7 @@ exit codes of the matrix:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron drill``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = _EPILOG
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = actions.add_parser("list", help="explain every drill and its expected diagnosis")

@@ -204,9 +204,9 @@ def observation_without_incident(
         notices: The notices to operators since the drill.
         stalled: The task that stalled or restarted, in words; empty if training continued.
     """
-    told = [each for each in notices if each.kind == drill.expected.status]
-    right = [each for each in told if _names(drill, target, each)]
-    notice = next(iter(right or told), None)
+    expected = [each for each in notices if each.kind == drill.expected.status]
+    right = [each for each in expected if _names(drill, target, each)]
+    notice = next(iter(right or expected), None)
     ending = stalled or "unharmed"
     if notice is None:
         other = next(iter(notices), None)

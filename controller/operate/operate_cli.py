@@ -13,6 +13,7 @@ from pathlib import Path
 
 from controller.api.client import NoControllerError, ask
 from controller.api.wire import Command, DecideLoss, UncordonNode
+from controller.arguments import HelpText
 
 _MAX_DIGITS = 4
 
@@ -80,7 +81,7 @@ def add_unreachable_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_common(
     parser: argparse.ArgumentParser, epilog: str, node: str, metavar: str = "NODE"
 ) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = epilog
     parser.add_argument("node", metavar=metavar, help=node)
     parser.add_argument(

@@ -23,7 +23,9 @@ def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         " in the best one. Print both in TFLOP/s per GPU, and the error relative to the measurement."
         " docs/profiles.md explains the keys of a point.",
     )
-    parser.add_argument("points", type=file_path, metavar="POINTS.jsonl")
+    parser.add_argument(
+        "points", type=file_path, metavar="POINTS.jsonl", help="file of measured points"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from controller.arguments import file_path
+from controller.arguments import HelpText, file_path
 from controller.printing import plain_console, print_table, refuse
 from controller.profile.profile_options import check_output, count, sizes
 from profiles.estimate.constants import fitted_constants
@@ -47,7 +47,7 @@ def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="estimate a model's throughput by number of workers",
         description="Estimate the FLOP/s of a model for several numbers of workers, each in the fastest"
         " layout that fits into memory.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         epilog=_EPILOG,
     )
     parser.add_argument(

@@ -15,7 +15,7 @@ from typing import Any
 from controller.api.client import Connection, NoControllerError, ask, connect
 from controller.api.views import MeasuredSizeView, MeasurementView
 from controller.api.wire import CancelMeasurement, MeasureTask
-from controller.arguments import file_path
+from controller.arguments import HelpText, file_path
 from controller.printing import refuse
 from controller.profile.profile_options import check_output, count, sizes
 from controller.profile.table_commands import print_table
@@ -57,7 +57,7 @@ def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "measure",
         help="time a task of a running controller at several sizes, on idle workers",
         description="Time a task of a running controller at several sizes, on idle workers.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         epilog=_EPILOG,
     )
     parser.add_argument("task", metavar="TASK", nargs="?", help="the task to measure")

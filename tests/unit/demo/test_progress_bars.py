@@ -64,7 +64,7 @@ def test_a_line_is_never_wrapped_and_its_brackets_are_no_markup(
     log: ProgressBars, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = f"[red]{'x' * 300}[/red] {{}} :smile:"
-    log.say(1234.5, "a-long-source", text)
+    log.show(1234.5, "a-long-source", text)
     assert shown(capsys) == [f"[1234.50s] a-long-source {text}"]
 
 
