@@ -264,7 +264,7 @@ class PlanView(View):
     waf_before: float
     """Weighted FLOP/s before the event, all tasks."""
     waf_now: float
-    """Weighted FLOP/s when the plan was proposed."""
+    """Weighted FLOP/s of the whole cluster at the time of this view, as in ``ClusterView.waf``."""
     waf_after: float
     assignments: dict[str, int]
     assignments_before: dict[str, int]
