@@ -101,7 +101,7 @@ class PlanView(View):
     waf_before: float
     """Weighted FLOP/s of all tasks before the event."""
     waf_now: float
-    """Weighted FLOP/s when the plan was proposed."""
+    """Weighted FLOP/s of the cluster at the time of this view, as in ``ClusterView.waf``."""
     waf_after: float
     assignments: dict[str, int]
     assignments_before: dict[str, int]
