@@ -1,13 +1,17 @@
-"""The files that tell about a node's ranks, in ``ranks/`` of its state directory.
+"""The files about one rank's process, in ``ranks/`` of the node's state directory.
 
-Whoever forks a rank writes them, and the agent reads them: an agent that was restarted finds its
-ranks there, and it can't wait for processes that are not its children. A file is replaced in one
-step, so a reader sees all of it or nothing.
+The parent of a rank writes them, and the agent reads them. So a restarted agent finds its ranks,
+and it learns of exits although the ranks are not its children. A file is replaced in one step, so a
+reader sees all of it or nothing.
 
-For the rank ``<task>.<generation>.<global_rank>``: ``.json`` right after the fork (``launch``,
-``pid``, ``start_ticks``), ``.exit`` when it was reaped (``pid``, ``exit_code``, ``signal``,
-``is_core_dumped``, ``wall_s``), ``.log`` with its standard output and error, ``.stack`` with stacks
-that it was asked for by a signal, and ``.attached`` from when a command speaks for itself.
+The rank ``<task>.<generation>.<global_rank>`` has these files:
+
+- ``.json``, written right after the fork: ``launch``, ``pid``, ``start_ticks``.
+- ``.exit``, written when the rank was reaped: ``pid``, ``exit_code``, ``signal``,
+  ``is_core_dumped``, ``wall_s``.
+- ``.log``: its standard output and error.
+- ``.stack``: its stacks, dumped at a signal.
+- ``.attached``: exists once the program of a command has attached to the agent.
 """
 
 import json
@@ -49,12 +53,12 @@ class ProcessFiles:
 
     @property
     def stack(self) -> Path:
-        """Where the rank's fault handler writes its stacks when it is asked for them."""
+        """The file to which the rank's fault handler dumps its stacks at a signal."""
         return self.directory / f"{self.stem}.stack"
 
     @property
     def attached(self) -> Path:
-        """Exists from when the program of a command speaks for itself."""
+        """The file that exists once the program of a command has attached."""
         return self.directory / f"{self.stem}.attached"
 
     def write_start(self, launch: RankLaunch, pid: int) -> None:
@@ -79,7 +83,7 @@ class ProcessFiles:
         self._replace("exit", record)
 
     def clear(self) -> None:
-        """Forget how an earlier process of the same rank ended, and that it spoke for itself."""
+        """Remove the exit and the mark ``attached`` of an earlier process of the same rank."""
         (self.directory / f"{self.stem}.exit").unlink(missing_ok=True)
         self.attached.unlink(missing_ok=True)
 
