@@ -34,8 +34,8 @@ Figures, seconds unless said otherwise, clock of rank 0:
   together, were ready to run and had no core, by the scheduler's own count: what on exceeds off by
   was taken from training, if nothing else runs on the machine;
 - ``processor_s_per_hour``: processor time by process, read over an uninterrupted stretch at the
-  beginning of each round. What a process takes bounds what training loses to it, but for what it
-  does to caches.
+  beginning of each round. Apart from effects on caches, training loses no more
+  time to a process than the process takes.
 
 These are measurements of one machine at one time, not limits.
 """

@@ -4,8 +4,7 @@
 
 Both loops are Unicron's, in the same processes and in turns (``iteration_cost.py`` says how). State that every
 replica has is not copied, so the cases are those in which copies are made: an optimizer sharded over
-the replicas, and stages or tensor-parallel ranks without a replica. Who holds whose copy is
-decided as in the product, for two nodes. Figures, seconds unless said otherwise:
+the replicas, and stages or tensor-parallel ranks without a replica. As in the product, each rank's copy is held by a rank on the other node. Figures, seconds unless said otherwise:
 
 - ``iteration``, ``reference_iteration``: medians, with checkpoints and without;
 - ``ratio``: median over all pairs of neighbouring blocks, with a 95 % confidence interval;

@@ -28,7 +28,7 @@ from controller.core.rules.planner.solver import solve
 
 _CLUSTERS: Final = ((128, 1, 6), (10_000, 8, 64), (16_384, 1, 64), (100_000, 8, 128))
 _OPERATIONS_PER_S: Final = 5e8
-"""About what the plain recurrence does; to leave out what would take hours."""
+"""Approximate operations of the plain recurrence, to skip cases that would take hours."""
 
 
 def main() -> None:

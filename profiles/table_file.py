@@ -4,8 +4,8 @@
      "points": [{"workers": 8, "flops_per_s": 1.1e15, "layout": {"tp": 1, "pp": 1, "dp": 8},
                  "origin": "measured", "iterations": 40}]}
 
-Tables of one task can be merged: what was measured counts more than what was estimated, and of two
-measurements each by the iterations behind it.
+Tables of one task can be merged. A measurement replaces an estimate, and two measurements count by
+their numbers of iterations.
 """
 
 import contextlib
@@ -147,7 +147,7 @@ def _scaled(point: TablePoint, factor: float) -> TablePoint:
 
 
 def calibrated(table: TableFile, tables: Iterable[TableFile]) -> TableFile:
-    """Return ``table`` with its estimates scaled by what was measured over what was estimated.
+    """Return ``table`` with its estimates scaled by the ratio of measurements to estimates.
 
     The nearest size, in ratio, that one of ``tables`` estimates and ``table`` has measured tells by how much;
     of two as near the smaller one. Estimates of other sizes are off by about the same factor, so without this

@@ -15,7 +15,7 @@ from profiles.table_file import load_table
 def with_points_of_file(entry: object, folder: Path) -> object:
     """Return the ``[[task]]`` table ``entry`` with the points of the file that it names, if it does.
 
-    What else is wrong with it is left to whoever reads the table.
+    The caller checks the rest of the table.
 
     Raises:
         RecordError: The file can't be read, or is no throughput table.

@@ -54,10 +54,10 @@ class Round:
 
     Attributes:
         pairs: Iteration times, watched ones first.
-        waited: Share of the time that the ranks' training threads, taken together, were ready to run
-            and had no core: in the blocks that are watched, and in the others.
-        per_hour: Processor time by part, seconds per hour: ``agent``, ``ssh_server``, ``link`` (what
-            rank 0 takes to talk to the agent) and ``controller_end``.
+        waited: Share of the time in which the ranks' training threads, taken together, were ready
+            to run without a core: with the agent, and without it.
+        per_hour: Processor time by part, seconds per hour: ``agent``, ``ssh_server``, ``link`` (rank
+            0's talk to the agent) and ``controller_end``.
         agent_rss_mb: The agent's resident memory at the end.
     """
 

@@ -28,8 +28,8 @@ class Instance:
     """A problem.
 
     Attributes:
-        tasks: Tasks that together held all workers but those of one unit, which is lost.
-        num_workers: What is left.
+        tasks: The tasks. Together they held all workers before one unit was lost.
+        num_workers: The workers that are left.
         running_s: D_running, seconds.
     """
 

@@ -56,8 +56,8 @@ class PredictionCase:
         point: The point.
         shape: Its model.
         gpu: Its hardware.
-        stack: What its software can do.
-        wish: What it states of how it was trained.
+        stack: Abilities of its software.
+        wish: The part of its setup that it states.
     """
 
     point: Point

@@ -1,9 +1,9 @@
 """The verdict: which of many signs is the cause.
 
-The order of ``Precedence`` is the decision rules; what is left to do here is what an order can't
-say: lines that take others back, signs that mean something together, links that flap, and the
-cases in which time decides. The order of the text is not the order of time: moments are compared
-where both lines have one of the same clock, else the earlier line counts as earlier.
+The order of ``Precedence`` is most of the decision rules. This module has the rules that an order
+can't express: lines that take back other lines, combinations of signs, links that flap, and cases in
+which time decides. Lines need not be in the order of time. Moments are compared if
+both lines have one of the same clock; otherwise the earlier line counts as earlier.
 """
 
 from bisect import bisect_right
@@ -119,7 +119,7 @@ def _start(lines: range) -> int:
 
 
 def _reach(relief: Sign) -> range:
-    """Return the lines of which ``relief`` takes back what they say."""
+    """Return the lines that ``relief`` takes back."""
     entry = relief.entry
     match entry.direction:
         case "before":

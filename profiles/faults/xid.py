@@ -39,9 +39,9 @@ class XidCode(BaseModel):
     Attributes:
         number: The code.
         mnemonic: The driver's name of it.
-        name: What it means.
-        action: The vendor's immediate action; empty where the table states none.
-        status: What it stands for.
+        name: Its meaning.
+        action: The vendor's immediate action; empty if the table states none.
+        status: The status it stands for.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -21,8 +21,8 @@ class RunRecord:
         kind: ``computed``: a micro-batch, forward and backward. ``committed``: all ranks applied the
             update of the iteration. ``fault``: written right before the rank breaks.
         at: Seconds on the machine's monotonic clock.
-        attempt: Counts the times the training was taken up again, as far as the rank knows.
-        global_rank: Who wrote it.
+        attempt: Number of resumptions of the training that the rank knows of.
+        global_rank: The rank that wrote it.
         iteration: Counted from 1.
         index: The micro-batch, in the global batch.
         loss: Mean loss of the global batch.

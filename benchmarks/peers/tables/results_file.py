@@ -1,4 +1,4 @@
-"""The results file: what was run, on what, and every single run.
+"""The results file: setup, machine, and every run.
 
 Written after every run, so that a campaign can be interrupted at any time and continued later.
 """
