@@ -2,10 +2,12 @@
 
     python benchmarks/planner_times.py [--runs N] [--plain-seconds S] [--kind KIND] [--write-docs]
 
-In process, from a parsed problem to the assignments, warm; each case in a process of its own. Figures:
+In process, from a parsed problem to the assignments, warm; each case in a process of its own.
+Figures:
 
 - ``solve_ms``: median of the runs;
-- ``plain_ms``: S(i, j) filled whole, by arrays; only where that is expected to take less than S seconds;
+- ``plain_ms``: S(i, j) filled whole, by arrays; only where that is expected to take less than S
+  seconds;
 - ``ratio``: plain over solve; both found the same objective, or the benchmark ends with an error;
 - ``peak_mb``: peak of resident memory of the process, the problem and numpy included.
 

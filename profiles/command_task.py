@@ -47,8 +47,8 @@ class CommandTask(BaseModel):
     """A command, run once per worker, without a shell.
 
     Attributes:
-        argv: The program and its arguments. A program without a slash is looked up in ``PATH``, which
-            begins with the directory of the agent's own ``python``.
+        argv: The program and its arguments. A program without a slash is looked up in ``PATH``,
+            which begins with the directory of the agent's own ``python``.
         env: Added to the environment of every rank.
         cwd: Directory that it is started in; it must be there on every node.
         start_limit_s: Seconds from a start to the first iteration line, for a command that has

@@ -126,7 +126,8 @@ def merged(tables: Iterable[TableFile]) -> TableFile:
     """Return one table of all, with the title of the first.
 
     Of an estimate and a measurement the measurement stays, of two estimates the later one. Two
-    measurements in one layout are averaged, each by its iterations; in two layouts the faster stays.
+    measurements in one layout are averaged, each by its iterations; in two layouts the faster
+    stays.
     """
     every = list(tables)
     found: dict[int, TablePoint] = {}
@@ -149,9 +150,9 @@ def _scaled(point: TablePoint, factor: float) -> TablePoint:
 def calibrated(table: TableFile, tables: Iterable[TableFile]) -> TableFile:
     """Return ``table`` with its estimates scaled by the ratio of measurements to estimates.
 
-    The nearest size, in ratio, that one of ``tables`` estimates and ``table`` has measured tells by how much;
-    of two as near the smaller one. Estimates of other sizes are off by about the same factor, so without this
-    the planner would compare them with measurements as if they were none.
+    The nearest size, in ratio, that one of ``tables`` estimates and ``table`` has measured tells by
+    how much; of two as near the smaller one. Estimates of other sizes are off by about the same
+    factor, so without this the planner would compare them with measurements as if they were none.
 
     Raises:
         RecordError: No size is both measured and estimated.

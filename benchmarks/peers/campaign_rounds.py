@@ -1,9 +1,9 @@
 """All runs of a campaign, in rounds: each contender and scenario once per round.
 
 Rounds spread whatever drifts on the machine over all contenders alike, and an interrupted campaign
-has as many runs of each, give or take one. A campaign can be run in slices of a few minutes: each goes on
-where the one before ended. A contender that has failed a scenario each time, three times over, is not
-asked again.
+has as many runs of each, give or take one. A campaign can be run in slices of a few minutes: each
+goes on where the one before ended. A contender that has failed a scenario each time, three times
+over, is not asked again.
 """
 
 import math

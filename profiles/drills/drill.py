@@ -1,7 +1,8 @@
 """A drill: a fault that can be staged without a GPU, and its expected outcome.
 
 Statuses, severities, methods and actions have the names of the paper (arXiv 2401.00134, table 1
-and section 4). ``straggler``, ``unreachable`` and ``takeover`` are no faults: operators get a notice.
+and section 4). ``straggler``, ``unreachable`` and ``takeover`` are no faults: operators get a
+notice.
 """
 
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ Ending = Literal["resolved", "held", "unharmed"]
 
 
 Needs = Literal["process", "call", "loop"]
-"""The program that a rank needs: ``process``: any; ``call``: a program that attaches and reports its
-iterations; ``loop``: a training loop that Unicron runs."""
+"""The program that a rank needs: ``process``: any; ``call``: a program that attaches and reports
+its iterations; ``loop``: a training loop that Unicron runs."""
 
 
 @dataclass(frozen=True, slots=True)

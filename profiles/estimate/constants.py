@@ -1,7 +1,7 @@
 """The fitted constants: how much of the data sheet software reaches.
 
-``profiles/data/throughput/constants.json`` keeps them; ``benchmarks/throughput_fit.py`` fits them to
-the published measurements. A number that needs no fit is a named constant beside its use.
+``profiles/data/throughput/constants.json`` keeps them; ``benchmarks/throughput_fit.py`` fits them
+to the published measurements. A number that needs no fit is a named constant beside its use.
 """
 
 import json
@@ -28,8 +28,8 @@ class Constants:
         straggle: Relative slowdown for each doubling of the number of nodes.
         fixed_s: Seconds of an iteration that nothing shortens: clipping, logging, data.
         deepspeed: Factor of time of Megatron-DeepSpeed.
-        deepspeed_layer_s: Seconds per layer and micro-batch there, independent of their size: launches
-            of unfused kernels, and ranks that wait for each other.
+        deepspeed_layer_s: Seconds per layer and micro-batch there, independent of their size:
+            launches of unfused kernels, and ranks that wait for each other.
     """
 
     matmul_ampere: float

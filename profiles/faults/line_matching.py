@@ -1,8 +1,8 @@
 """Which entries of the catalogue a line speaks for.
 
 Logs repeat themselves: without its digits, a line is one of a few shapes, and what a shape can't
-match is remembered. So most lines cost one translation and one look-up. A pattern is tried only on lines that hold its
-literals. Vetoes are tried only on lines that match an entry. In
+match is remembered. So most lines cost one translation and one look-up. A pattern is tried only on
+lines that hold its literals. Vetoes are tried only on lines that match an entry. In
 a long log, lines of a shape that has said the same many times are mostly taken to say it again.
 """
 
@@ -51,7 +51,8 @@ class Matcher:
 
         Args:
             catalogue: What is known.
-            is_long: Whether the log is long, so that of lines that repeat themselves a sample will do.
+            is_long: Whether the log is long, so that of lines that repeat themselves a sample will
+                do.
         """
         self._catalogue = catalogue
         self._series = TrainingSeries()

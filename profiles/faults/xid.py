@@ -1,7 +1,8 @@
 """NVIDIA's Xid codes: which status a code stands for, and when its line says something else.
 
-The table is data (``data/xid.toml``). A code alone does not decide: newer NVLink codes come in fatal
-and nonfatal kinds, 13 depends on what the access was, and 43 and 45 repeat the code that caused them.
+The table is data (``data/xid.toml``). A code alone does not decide: newer NVLink codes come in
+fatal and nonfatal kinds, 13 depends on what the access was, and 43 and 45 repeat the code that
+caused them.
 """
 
 import re

@@ -19,7 +19,8 @@ class Pattern:
     """One regular expression of an entry, compiled when it is first tried: most never are.
 
     Attributes:
-        literals: The rarest set of literals: every match holds one of them; empty if there are none.
+        literals: The rarest set of literals: every match holds one of them; empty if there are
+            none.
         needs: Sets of lower-case texts, the rarest first: every match holds one text of each set. A
             space stands where a word begins or ends.
         is_anchored: Whether it is matched behind the prefixes of the line.
@@ -75,7 +76,7 @@ class Pattern:
         return self._compiled
 
     def can_match(self, lowered: str) -> bool:
-        """Whether a line could match by its texts and words, as ``texts_and_words`` returns them."""
+        """Whether a line with these texts and words (of ``texts_and_words``) could match."""
         for literals in self.needs:
             for literal in literals:
                 if literal in lowered:

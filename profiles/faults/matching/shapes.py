@@ -105,7 +105,7 @@ class ShapeBook:
         return known
 
     def _looked_up(self, key: bytes, line: bytes) -> Shape:
-        """Return the shape of a line that differs from all that are known, maybe in a hash alone."""
+        """Return the shape of a line that is not known yet; only a hash in it may be new."""
         if _HEX_SIGN in line and (known := self._without_hash(key, line)):
             return known
         texts = self._screen.texts_in(line)
