@@ -29,8 +29,7 @@ from controller.core.monitoring.stalls import note_commit, note_joined, take_loo
 from controller.core.monitoring.task_watch import note_done_rank
 from controller.core.nodes.contact import judge_nodes_of
 from controller.core.recovery.regroup_limits import take_unsupported
-from controller.core.rules.diagnosis import severity_of
-from controller.core.rules.evidence import HARDWARE, Evidence, evidence_of
+from controller.core.rules.evidence import Evidence, evidence_of
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -154,7 +153,7 @@ def _take_raised(turn: Turn, task: TaskState, event: Observed, raised: RankRaise
     if raised.position is not None:
         note_heard(task, rank.worker.node)
     evidence = _evidence(turn, event, raised)
-    is_own = evidence.is_local and severity_of(evidence.status) != Severity.SEV3
+    is_own = evidence.is_local and evidence.status.severity != Severity.SEV3
     if raised.position is None or is_own:
         note_broken(rank)
     else:
@@ -190,7 +189,7 @@ def _take_fault(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     if task.can_regroup or task.lifecycle.phase is TaskPhase.STOPPING:
         take_evidence(turn, task, evidence)
         incident = incident_of(turn, task, task.generation)
-        if incident and evidence.status in HARDWARE:
+        if incident and evidence.status.facts.names_device:
             take_hardware(turn, incident, evidence)
         judge_nodes_of(turn, task)
 

@@ -42,7 +42,7 @@ from controller.core.lifecycle.rank_records import note_broken
 from controller.core.lifecycle.start_stop import stop
 from controller.core.rules.actions import Action, Handling
 from controller.core.rules.diagnosis import Diagnosis, diagnose, diagnose_symptoms
-from controller.core.rules.evidence import HARDWARE, Evidence
+from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
 from controller.core.state.incident import Incident
 from controller.core.state.node import NodeState
@@ -157,7 +157,11 @@ def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: 
     root = diagnosis.root
     assert root.node is not None, "hardware is somewhere"
     is_doubted = incident.state is IncidentState.HELD and incident.cause.action == "none"
-    if is_doubted and incident.cause.status in HARDWARE:
+    if (
+        is_doubted
+        and incident.cause.status is not None
+        and incident.cause.status.facts.names_device
+    ):
         return  # another rank of the task that is held for it
     has_probe = is_found(incident.evidence, root.node)
     others = [] if has_probe else [name for name in task.faults.accused if name != root.node]
@@ -202,7 +206,7 @@ def _forget_suspicion(turn: Turn, name: NodeId) -> None:
 
 
 def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
-    if diagnosis.status in HARDWARE and diagnosis.root.node is not None:
+    if diagnosis.status.facts.names_device and diagnosis.root.node is not None:
         count_recovery(task)
         _blame_hardware(turn, task, incident, diagnosis)
         return

@@ -9,7 +9,7 @@ from typing import Final
 
 from controller.core.incidents.incident_log import attach, open_incident
 from controller.core.lifecycle.parking import halt
-from controller.core.rules.evidence import NETWORK, Evidence
+from controller.core.rules.evidence import Evidence
 from controller.core.state.incident import Incident
 from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, TaskPhase
@@ -52,7 +52,7 @@ def _claim(turn: Turn, incident: Incident, name: NodeId) -> None:
     node, policy = turn.state.nodes[name], turn.policy
     found, node.unclaimed.evidence = node.unclaimed.evidence, []
     for each in found:
-        window_s = policy.network_merge_s if each.status in NETWORK else policy.correlation_s
+        window_s = policy.network_merge_s if each.status.facts.is_network else policy.correlation_s
         if turn.at - each.at <= window_s:
             attach(turn, incident, each)
 
@@ -85,9 +85,10 @@ def network_fault_of(turn: Turn, node: NodeId, since: float) -> Incident | None:
             return None
         if incident.state is IncidentState.DETECTED:
             is_there = incident.cause.node == node or not tasks.isdisjoint(incident.covers)
-            is_network = incident.evidence[0].status in NETWORK
+            is_network = incident.evidence[0].status.facts.is_network
         else:
-            is_there, is_network = incident.cause.node == node, incident.cause.status in NETWORK
+            is_there, status = incident.cause.node == node, incident.cause.status
+            is_network = status is not None and status.facts.is_network
         if is_there and is_network:
             return incident
     return None

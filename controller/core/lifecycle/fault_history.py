@@ -6,7 +6,7 @@ The one writer of ``FaultHistory``.
 from collections.abc import Collection, Sequence
 
 from controller.core.rules.actions import Action, Cure
-from controller.core.rules.evidence import HARDWARE, Evidence
+from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
@@ -38,7 +38,7 @@ def accuse(task: TaskState, node: NodeId, evidence: Sequence[Evidence]) -> None:
 def is_found(evidence: Sequence[Evidence], node: NodeId) -> bool:
     """Return whether a probe has found that hardware of the node is broken."""
     return any(
-        each.kind == "finding" and each.status in HARDWARE and each.node == node
+        each.kind == "finding" and each.status.facts.names_device and each.node == node
         for each in evidence
     )
 

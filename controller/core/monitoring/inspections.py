@@ -15,7 +15,7 @@ from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.state.watch import Inspection
 from nodeagent.protocol.standing import MAX_STACK_CHARS, Standing
-from profiles.faults.status import Status
+from profiles.faults.status_table import named
 
 
 def is_in_sight(turn: Turn, task: TaskState) -> bool:
@@ -83,7 +83,7 @@ def hang_evidence(
             summary = (
                 f"{what}, a collective does not end: {hang.summary}, and no rank is missing there"
             )
-        named = Status.NCCL_TIMEOUT if is_known else None
+        timed_out = named("nccl_timeout") if is_known else None
         stacks = [f"rank {n}:\n{_detail(one)}" for n, one in sorted(inspection.standings.items())]
         yield Evidence(
             kind="hang",
@@ -93,6 +93,6 @@ def hang_evidence(
             task=name,
             global_rank=None,
             summary=summary,
-            named=named,
+            named=timed_out,
             detail="\n".join(stacks)[:MAX_STACK_CHARS],
         )

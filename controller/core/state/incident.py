@@ -6,6 +6,7 @@ from controller.core.rules.evidence import Evidence
 from controller.core.state.phases import IncidentState
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import StateSource
+from profiles.faults.status import Status
 
 
 @dataclass(slots=True)
@@ -15,7 +16,7 @@ class Cause:
     fault_at: float
     node: NodeId | None = None
     global_rank: int | None = None
-    status: str = "unknown"
+    status: Status | None = None
     severity: str = "unknown"
     method: str = "unknown"
     action: str = "none"
