@@ -111,8 +111,12 @@ class Controller:
                 group.create_task(self.fleet.run())
                 group.create_task(self.precomputed_plans.run(publisher.state_changed))
         finally:
-            self._rendezvous_files.close()
-            self._journal.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close the files. ``run`` does this at its end."""
+        self._rendezvous_files.close()
+        self._journal.close()
 
 
 def _beginning(machine: Machine, clock: SystemClock, replayed: ReplayedRun) -> ControllerStarted:

@@ -97,6 +97,8 @@ class ControllerServer:
         )
         self._is_replaced = asyncio.Event()
         self._pause_s = 0.0
+        self.is_ready = asyncio.Event()
+        """Set while a controller runs and clients can connect."""
         self.is_closing = False
         """Whether a client has asked for the end of the run."""
         with contextlib.ExitStack() as on_error:
@@ -104,11 +106,6 @@ class ControllerServer:
                 on_error.callback(self._event_log.close)
             self._controller = self._next_controller()
             on_error.pop_all()
-
-    @property
-    def is_ready(self) -> asyncio.Event:
-        """Set while the API accepts clients."""
-        return self._api.is_listening
 
     @property
     def state(self) -> ClusterState:
@@ -180,20 +177,29 @@ class ControllerServer:
     async def _serve_controllers(self) -> None:
         """Serve one controller after the other. The next controller gets only files."""
         while True:
-            async with asyncio.TaskGroup() as group:
-                services = [
-                    group.create_task(self._api.run(self._places.socket)),
-                    group.create_task(self._controller.run(self._publisher, self._drills)),
-                ]
-                await self._api.is_listening.wait()
-                _LOG.info("server is ready: cluster=%s socket=%s", self._name, self._places.socket)
-                await self._is_replaced.wait()
-                for service in services:
-                    service.cancel()
+            try:
+                await self._serve_controller()
+            finally:
+                self.is_ready.clear()
+                self._controller.close()  # it may not have been run at all
             _LOG.info("controller dropped: next_in_s=%.1f", self._pause_s)
             await asyncio.sleep(self._pause_s)
             self._is_replaced.clear()
             self._controller = self._next_controller()
+
+    async def _serve_controller(self) -> None:
+        """Serve the present controller and its API until the controller is replaced."""
+        async with asyncio.TaskGroup() as group:
+            services = [group.create_task(self._api.run(self._places.socket))]
+            # Nodes are contacted only if clients can reach the controller.
+            await self._api.is_listening.wait()
+            serving = self._controller.run(self._publisher, self._drills)
+            services.append(group.create_task(serving))
+            self.is_ready.set()
+            _LOG.info("server is ready: cluster=%s socket=%s", self._name, self._places.socket)
+            await self._is_replaced.wait()
+            for service in services:
+                service.cancel()
 
     def _next_controller(self) -> Controller:
         journal = self._places.directory / JOURNAL_NAME
