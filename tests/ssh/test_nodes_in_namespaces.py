@@ -103,7 +103,7 @@ async def test_nodes_on_the_loopback_can_not_be_cut_off() -> None:
     async with LocalCluster.start(1, 1) as cluster:
         assert not cluster.has_namespaces
         with pytest.raises(
-            LocalClusterError, match="unplug of node n1 failed: n1: it has no network"
+            LocalClusterError, match="unplug of node n1 failed: n1: the nodes share one network"
         ):
             await cluster.unplug(cluster.nodes[0])
 
