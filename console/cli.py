@@ -158,7 +158,7 @@ def _version() -> str:
 
 
 def _streams() -> dict[str, bool]:
-    """Return which standard streams are terminals. Textual reads the first and draws on the last."""
+    """Return which standard streams are terminals. Textual reads stdin and draws on stderr."""
     streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
     return {name: stream is not None and stream.isatty() for name, stream in streams.items()}
 

@@ -19,7 +19,7 @@ class Clock(Protocol):
 
 
 class SystemClock(Clock):
-    """The system's clock. It counts from its construction, or from the start of an earlier clock."""
+    """The system's clock, counted from its construction or from the start of an earlier clock."""
 
     def __init__(self) -> None:
         self._start_s = time.monotonic()  # noqa: TID251 - this is the Clock

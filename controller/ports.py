@@ -22,7 +22,7 @@ class Fleet(Protocol):
     """The nodes. Every command ends in an event; none raises."""
 
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
-        """Start these ranks on ``node``, or resume parked ones. All are of one task and generation."""
+        """Start ranks on ``node``, or resume parked ranks, all of one task and generation."""
         ...
 
     def halt_ranks(self, instruction: HaltRanks) -> None:

@@ -90,7 +90,7 @@ def _messages(path: Path, lines: Iterable[bytes]) -> Iterator[FromServer]:
             message = _FROM_SERVER.validate_json(line)
             if isinstance(message, Greeting) and message.version != API_VERSION:
                 raise NoControllerError(
-                    f"{path}: the controller speaks API version {message.version}, this"
+                    f"{path}: the controller has API version {message.version}, this"
                     f" command {API_VERSION}"
                 )
             yield message
@@ -111,7 +111,8 @@ def ask(path: Path, command: Command) -> Reply:
     """Send ``command`` to the controller at ``path`` and return its reply.
 
     Raises:
-        NoControllerError: There is no controller, it has another API version, or it does not answer.
+        NoControllerError: There is no controller, it has another API version, or it does not
+            answer.
     """
     with connect(path) as connection:
         return connection.ask(command)

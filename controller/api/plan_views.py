@@ -73,7 +73,7 @@ class PreparedView(View):
     """Plans that were computed before they are needed."""
 
     num_events: int
-    """Number of events with a plan, among them "no event". Events with equal problems count once."""
+    """Events with a plan, among them "no event". Events with equal problems count once."""
     took_s: float
     is_current: bool
     """Whether the plans are for the present cluster, as of a second ago at most."""
@@ -101,7 +101,7 @@ class PlanView(View):
     waf_before: float
     """Weighted FLOP/s of all tasks before the event."""
     waf_now: float
-    """Weighted FLOP/s when the plan was proposed."""
+    """Weighted FLOP/s of the cluster at the time of this view, as in ``ClusterView.waf``."""
     waf_after: float
     assignments: dict[str, int]
     assignments_before: dict[str, int]

@@ -50,13 +50,14 @@ class Frame:
 
 def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
     """Return the view of ``state`` at ``now``."""
+    waf = sum(task.waf for task in state.tasks.values())
     return ClusterView(
         cluster=frame.cluster,
         now=now,
         started_wall_s=frame.started_wall_s,
         is_auto_heal=frame.is_auto_heal,
         is_closing=frame.is_closing,
-        waf=sum(task.waf for task in state.tasks.values()),
+        waf=waf,
         waf_full=sum(
             task.spec.weight * task.spec.table.flops_per_s(task.spec.workers)
             for task in state.tasks.values()
@@ -65,7 +66,7 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
         tasks=[_task(task, frame.max_losses) for task in state.tasks.values()],
         incidents=[incident_view(incident) for incident in state.incidents],
         plans=[
-            plan_view(plan, frame.explanations.get((plan.name, plan.revision)))
+            _plan(plan, waf, frame.explanations.get((plan.name, plan.revision)))
             for plan in state.plans
         ],
         drills=list(frame.drills),
@@ -215,8 +216,7 @@ def incident_view(incident: Incident) -> IncidentView:
     )
 
 
-def plan_view(plan: Plan, explanation: Explanation | None = None) -> PlanView:
-    """Return the view of one plan."""
+def _plan(plan: Plan, waf: float, explanation: Explanation | None) -> PlanView:
     return PlanView(
         id=plan.name,
         revision=plan.revision,
@@ -228,7 +228,7 @@ def plan_view(plan: Plan, explanation: Explanation | None = None) -> PlanView:
         approved_by=plan.approved_by,
         decided_at=plan.decided_at,
         waf_before=plan.waf_before,
-        waf_now=plan.waf_now,
+        waf_now=waf,
         waf_after=plan.waf_after,
         assignments={name: change.workers_after for name, change in plan.changes.items()},
         assignments_before={name: change.workers_before for name, change in plan.changes.items()},

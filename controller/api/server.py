@@ -1,8 +1,8 @@
 """The API's socket: sends snapshots and log lines, takes commands, and sends the answers.
 
-A slow client must not delay the controller or fill its memory. It gets only the newest snapshot. With
-more than ``_MAX_BACKLOG`` unread log lines or ``_MAX_REPLIES`` unread replies it is disconnected. It can
-reconnect and then gets the newest lines. This module does not judge commands.
+A slow client must not delay the controller or fill its memory. It gets only the newest snapshot.
+With more than ``_MAX_BACKLOG`` unread log lines or ``_MAX_REPLIES`` unread replies it is
+disconnected. It can reconnect and then gets the newest lines. This module does not judge commands.
 """
 
 import asyncio
@@ -84,8 +84,9 @@ class ApiServer:
     Args:
         cluster: Name of the cluster.
         view: Returns the newest view.
-        command: Called with each valid command. Its answer must be passed to ``answer`` later, under
-            the request id of the command. The server chooses that id: two clients may choose equal ones.
+        command: Called with each valid command. Its answer must be passed to ``answer`` later,
+            under the request id of the command. The server chooses that id: two clients may choose
+            equal ones.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Frozen views of the cluster, as the controller publishes them to consoles and scripts.
 
 A view holds what an operator may know at one instant, and no details of the core. Times are seconds
-since the start of the run, unless a name says otherwise. Views are pure values without sockets. Field
-names are a published format: add fields, never rename one. Import every view from here.
+since the start of the run, unless a name says otherwise. Views are pure values without sockets.
+Field names are a published format: add fields, never rename one. Import every view from here.
 """
 
 from enum import StrEnum
@@ -130,7 +130,7 @@ class TaskView(View):
     """Loss by iteration: all iterations in the final report, the newest 120 in snapshots."""
     num_rerun_iterations: int = 0
     unsupported: list[str] = Field(default_factory=list)
-    """Settings that rule out a regroup in process, with the reasons. Faults then take new processes."""
+    """Settings that rule out a regroup in process, with reasons. Faults then take new processes."""
     transition: TransitionView | None = None
     """The present or newest transition; None before the first."""
 

@@ -1,9 +1,9 @@
 """The messages on the API's socket: JSON lines over a unix socket of mode 0600.
 
-On connect the server sends ``Greeting``, one ``Snapshot`` and the newest log lines. After that it sends
-a ``Snapshot`` after a change, at most ten times a second, and every log line once. A client sends a
-``Command`` and gets one ``Reply`` with the same ``request_id``. A refused command changes nothing, and
-its reply gives the reason.
+On connect the server sends ``Greeting``, one ``Snapshot`` and the newest log lines. After that it
+sends a ``Snapshot`` after a change, at most ten times a second, and every log line once. A client
+sends a ``Command`` and gets one ``Reply`` with the same ``request_id``. A refused command changes
+nothing, and its reply gives the reason.
 """
 
 from typing import Annotated, Final, Literal
@@ -41,7 +41,7 @@ class LogLines(View):
 
 
 class Reply(View):
-    """Outcome of a command: a word for programs, and a sentence. Answers to questions have ``data``."""
+    """Outcome of a command: a word for programs and a sentence. ``data`` answers a question."""
 
     kind: Literal["reply"] = "reply"
     request_id: str
@@ -78,7 +78,8 @@ class RejectPlan(View):
 class RequestPlan(View):
     """Compute a plan for the present state, for instance after a rejection.
 
-    Refusals: ``pending`` (a plan waits for a decision), ``nothing`` (no plan would change anything).
+    Refusals: ``pending`` (a plan waits for a decision), ``nothing`` (no plan would change
+    anything).
     """
 
     kind: Literal["request_plan"] = "request_plan"
@@ -120,9 +121,9 @@ class MeasureTask(View):
 
     The reply's code is the measurement's name. Its progress is in the snapshots.
 
-    Refusals: ``unknown``, ``busy`` (another measurement runs), ``pending`` (a plan waits for a decision),
-    ``unsupported`` (a command task without ``is_contained``), ``unlisted`` (a size without layout),
-    ``nothing`` (no size fits).
+    Refusals: ``unknown``, ``busy`` (another measurement runs), ``pending`` (a plan waits for a
+    decision), ``unsupported`` (a command task without ``is_contained``), ``unlisted`` (a size
+    without layout), ``nothing`` (no size fits).
     """
 
     kind: Literal["measure_task"] = "measure_task"
@@ -159,8 +160,8 @@ class RunDrill(View):
 class AskWhatIf(View):
     """Ask for the plan under other circumstances. The cluster does not change.
 
-    The fields are explained in ``controller.core.rehearsal.Supposition``. With ``has_problem`` the answer
-    holds the planner's problem, which may be large. Refusal: ``impossible``.
+    The fields are explained in ``controller.core.rehearsal.Supposition``. With ``has_problem`` the
+    answer holds the planner's problem, which may be large. Refusal: ``impossible``.
     """
 
     kind: Literal["ask_what_if"] = "ask_what_if"

@@ -81,7 +81,7 @@ class DemoSession(DrilledController):
         self._server.inject(node, task, rank, fault)
 
     def view(self, max_losses: int | None) -> ClusterView:
-        """Return the cluster as operators see it now, with the newest losses of each task or all."""
+        """Return the cluster as operators see it now; None for ``max_losses`` means all losses."""
         return self._server.view(max_losses)
 
     @property

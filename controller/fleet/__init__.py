@@ -1,4 +1,4 @@
-"""The edge to the nodes: SSH connections, agents, and the commands to them. Begin with ``node_links``.
+"""The edge to the nodes: SSH connections, agents and commands. Begin with ``node_links``.
 
 ``node_links``         all nodes: the port ``Fleet`` of the runtime.
 ``node_link``          one node: connect, open a session with the agent, retry.

@@ -53,7 +53,7 @@ class SshFleet(Fleet, Listener):
         keeper: CallKeeper,
         last_seqs: Mapping[NodeId, int] | None = None,
     ) -> None:
-        """Make the links. Reports of a node up to its number in ``last_seqs`` are not taken again."""
+        """Make the links. Reports up to a node's number in ``last_seqs`` are not taken again."""
         self._listener = listener
         self._clock = clock
         self._tables: RendezvousTables[NodeId] = RendezvousTables()

@@ -1,8 +1,8 @@
 """Commands that a node's agent has not answered yet, and the events that end them.
 
-Every command ends in one event, except a start, an inspection or a drill that succeeds: observations
-follow it. If contact is lost before the answer, the outcome of the command is unknown. When the node
-attaches again, the core asks for the ranks that are missing.
+Every command ends in one event, except a start, an inspection or a drill that succeeds:
+observations follow it. If contact is lost before the answer, the outcome of the command is unknown.
+When the node attaches again, the core asks for the ranks that are missing.
 """
 
 import logging

@@ -1,17 +1,17 @@
 """The rendezvous tables of the ranks: one key-value table per task and generation.
 
 Ranks form their process groups over ``torch.distributed.Store``. Agents relay each operation as a
-``StoreCall``, and the controller answers from these tables. They are pure: no clock, no socket. A call
-goes in with an *origin*, for instance its node. Out come pairs of origin and reply: for that call, and
-for every call that waited for it. ``get`` and ``wait`` stay here until their keys exist, or until
-``expire`` is called after their deadline.
+``StoreCall``, and the controller answers from these tables. They are pure: no clock, no socket. A
+call goes in with an *origin*, for instance its node. Out come pairs of origin and reply: for that
+call, and for every call that waited for it. ``get`` and ``wait`` stay here until their keys exist,
+or until ``expire`` is called after their deadline.
 
 A rank repeats its call after a lost connection, so a call may arrive twice. If its operation is not
-idempotent, the repeated call gets the remembered answer. A repeated ``get`` or ``wait`` replaces the
-first one.
+idempotent, the repeated call gets the remembered answer. A repeated ``get`` or ``wait`` replaces
+the first one.
 
-A generation ends by ``drop`` or by the first call of a newer generation. Calls that still wait in it are
-answered with an error, and so is every later call.
+A generation ends by ``drop`` or by the first call of a newer generation. Calls that still wait in
+it are answered with an error, and so is every later call.
 """
 
 import base64
@@ -74,8 +74,8 @@ class RendezvousTables(Generic[OriginT]):
     ) -> list[tuple[OriginT, StoreReply]]:
         """Carry out ``call`` and return every reply that is due now, its own before others.
 
-        Never raises because of a call's content: an invalid call is answered with an error and changes
-        nothing. A blocking call with ``timeout_s`` of 0 or less is answered at once.
+        Never raises because of a call's content: an invalid call is answered with an error and
+        changes nothing. A blocking call with ``timeout_s`` of 0 or less is answered at once.
         """
         if call.generation <= self._dropped_by_task.get(call.task, -1):
             reason = f"generation {call.generation} of {call.task} has ended"

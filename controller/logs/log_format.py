@@ -41,7 +41,7 @@ class Template(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def split_template(template: str) -> Template:
-    """Return the sentence and the pairs of a template; without pairs at its end, all is sentence."""
+    """Return the sentence and the pairs of a template. A template may have no pairs."""
     match = _PAIRS.fullmatch(template)
     if match is None:
         return Template(template, ())

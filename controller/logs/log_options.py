@@ -1,4 +1,4 @@
-"""The options ``--log-level``, ``--log-format`` and ``--log-file`` of every long-running command."""
+"""The options ``--log-level``, ``--log-format`` and ``--log-file`` of long-running commands."""
 
 import argparse
 import logging
@@ -162,7 +162,7 @@ def _writable(path: Path) -> Path:
 
 
 class _LogFile(logging.FileHandler):
-    """Appends to a file. A line that can't be written is dropped: a full disk must not end a run."""
+    """Appends to a file. It drops a line on a full disk, which must not end a run."""
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:

@@ -83,7 +83,7 @@ class AnnouncementPublisher(Publisher):
             self._api.add_line(line)
 
     def note(self, source: str, text: str, level: Level = "warning") -> None:
-        """Publish a line that does not come from the core, for instance why a node is unreachable."""
+        """Publish a line from outside the core, for instance why a node is unreachable."""
         line = Announce(cause=0, level=level, kind="note", source=source, text=text)
         self.publish(self._clock.now(), line)
 

@@ -1,8 +1,8 @@
 """One controller: the core, its journal, the runtime, and the fleet.
 
-If the journal holds the events of an earlier controller, which may have been killed, the new one takes
-over. It replays the journal to rebuild the state, asks every node for its ranks, and resumes. Training
-is not disturbed.
+If the journal holds the events of an earlier controller, which may have been killed, the new one
+takes over. It replays the journal to rebuild the state, asks every node for its ranks, and resumes.
+Training is not disturbed.
 """
 
 import asyncio
@@ -41,14 +41,15 @@ class Controller:
 
     Args:
         config: Its nodes, tasks and policy.
-        journal: Its file. If it holds events, this controller takes over from the one that wrote them.
-            The run file is written beside it.
-        clock: The clock of the run. After a takeover it counts from the start of the first controller.
+        journal: Its file. If it holds events, this controller takes over from the one that wrote
+            them. The run file is written beside it.
+        clock: The clock of the run. After a takeover it counts from the start of the first
+            controller.
         note: Called with a source and a line, for instance about a node that can't be reached.
 
     Raises:
-        JournalError: The journal is damaged, was written for other nodes, tasks or policy, or does not
-            begin with the start of a controller.
+        JournalError: The journal is damaged, was written for other nodes, tasks or policy, or does
+            not begin with the start of a controller.
         ValueError: The tasks do not fit the nodes.
         OSError: The journal or the run file can't be written.
     """

@@ -21,7 +21,8 @@ class ControllerConfig:
         tasks: The tasks.
         programs: The program of each task's ranks.
         policy: The operators' decisions about faults, made in advance.
-        tables: Directory of the measured throughput tables; None means ``profiles`` beside the journal.
+        tables: Directory of the measured throughput tables; None means ``profiles`` beside the
+            journal.
         failure_domains: Nodes with the same domain fail together. Empty where that is not known.
     """
 

@@ -1,4 +1,4 @@
-"""The server: it composes controller, API, event log and views, and starts and stops them in order."""
+"""The server: it composes controller, API, event log and views, and runs them in order."""
 
 import asyncio
 import contextlib
@@ -39,8 +39,9 @@ class ServerPlaces:
     """Where a server has its files.
 
     Attributes:
-        directory: Directory of the run: journal, run file, rendezvous files, measured tables. It must
-            exist. If it holds the journal of an earlier controller, the server takes over from it.
+        directory: Directory of the run: journal, run file, rendezvous files, measured tables. It
+            must exist. If it holds the journal of an earlier controller, the server takes over from
+            it.
         socket: Unix socket of the API, made by the server. Nothing may be there.
         event_log: File of the event log, replaced if it exists; None means no event log.
     """
@@ -115,7 +116,7 @@ class ControllerServer:
         return self._controller.state
 
     def view(self, max_losses: int | None = _NEWEST_LOSSES) -> ClusterView:
-        """Return the cluster as operators see it now, with the newest losses of each task or all."""
+        """Return the cluster as operators see it now; None for ``max_losses`` means all losses."""
         plans = self._controller.precomputed_plans
         frame = Frame(
             cluster=self._name,
@@ -142,14 +143,14 @@ class ControllerServer:
         self._controller.fleet.inject(node, task, rank, fault)
 
     async def next_change(self) -> None:
-        """Return when the state may have changed, after a second at most. For one task at a time."""
+        """Return when the state may have changed, after a second at most. One caller at a time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CHANGE_LIMIT_S):
                 await self._publisher.changed.wait()
         self._publisher.changed.clear()
 
     def replace_controller(self, pause_s: float) -> None:
-        """Drop controller and API as if killed. After ``pause_s`` seconds a new controller takes over."""
+        """Drop controller and API as if killed. After ``pause_s`` a new controller takes over."""
         self._pause_s = pause_s
         self._is_replaced.set()
 
@@ -177,7 +178,7 @@ class ControllerServer:
             _LOG.info("server stopped: cluster=%s", self._name)
 
     async def _serve_controllers(self) -> None:
-        """Serve one controller after the other. The next one gets only the files of the last one."""
+        """Serve one controller after the other. The next controller gets only files."""
         while True:
             async with asyncio.TaskGroup() as group:
                 services = [

@@ -1,7 +1,8 @@
-"""Plans for the events that may come next, and explanations of plans, both computed in the background.
+"""Plans for events that may come next, and explanations of plans, computed in the background.
 
-Neither delays a decision. The table of next plans is built in a thread, once the cluster has been quiet
-for a moment, and the core gets it as a whole. A plan is published first and explained a moment later.
+Neither delays a decision. The table of next plans is built in a thread, once the cluster has been
+quiet for a moment. The core gets the whole table at once. A plan is published first and explained a
+moment later.
 """
 
 import asyncio
@@ -68,7 +69,7 @@ class PrecomputedPlans:
         )
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Serve until cancelled. ``changed`` is called after each change of ``prepared`` or ``explanations``."""
+        """Serve until cancelled. ``changed`` is called after a change of plans or explanations."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._explain_plans(changed))
             group.create_task(self._keep_table(changed))

@@ -16,7 +16,8 @@ class TrainingOptions:
     """Options that hold for every task of a run.
 
     Attributes:
-        checkpoints: Directory of the checkpoints, shared by all nodes; each task has a folder in it.
+        checkpoints: Directory of the checkpoints, shared by all nodes; each task has a folder in
+            it.
         data_path: Text to train on; empty for the built-in one.
         seed: Seed of weights and data.
         num_iterations: A training loop ends after this many iterations; None means never. A command

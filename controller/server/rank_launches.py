@@ -37,7 +37,7 @@ TaskProgram = TrainingSpec | CommandLaunch
 
 
 def measured_program(program: TaskProgram, generation: Generation) -> TaskProgram:
-    """Return the program of a task whose throughput is measured: at full speed, without checkpoints.
+    """Return the program for a measurement of throughput: at full speed, without checkpoints.
 
     A command gets an empty directory of its own, which stays there afterwards.
     """
@@ -76,7 +76,7 @@ def _loops(
     """Yield the launches of a training loop's ranks and spares."""
     placement = instruction.placement
     holders = copy_holders(instruction.layout, placement, is_sharded=program.shard_optimizer)
-    # Copied from one launch: at thousands of ranks, validating the holders for each rank takes seconds.
+    # Copied from one launch: to validate the holders for each of 1000s of ranks takes seconds.
     rank = RankLaunch(
         task=instruction.task,
         generation=instruction.generation,

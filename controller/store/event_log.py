@@ -1,7 +1,7 @@
 """The event log: every announcement as one JSON object per line, for people and for checks.
 
-An iteration that was run again after a restore carries ``is_rerun`` and its deviation. So a check can
-count that each iteration was reported once. JSON has no NaN: such a loss is written as text.
+An iteration that was run again after a restore carries ``is_rerun`` and its deviation. So a check
+can count that each iteration was reported once. JSON has no NaN: such a loss is written as text.
 """
 
 import logging

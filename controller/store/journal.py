@@ -1,7 +1,7 @@
 """The journal: every event, written before it is handled, one JSON object per line.
 
-The core is deterministic, so a replay through a new machine rebuilds the state. If a crash cut a line
-off, the event of that line was not handled either (``controller.store.line_files``).
+The core is deterministic, so a replay through a new machine rebuilds the state. If a crash cut a
+line off, the event of that line was not handled either (``controller.store.line_files``).
 """
 
 import json
@@ -59,7 +59,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._file = open_lines(path)
-        _LOG.info("journal opened: path=%s bytes=%d", path, self._file.tell())
+        _LOG.info("journal opened: path=%s bytes=%d", path, path.stat().st_size)
 
     def append(self, event: Event) -> None:
         """Write ``event``. When this returns, the event survives a kill of this process."""

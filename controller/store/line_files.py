@@ -1,7 +1,7 @@
 """Files of lines that a process appends to until it is killed.
 
-A crash can cut off only the last line. That line is dropped, because the process acts only after it has
-written the whole line. A line is complete when its newline is there.
+A crash can cut off only the last line. That line is dropped, because the process acts only after it
+has written the whole line. A line is complete when its newline is there.
 """
 
 import logging

@@ -1,12 +1,13 @@
 """The measured throughput of tasks: one table per task, refined by every run.
 
-``DIRECTORY/TASK.json`` is a throughput table (``profiles.table_file``). A controller reads it when it
-begins and refines it with the iterations that the core finds steady. It writes the whole file every few
-seconds, if there are changes, and at the end. The present run does not plan with it: its planner uses
-the table of the task file. The task file of a later run may name the measured table instead.
+``DIRECTORY/TASK.json`` is a throughput table (``profiles.table_file``). A controller reads it when
+it begins and refines it with the iterations that the core finds steady. It writes the whole file
+every few seconds, if there are changes, and at the end. The present run does not plan with it: its
+planner uses the table of the task file. The task file of a later run may name the measured table
+instead.
 
-A file that can't be read stays as it is, and its task is not measured. A file that can't be written is
-tried again. Operators get one note about either.
+A file that can't be read stays as it is, and its task is not measured. A file that can't be written
+is tried again. Operators get one note about either.
 """
 
 import asyncio

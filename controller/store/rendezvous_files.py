@@ -1,14 +1,15 @@
-"""The rendezvous calls on disk, beside the journal, so that the next controller has the same tables.
+"""The rendezvous calls on disk, from which the next controller restores the same tables.
 
-``DIRECTORY/TASK.GENERATION.jsonl`` holds each call that may change a table, one ``StoreCall`` a line. A
-call is written before it is answered. Tables are a function of their calls: carried out again in their
-order, the calls restore the tables and the answers to repeated calls. Ranks also call for their
-in-memory checkpoints and before they exit, so a file stays until its generation has ended. A task has
-at most one file.
+``DIRECTORY/TASK.GENERATION.jsonl`` holds each call that may change a table, one ``StoreCall`` a
+line. A call is written before it is answered. Tables are a function of their calls: carried out
+again in their order, the calls restore the tables and the answers to repeated calls. Ranks also
+call for their in-memory checkpoints and before they exit, so a file stays until its generation has
+ended. A task has at most one file.
 
-Lines survive a kill of the process, like the lines of the journal, and are not synced to the disk. If a
-file can't be written or read, operators get a note, and the controller continues without it. Ranks that
-then meet while the controller is replaced hang, and are regrouped as after any other hang.
+Lines survive a kill of the process, like the lines of the journal, and are not synced to the disk.
+If a file can't be written or read, operators get a note, and the controller continues without it.
+Ranks that then meet while the controller is replaced hang, and are regrouped as after any other
+hang.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
 """Replay of a journal: the state and the facts that the next controller takes over.
 
-The core is deterministic, so its state follows from the events alone. Instructions are not carried out
-again. Three facts lived in the runtime alone, so the replay collects them. Timers that had not fired
-are set again. Calls of generations that had ended stay refused. Reports in the journal are not taken
-twice.
+The core is deterministic, so its state follows from the events alone. Instructions are not carried
+out again. Three facts lived in the runtime alone, so the replay collects them. Timers that had not
+fired are set again. Calls of generations that had ended stay refused. Reports in the journal are
+not taken twice.
 """
 
 import hashlib
@@ -59,8 +59,8 @@ def replay(machine: Machine, events: Iterable[Event]) -> ReplayedRun:
     """Replay ``events`` through a new ``machine``; return the facts that are not in its state.
 
     Raises:
-        JournalError: The events are of other nodes or tasks, or of another policy. They do not begin
-            with the start of a controller. Or events are missing. The text says which.
+        JournalError: The events are of other nodes or tasks, or of another policy. They do not
+            begin with the start of a controller. Or events are missing. The text says which.
     """
     begin_s = time.perf_counter()
     started: ControllerStarted | None = None

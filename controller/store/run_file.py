@@ -1,9 +1,9 @@
 """A saved run: a directory with the journal, and a file with the settings that it was written for.
 
-The state also depends on the sizes of nodes, the tasks' throughput and the policy, and the journal does
-not hold them. So a controller writes them into ``run.json`` before it begins. Any command that can read
-the directory can rebuild the state, whether the controller lives or not. The programs of the ranks are
-not in the file.
+The state also depends on the sizes of nodes, the tasks' throughput and the policy, and the journal
+does not hold them. So a controller writes them into ``run.json`` before it begins. Any command that
+can read the directory can rebuild the state, whether the controller lives or not. The programs of
+the ranks are not in the file.
 """
 
 import logging

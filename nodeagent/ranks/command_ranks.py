@@ -134,7 +134,9 @@ class CommandRanks:
         try:
             return self.look(rank)
         except OSError as error:
-            _LOG.warning("can't take iterations from the log of %s: %s", rank.name, error)
+            _LOG.warning(
+                "cannot read iterations from a rank's log: rank=%s reason=%s", rank.name, error
+            )
             return False
 
     def _reading(self, rank: RankProcess) -> _Reading:

@@ -1,7 +1,7 @@
 """A controller server in a process of its own, so that it can be killed without its nodes.
 
-Standard input is one line of JSON, a ``Remit``. Announcements go to the event log, and notes to standard
-error. The process ends when its task has ended, or when it is killed.
+Standard input is one line of JSON, a ``Remit``. Announcements go to the event log, and notes to
+standard error. The process ends when its task has ended, or when it is killed.
 """
 
 import asyncio

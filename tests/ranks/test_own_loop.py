@@ -408,7 +408,7 @@ MISTAKES = {
     ),
     "other number of micro-batches": (
         "return replace(loop, num_micro_batches=7)",
-        "num_micro_batches of the loop is 7, that of the task 4",
+        "num_micro_batches of the loop is 7, but 4 in the task",
     ),
     "no samples": ("return replace(loop, seq_length=0)", "seq_length 0 is less than 1"),
     "negative norm": ("return replace(loop, max_grad_norm=-1)", "max_grad_norm -1 is negative"),
@@ -420,7 +420,7 @@ MISTAKES = {
         """
     batches = (loop.micro_batch(i, 0) for i in range(1, 100))
     return replace(loop, micro_batch=lambda iteration, index: next(batches))""",
-        "micro_batch(1, 0) gave other tensors when it was asked for again",
+        "micro_batch(1, 0) returned other tensors in its second call",
     ),
     "communicates": (
         """
@@ -433,7 +433,7 @@ MISTAKES = {
         """
     loop.optimizer.config.clip_grad = 1.0
     return loop""",
-        "uses what the loop can't train with: clip_grad = 1.0",
+        "uses options that the loop can't train with: clip_grad = 1.0",
     ),
 }
 

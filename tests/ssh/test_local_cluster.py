@@ -1,4 +1,4 @@
-"""The local cluster of the demo over real SSH servers, with processes that daemonise on its nodes."""
+"""The local cluster over real SSH servers, with processes that daemonise on its nodes."""
 
 import asyncio
 import os

@@ -1,14 +1,14 @@
 """A rank's control connection to its node's agent, in a thread of its own.
 
-The agent may be killed and replaced at any instant; training goes on meanwhile. So the link connects
-again for as long as the rank lives, begins each connection with ``RankHello``, and keeps every
-report until the agent says that it stored it: after a reconnect the unstored ones are sent again,
-in order, and the agent drops the sequence numbers that it has. Of pulses only the newest is kept.
+The agent may be killed and replaced at any moment, while training goes on. So the link reconnects
+for as long as the rank lives, and begins each connection with ``RankHello``. It keeps every report
+until the agent has acknowledged it. After a reconnect it sends the unacknowledged reports again, in
+order, and the agent drops sequence numbers that it has already. Only the newest pulse is kept.
 
-Requests come the other way. Stop, pause and a drill are only noted here; the training loop looks at
-them when it suits it. A halt is passed on at once, in the link's thread, because the training
-thread may be blocked in a collective. A ``Join`` waits here until the parked rank takes it. Where the
-training thread stands is answered here too, without asking it.
+The agent sends requests. A stop, a park at the boundary, and a drill are only noted here; the
+training loop polls them. A halt is passed on at once in the link's thread, because the training
+thread may be blocked in a collective. A ``Join`` is kept until the parked rank takes it. The link's
+thread also answers what the training thread does now, by reading its stack.
 """
 
 import logging
@@ -47,19 +47,21 @@ from nodeagent.rank.agent_link.training_stacks import read_own_standing
 logger = logging.getLogger(__name__)
 
 _RECONNECT_WAIT_S: Final = 0.1
-_SEND_TIMEOUT_S: Final = 10.0  # an agent that reads nothing for so long is as good as gone
+_SEND_TIMEOUT_S: Final = 10.0  # An agent that reads nothing for so long counts as lost.
 
 
 class ControlLink:
-    """The link. All public methods may be called from any thread and none of them blocks long.
+    """The link. Any thread may call any public method.
+
+    Only ``wait_for_join``, ``wait_until_stored`` and ``close`` block.
 
     Args:
         socket_path: The agent's ``ranks.sock``.
-        hello: Who this rank is.
+        hello: The first message on each connection; it names the rank.
         wall_s: The node's wall clock.
-        interrupt: Ends what the training thread does in a generation, from the link's thread: with
-            the global ranks that are broken, or None where everything of it is over.
-        stand: Returns where the training thread stands; called in the link's thread.
+        halt: Halts a generation; called in the link's thread. Its second argument lists the broken
+            global ranks, or is None if the whole generation ends.
+        read_standing: Returns what the training thread does now; called in the link's thread.
     """
 
     def __init__(
@@ -93,11 +95,11 @@ class ControlLink:
         self._thread = threading.Thread(target=self._run, name="control link", daemon=True)
 
     def start(self) -> None:
-        """Begin to connect. Reports may be handed over before."""
+        """Begin to connect. Reports may be queued before."""
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; unstored reports are lost. Call ``wait_until_stored`` before."""
+        """End the thread. Reports that are not stored are lost, so call ``wait_until_stored`` before."""
         self._closed.set()
         self._wake()
         self._thread.join()
@@ -111,16 +113,16 @@ class ControlLink:
 
     @property
     def is_park_requested(self) -> bool:
-        """Whether the agent asked for a pause at an iteration boundary."""
+        """Whether the agent asked the ranks to park at an iteration boundary."""
         return self._park.is_set()
 
     @property
     def needs_copies(self) -> bool:
-        """Whether the agent asked for complete in-memory checkpoints before that pause."""
+        """Whether in-memory checkpoints should be complete when the ranks park."""
         return self._needs_copies.is_set()
 
     def wait_for_join(self) -> RankLaunch:
-        """Wait, as long as it takes, for a newer generation; from then on this rank is of it."""
+        """Wait without a limit for a ``Join``. Afterwards the link speaks for the rank in its generation."""
         with self._changed:
             self._changed.wait_for(lambda: self._join is not None)
             launch, self._join = self._join, None
@@ -139,7 +141,7 @@ class ControlLink:
         return launch
 
     def take_fault(self) -> RankFault | None:
-        """Return the newest fault that a drill asked for, and forget it."""
+        """Return the newest fault that a drill asked for, once."""
         if self._fault is None:
             return None
         with self._changed:
@@ -147,7 +149,7 @@ class ControlLink:
         return fault
 
     def report(self, observation: AnyObservation) -> None:
-        """Queue a report. It is kept, across any number of agents, until one has stored it."""
+        """Queue a report. It is kept until some agent has stored it."""
         with self._changed:
             self._queue(observation)
         self._wake()
@@ -166,12 +168,12 @@ class ControlLink:
         *,
         report: AnyObservation | None = None,
     ) -> None:
-        """Tell the newest iteration; replaces a pulse that is not sent yet. ``report`` goes along."""
+        """Queue a pulse, which replaces an unsent one, and ``report`` if there is one."""
         with self._changed:
             self._pulse = RankPulse(iteration=iteration, duration_s=duration_s, busy_s=busy_s)
             if report is not None:
                 self._queue(report)
-        # Once for both: the thread that is woken takes time of the one that trains.
+        # One wake-up for both: each one takes time from the training thread.
         self._wake()
 
     def wait_until_stored(self, timeout_s: float) -> bool:
@@ -190,9 +192,9 @@ class ControlLink:
                     connection.connect(str(self._socket_path))
                     self._serve(connection)
                 except ProtocolError as error:
-                    logger.warning("the agent sent what is no message: %s", error)
+                    logger.warning("the agent sent an invalid message: reason=%s", error)
                 except OSError:
-                    # Expected whenever the agent is not there; the next round tries again.
+                    # Expected while the agent is away. The next round tries again.
                     pass
             self._closed.wait(_RECONNECT_WAIT_S)
 
@@ -254,7 +256,7 @@ class ControlLink:
             case Join():
                 self._accept_join(message.launch)
             case StoreReply():
-                logger.warning("a store's reply came on the control connection; dropped")
+                logger.warning("dropped a store's reply that came on the control connection")
 
     def _halt(self, halt: Halt) -> None:
         if halt.generation != self._hello.generation:
@@ -273,12 +275,12 @@ class ControlLink:
                 return
             self._join = launch
             self._changed.notify_all()
-        # It may come before the training thread has noticed that its generation is over.
+        # The training thread may not have noticed yet that its generation is over.
         self._halt_training(old, None)
 
     def _wake(self) -> None:
         try:
             self._wake_end.send(b"\0")
         except BlockingIOError:
-            # Full of wake-ups that the thread has not looked at yet: it will.
+            # The pipe is full of unread wake-ups, so the thread wakes anyway.
             return

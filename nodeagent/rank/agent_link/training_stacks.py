@@ -1,9 +1,8 @@
-"""Where this rank stands, told from beside its training thread.
+"""Reads the stack of the training thread without stopping it, for a rank that hangs.
 
-Two ways, for two kinds of trouble. ``read_own_standing`` reads the stacks inside the process, from another thread:
-it needs the interpreter's lock, and gives names. ``dump_stacks_on_signal`` has Python's fault handler write
-them to a file at a signal: that works while some extension holds the lock for ever. Neither changes
-what the training thread does.
+``read_own_standing`` reads the stacks from another thread of the process. It needs the interpreter's
+lock, and gives names of threads and source lines. ``dump_stacks_on_signal`` has Python's fault
+handler write the stacks to a file at a signal. That works also while an extension holds the lock.
 """
 
 import faulthandler
@@ -22,7 +21,7 @@ DUMP_SIGNAL: Final = signal.SIGUSR2
 
 
 def read_own_standing() -> Standing:
-    """Return where the main thread of this process stands; call it from another thread."""
+    """Return what the main thread of this process does now. Call it from another thread."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     threads = [
         Thread(names.get(ident, "a thread"), _frames(frame))
@@ -34,13 +33,13 @@ def read_own_standing() -> Standing:
 
 
 def dump_stacks_on_signal(path: Path) -> None:
-    """Append the stacks of all threads to ``path`` at every ``DUMP_SIGNAL`` from now on.
+    """Append the stacks of all threads to ``path`` at every later ``DUMP_SIGNAL``.
 
     Raises:
         OSError: The file can't be made.
     """
     path.touch(mode=0o600)
-    # The handler writes to the descriptor, which lives as long as the process.
+    # Never closed: the handler writes to the descriptor as long as the process lives.
     file = path.open("ab")
     faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True, chain=False)
 

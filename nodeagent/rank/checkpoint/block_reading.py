@@ -1,7 +1,7 @@
-"""Reading what fills this rank's blocks, from files that any layout has written.
+"""Reads this rank's blocks from the files of any layout.
 
-``torch.distributed.checkpoint`` plans which parts of which files these are. What its plan leaves
-out it would leave as it is in memory; here a gap is an error.
+``torch.distributed.checkpoint`` plans which parts of which files to read. It would leave elements
+unchanged that its plan does not cover. Here such a gap is an error.
 """
 
 import math
@@ -21,11 +21,11 @@ from nodeagent.rank.checkpoint.whole_model import Block
 
 
 class BlockReading:
-    """What a rank has to read to fill its blocks.
+    """The plan of a rank's reads to fill its blocks.
 
     Raises:
-        CheckpointError: The checkpoint has no tensor of that name, or one of another size.
-        DamagedError: It has not all of it.
+        CheckpointError: A tensor is missing in the checkpoint, or has another size.
+        DamagedError: Parts of a tensor are missing.
     """
 
     def __init__(self, directory: Path, stored: Iterable[StoredBlock], blocks: list[Block]) -> None:
@@ -41,12 +41,12 @@ class BlockReading:
 
     @property
     def files(self) -> set[str]:
-        """Names of the files that it reads from."""
+        """Names of the files to read."""
         storage = self._reader.storage_data
         return {storage[item.storage_index].relative_path for item in self._plan.items}
 
     def read(self) -> None:
-        """Fill the blocks. Verify the files before: they hold pickles, though restricted ones."""
+        """Fill the blocks. Verify the files before: they hold (restricted) pickles."""
         self._reader.read_data(self._plan, self._planner).wait()
 
 

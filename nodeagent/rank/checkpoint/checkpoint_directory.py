@@ -1,8 +1,8 @@
 """The directory of a task's checkpoints: names, and the few operations that change it.
 
-Every change is one rename, so that whatever is interrupted leaves either the old or the new state.
-A name says what a directory is: ``iter_0000010`` was complete once, ``.g3.tmp`` is being written by
-generation 3 or was left by it, ``.bad-<why>`` is quarantined. Nothing quarantined is ever deleted.
+Every change is one rename, so an interruption leaves either the old or the new state. The name says
+what a directory is: ``iter_0000010`` is complete, ``.g3.tmp`` is being written by generation 3 or was
+left by it, ``.bad-<why>`` is quarantined. A quarantined directory is never deleted.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def name_of(iteration: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDirectory:
-    """The checkpoints of one task on disk, as generation ``generation`` sees them."""
+    """The checkpoints of one task on disk, for the ranks of ``generation``."""
 
     path: Path
     generation: Generation
@@ -50,7 +50,7 @@ class CheckpointDirectory:
         return self.path / f"{name_of(iteration)}.g{self.generation}.tmp"
 
     def complete(self) -> list[tuple[int, Path]]:
-        """Return iteration and path of everything named like a checkpoint, newest first.
+        """Return iteration and path of all complete checkpoints by name, newest first.
 
         Raises:
             CheckpointError: The directory can't be read.
@@ -68,7 +68,7 @@ class CheckpointDirectory:
         return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
     def candidates(self) -> list[Manifest]:
-        """Return the manifests of what looks complete, newest first; quarantine what is torn.
+        """Return the manifests of complete checkpoints, newest first; quarantine damaged ones.
 
         Raises:
             CheckpointError: The directory can't be read, or holds a checkpoint of another format
@@ -83,7 +83,7 @@ class CheckpointDirectory:
             except CheckpointError as error:
                 if not found:
                     raise
-                logger.warning("passed over: %s", error)
+                logger.warning("checkpoint is passed over: path=%s reason=%s", path, error)
             except OSError as error:
                 raise CheckpointError(
                     f"{path} can't be read: {error.strerror}; make it readable for this user, or"
@@ -97,7 +97,7 @@ class CheckpointDirectory:
         """Complete ``temporary`` with its manifest.
 
         Raises:
-            OSError: Something can't be written; ``temporary`` is as useless as before.
+            OSError: A file can't be written. ``temporary`` stays incomplete.
         """
         content = manifest.model_dump_json().encode()
         write_durably(temporary / MANIFEST, content)
@@ -105,19 +105,19 @@ class CheckpointDirectory:
         sync_directory(temporary)
 
     def publish(self, temporary: Path, iteration: int) -> None:
-        """Give the completed ``temporary`` its final name; from then on it can be loaded."""
+        """Give the completed ``temporary`` its final name. Afterwards it can be loaded."""
         final = self.path / name_of(iteration)
         if final.exists():
-            # Whoever loaded would have quarantined or continued it; nobody has looked at it yet.
+            # A load would have quarantined it or continued from it, so no load has seen it.
             self.quarantine(final, "replaced", "its iteration was run and saved again")
         temporary.rename(final)
         sync_directory(self.path)
 
     def prune(self, num_kept: int) -> int:
-        """Delete all complete ones but the newest; return the iteration of the oldest kept."""
+        """Delete all but the newest complete checkpoints; return the oldest kept iteration."""
         complete = self.complete()
         for _, path in complete[num_kept:]:
-            # Renamed first: a deletion that is interrupted must not leave half a checkpoint.
+            # Renamed first: an interrupted deletion must not leave half a checkpoint.
             doomed = path.with_name(f"{path.name}.g{self.generation}.old")
             with contextlib.suppress(OSError):
                 path.rename(doomed)
@@ -125,10 +125,10 @@ class CheckpointDirectory:
         return min((iteration for iteration, _ in complete[:num_kept]), default=0)
 
     def remove_stale(self, before_iteration: int | None = None) -> None:
-        """Delete what older generations left half-written.
+        """Delete half-written checkpoints of older generations.
 
         Args:
-            before_iteration: Delete this generation's own ones of older iterations too.
+            before_iteration: Also delete this generation's own of older iterations.
         """
         with contextlib.suppress(OSError):
             for path in list(self.path.iterdir()):
@@ -143,12 +143,12 @@ class CheckpointDirectory:
         return before_iteration is not None and iteration < before_iteration
 
     def quarantine(self, path: Path, why: str, reason: str) -> None:
-        """Rename a checkpoint so that it is never loaded again, and keep it for a person.
+        """Rename a checkpoint so that it is never loaded again. A person can still look at it.
 
         Args:
             path: The checkpoint.
             why: One word, for the name.
-            reason: A sentence, for the log and for a file inside.
+            reason: A sentence, for the log and for a file in the directory.
 
         Raises:
             CheckpointError: It can't be renamed.
@@ -169,7 +169,12 @@ class CheckpointDirectory:
         with contextlib.suppress(OSError):
             (target / _REASON).write_text(f"{reason}\n")
             sync_directory(self.path)
-        logger.warning("quarantined %s as %s: %s", path.name, target.name, reason)
+        logger.warning(
+            "quarantined a checkpoint: checkpoint=%s new_name=%s reason=%s",
+            path.name,
+            target.name,
+            reason,
+        )
 
 
 def _checked(path: Path, iteration: int) -> Manifest:
@@ -181,7 +186,7 @@ def _checked(path: Path, iteration: int) -> Manifest:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content`` in one step; it is on disk when this returns."""
+    """Replace ``path`` by ``content`` in one step, and wait until it is on disk."""
     scratch = path.with_name(f"{path.name}.new")
     with scratch.open("wb") as file:
         file.write(content)

@@ -1,8 +1,8 @@
-"""What ranks tell each other of a checkpoint that they write: through its directory, and in no other way.
+"""The parts of a checkpoint: files in its directory by which ranks report that they have written.
 
-A rank that has written its blocks adds ``part_<rank>.json``; one that could not, or was still busy with
-the checkpoint before, adds ``part_<rank>.missing``, and global rank 0 gives the checkpoint up. Names bear a
-word of the run, so that what another one has left there is not taken for a part.
+A rank that has written its blocks adds ``part_<rank>.json``. If it could not write them, or was busy
+with the last checkpoint, it adds ``part_<rank>.missing``, and global rank 0 gives the checkpoint up.
+The names contain a word of the run, so that parts of another run are not mistaken for its own.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ class Parts:
     """The parts of one checkpoint.
 
     Attributes:
-        directory: Where it is written.
+        directory: The directory of the unfinished checkpoint.
         run: A word of this run and generation.
     """
 
@@ -33,7 +33,7 @@ class Parts:
     run: str
 
     def add(self, global_rank: int, part: CheckpointPart) -> None:
-        """Say what a rank has written, once that is on disk.
+        """Add the part of a rank, after its files are on disk.
 
         Raises:
             OSError: It can't be written.
@@ -46,34 +46,39 @@ class Parts:
         return self._path(global_rank).exists()
 
     def read(self, global_rank: int) -> CheckpointPart:
-        """Return the part of a rank, which is there.
+        """Return the part of a rank, which must exist.
 
         Raises:
             OSError: It can't be read.
-            ValueError: It is no part.
+            ValueError: The file is invalid.
         """
         return CheckpointPart.model_validate_json(self._path(global_rank).read_bytes())
 
     def miss(self, global_rank: int, reason: str) -> None:
-        """Say that a rank has no part, and why. Where that fails too, rank 0 waits for it in vain."""
+        """Record that a rank has no part. If that fails too, rank 0 waits until its time limit."""
         path = self._path(global_rank).with_suffix(".missing")
         draft = path.with_suffix(".draft")
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            # An empty file: a full disk has room for its name, as a rule.
+            # Created empty first: a full disk usually still has room for a name.
             draft.touch()
             with contextlib.suppress(OSError):
                 draft.write_text(reason)
-            # Rank 0 may look at any time, and gives up then.
+            # Renamed last: rank 0 may read the file as soon as it has this name.
             draft.replace(path)
         except OSError as error:
-            logger.warning("rank 0 can't be told to give up %s: %s", self.directory.name, error)
+            logger.warning(
+                "cannot record that a rank has no part: checkpoint=%s rank=%d reason=%s",
+                self.directory.name,
+                global_rank,
+                error,
+            )
 
     def check_missing(self) -> None:
-        """Look whether some rank has no part.
+        """Check that no rank has given up its part.
 
         Raises:
-            GivenUpError: So it is; the text says which, and why.
+            GivenUpError: A rank has no part. The text names the rank and the reason.
         """
         missing = sorted(self.directory.glob(f"part_*{self._suffix}.missing"))
         if missing:
@@ -82,7 +87,7 @@ class Parts:
             raise GivenUpError(f"not saved by rank {ranks}: {reason}")
 
     def clear(self) -> None:
-        """Remove them all, those of other runs too: the manifest says it now."""
+        """Remove all parts, also those of other runs: the manifest replaces them."""
         for path in self.directory.glob("part_*"):
             path.unlink()
 

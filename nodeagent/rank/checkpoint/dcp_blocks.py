@@ -1,9 +1,9 @@
-"""Blocks as ``torch.distributed.checkpoint`` (DCP) understands them.
+"""Blocks in the form that ``torch.distributed.checkpoint`` (DCP) understands.
 
 DCP asks an object for its parts through ``__create_write_items__`` and ``__create_chunk_list__``,
-which needs no process group. Its planners, its file format and its resharding are used as they are;
-its collectives are not: whoever writes (``writing``) and whoever reads (``reading``) works alone,
-and what ranks have to know of each other lies in the manifest.
+which needs no process group. Its planners, its file format and its resharding are used as they are.
+Its collectives are not used: a rank writes (``part_writing``) and reads (``block_reading``) without
+its peers, and the manifest lists the blocks of all ranks.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ from nodeagent.rank.checkpoint.whole_model import Block
 
 
 class WholeTensor:
-    """One tensor of the whole model, as far as this rank holds it."""
+    """The blocks of one tensor of the whole model that this rank holds."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._blocks = {block.offsets: block for block in blocks}

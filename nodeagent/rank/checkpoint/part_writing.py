@@ -1,6 +1,6 @@
-"""Writing this rank's blocks into one file of ``torch.distributed.checkpoint``.
+"""Writes this rank's blocks into one file of ``torch.distributed.checkpoint``.
 
-The file's size and checksum are taken while it is written, so that nothing is read back.
+The file's size and checksum are computed while it is written, so it is not read back.
 """
 
 import io
@@ -27,19 +27,19 @@ _WRITE_SIZE: Final = 1 << 22
 
 
 class AbandonedError(Exception):
-    """The write was told to stop."""
+    """The write was stopped, because the generation ended."""
 
 
 def write_part(
     directory: Path, global_rank: int, blocks: Iterable[Block], check: Callable[[], None]
 ) -> CheckpointPart:
-    """Write ``blocks``, which lie in host memory, into the file of ``global_rank``, and sync it.
+    """Write ``blocks``, which must be in host memory, into the file of ``global_rank``, and sync it.
 
     Args:
-        directory: Where; it exists.
-        global_rank: Names the file.
-        blocks: What.
-        check: Called between blocks; what it raises ends the write.
+        directory: An existing directory.
+        global_rank: Part of the file's name.
+        blocks: The blocks to write.
+        check: Called between blocks. An exception in it ends the write.
 
     Raises:
         OSError: The file can't be written, for instance because the disk is full.
@@ -49,7 +49,7 @@ def write_part(
     plan = planner.create_local_plan()
     if not plan.items:
         return CheckpointPart(files=(), blocks=())
-    # With no bytes to copy ahead it reads host memory one by one, on a GPU machine too.
+    # Without copy-ahead DCP reads host memory block by block, also on a machine with GPUs.
     writer = FileSystemWriter(directory, per_thread_copy_ahead=0)
     files = writer.fs = _CheckedFiles()
     writer.set_up_storage_writer(is_coordinator=False, rank=global_rank, use_collectives=False)
@@ -106,7 +106,7 @@ class _SavePlanner(DefaultSavePlanner):
 
 
 class _CheckedFiles(FileSystem):
-    """Files whose size and checksum are known once they are written."""
+    """Files whose size and checksum are known after they are written."""
 
     def __init__(self) -> None:
         self.written: list[StoredFile] = []
@@ -124,11 +124,11 @@ class _CheckedFiles(FileSystem):
 
 
 class _CheckedFile(io.RawIOBase):
-    """Counts and checks what it writes, and raises late.
+    """Counts the written bytes, computes their checksum, and raises write errors late.
 
-    An exception inside ``torch.save`` would pass through destructors in C++ that finish the archive
-    by writing again; so an error is kept, later writes are dropped, and it is raised where the file
-    is synced or closed.
+    An exception inside ``torch.save`` would pass through C++ destructors, which finish the archive by
+    writing again. So the first error is kept, later writes are dropped, and the error is raised when
+    the file is synced or closed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -162,7 +162,7 @@ class _CheckedFile(io.RawIOBase):
         return len(view)
 
     def raise_error(self) -> None:
-        """Raise the error that a write met, if any."""
+        """Raise the first write error, if there was one."""
         if self._error is not None:
             raise self._error
 

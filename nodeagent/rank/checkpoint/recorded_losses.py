@@ -1,9 +1,8 @@
-"""Losses of the newest iterations on disk, to compare with those that follow a load.
+"""Losses of the newest iterations on disk, for comparison after a load.
 
 A checkpoint can be intact and yet wrong, for instance because memory was corrupt when it was saved.
-The losses that follow tell: they are compared with the ones recorded when the same iterations ran
-for the first time. Only losses of the same settings are compared, so that a new learning rate or
-another data set makes no checkpoint look bad.
+So the losses after a load are compared with the recorded losses of the same iterations. Only losses
+with the same settings are compared: a new learning rate or data set makes no checkpoint look bad.
 """
 
 import contextlib
@@ -15,18 +14,18 @@ from typing import Final
 
 FILE: Final = "losses.jsonl"
 NUM_COMPARED: Final = 8
-"""How many iterations after a load are compared at most."""
+"""Largest number of iterations that are compared after a load."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedLosses:
-    """The file of losses of a task, as one with these settings sees it."""
+    """The file with the losses of a task. Only losses with the same ``settings`` are returned."""
 
     directory: Path
     settings: str
 
     def append(self, iteration: int, loss: float) -> None:
-        """Add a line; what is no number is not worth comparing with.
+        """Add a line, if the loss is finite.
 
         Raises:
             OSError: The file can't be written.
@@ -41,7 +40,7 @@ class RecordedLosses:
     def after(self, iteration: int) -> dict[int, float]:
         """Return the losses of the first iterations after ``iteration``.
 
-        Where an iteration ran more than once, the first loss counts: the others came after a load.
+        If an iteration ran several times, the first loss counts: the others came after a load.
         """
         losses: dict[int, float] = {}
         for recorded, settings, loss in self._lines():
@@ -50,7 +49,7 @@ class RecordedLosses:
         return losses
 
     def forget_until(self, iteration: int) -> None:
-        """Drop what no kept checkpoint needs: everything up to ``iteration``.
+        """Drop the losses up to ``iteration``, which no kept checkpoint needs.
 
         Raises:
             OSError: The file can't be written.

@@ -1,4 +1,4 @@
-"""The checkpoints of one task, as one rank sees them: save, load, compare, distrust."""
+"""The checkpoints of one task on one rank: save, load, compare losses, quarantine."""
 
 import json
 import logging
@@ -40,7 +40,7 @@ class Checkpoints:
         launch: The rank in its generation.
         place: Its place in the layout.
         is_halted: Whether the generation was halted.
-        give_up_s: How long global rank 0 waits for the other ranks to write their parts.
+        give_up_s: Seconds that global rank 0 waits for the parts of the other ranks.
         monotonic_s: The clock.
     """
 
@@ -59,12 +59,12 @@ class Checkpoints:
         self._memory = HostMemory()
         self._loaded: Loaded | None = None
         self._recalled: tuple[int, dict[int, float]] | None = None
-        """Iteration whose copies were restored, and the losses that were recorded after it."""
+        """Iteration of the restored copies, and the losses that were recorded after it."""
         self._missed: list[MissedCheckpoint] = []
         self._enter(launch, place)
 
     def rejoin(self, launch: RankLaunch, place: Place) -> None:
-        """Go on in another generation; what the old one has not completed is abandoned."""
+        """Join another generation. An unfinished checkpoint of the old one is abandoned."""
         self._retire_saver()
         self._enter(launch, place)
 
@@ -94,7 +94,7 @@ class Checkpoints:
     def _retire_saver(self) -> None:
         self._missed += self._saver.take_missed()
         if not self._saver.abandon():
-            # The old thread hangs in a file and may still read its memory.
+            # The old thread hangs in a system call and may still read its memory.
             self._memory = HostMemory()
 
     # --- save --------------------------------------------------------------------------------
@@ -102,33 +102,35 @@ class Checkpoints:
     def save(self, iteration: int, loss: float, model: Model, optimizer: MegatronOptimizer) -> None:
         """Begin to save the state after ``iteration``, whose loss was ``loss``.
 
-        All ranks call it at the same iteration boundary. It returns when the state is copied; the
-        rest happens in the background, and nothing that goes wrong there is raised. While the
-        checkpoint before is still being written this one is skipped.
+        All ranks call it at the same iteration boundary. It returns when the state is copied. The
+        rest happens in the background, where errors are logged and reported, not raised. While an
+        older checkpoint is still being written, this one is skipped.
         """
         began_s = self._monotonic_s()
         pending = self._saver.pending
         if pending is not None:
             logger.warning(
-                "checkpoint of iteration %d skipped: that of iteration %d is still being written",
+                "checkpoint skipped, the last one is still being written: iteration=%d pending=%d",
                 iteration,
                 pending,
             )
-            self._saver.skip(iteration, f"that of iteration {pending} is still being written")
+            self._saver.skip(
+                iteration, f"the checkpoint of iteration {pending} is still being written"
+            )
             return
         try:
             state = whole_state(_chunks(model), optimizer, is_loading=False)
             manifest = self._manifest(iteration, loss, state)
         except CheckpointError as error:
-            logger.error("checkpoint of iteration %d was not saved: %s", iteration, error)  # noqa: TRY400
+            logger.error("checkpoint was not saved: iteration=%d reason=%s", iteration, error)  # noqa: TRY400
             self._saver.skip(iteration, str(error))
             return
         try:
             snapshot = self._memory.take(state.blocks)
         except (RuntimeError, MemoryError) as error:
-            # Training does not need the checkpoint.
-            reason = f"no host memory for it: {first_line(error)}"
-            logger.error("checkpoint of iteration %d was not saved: %s", iteration, reason)  # noqa: TRY400
+            # Training goes on without the checkpoint.
+            reason = f"no host memory for the copy: {first_line(error)}"
+            logger.error("checkpoint was not saved: iteration=%d reason=%s", iteration, reason)  # noqa: TRY400
             self._saver.skip(iteration, reason)
             return
         blocked_s = self._monotonic_s() - began_s
@@ -144,25 +146,25 @@ class Checkpoints:
             seed=training.seed,
             settings=self._losses.settings,
             loss=loss,
-            # Of rank 0, which completes the checkpoint; its shared values are everybody's.
+            # Only rank 0 writes the manifest, and shared values are equal on all ranks.
             optimizer=state.shared if self._place.global_rank == 0 else None,
             files=(),
             blocks=(),
         )
 
     def finished(self) -> list[SavedCheckpoint]:
-        """Return the checkpoints completed since the last call; only on global rank 0 any."""
+        """Return the checkpoints completed since the last call. Only global rank 0 has any."""
         return self._saver.take_completed()
 
     def missed(self) -> list[MissedCheckpoint]:
-        """Return the checkpoints given up since the last call; only on global rank 0 any."""
+        """Return the checkpoints given up since the last call. Only global rank 0 has any."""
         missed, self._missed = self._missed, []
         return [*missed, *self._saver.take_missed()]
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the checkpoint that is being written, and return whether it went well.
+        """Wait for the checkpoint that is being written, and return whether it was saved.
 
-        On global rank 0 that means complete and on disk; on the others that their part is.
+        On global rank 0 the whole checkpoint must be on disk, on other ranks their part.
         """
         return self._saver.wait(timeout_s)
 
@@ -172,7 +174,7 @@ class Checkpoints:
         return self._saver.pending is not None
 
     def abandon(self) -> None:
-        """The generation has ended: stop what is being written."""
+        """Stop writing, because the generation has ended."""
         self._saver.abandon()
 
     # --- load --------------------------------------------------------------------------------
@@ -180,11 +182,11 @@ class Checkpoints:
     def load(self, model: Model, optimizer: MegatronOptimizer, store: KeyValueStore) -> int:
         """Load the newest usable checkpoint and return its iteration; 0 if there is none.
 
-        All ranks call it, and all load the same one. If it returns 0 the model is as it was.
+        All ranks call it, and load the same checkpoint. If it returns 0 the model is unchanged.
 
         Raises:
-            CheckpointError: On all ranks alike, if a person has to see to something: the newest
-                checkpoint is of another model, seed or format, or the directory can't be read.
+            CheckpointError: A person must act: the newest checkpoint has another model, seed or
+                format, or the directory can't be read. All ranks raise it.
             HaltedError: The generation was halted.
             RuntimeError: A peer was lost.
         """
@@ -195,19 +197,19 @@ class Checkpoints:
         return self._loaded.iteration if self._loaded is not None else 0
 
     def forget_load(self) -> None:
-        """What was loaded is not what the state of this process will come from."""
+        """Forget the load: the state of this process will come from somewhere else."""
         self._loaded = self._recalled = None
         self._expected = {}
 
     def recall(self, iteration: int, store: KeyValueStore, *, is_from_copies: bool) -> None:
-        """Say which losses are expected after ``iteration``, of state that came from other ranks.
+        """Set the losses that are expected after ``iteration``, for state from other ranks.
 
-        From in-memory checkpoints: the recorded ones, as after a load. From peers: what is left of
-        those that the newest load expects. Where rank 0 is new it knows of no load, and nothing is
-        expected. All ranks call it.
+        All ranks call it. For state from in-memory checkpoints the recorded losses are expected, as
+        after a load. For state from peers, the remaining losses of the newest load are expected. A
+        new rank 0 knows of no load, and then no loss is expected.
         """
         if is_from_copies:
-            # What was loaded before is not what a wrong loss would speak against.
+            # A wrong loss would now be evidence against the copies, not against an older load.
             self._loaded, self._recalled = None, (iteration, self._losses.after(iteration))
         if self._loaded is not None and iteration >= self._loaded.iteration + NUM_COMPARED:
             self._loaded = None
@@ -221,12 +223,12 @@ class Checkpoints:
         self._agree_on_run(store)
 
     def _agree_on_run(self, store: KeyValueStore) -> None:
-        """Take a word under which the ranks of this generation know each other's parts."""
+        """Agree on a random word that marks the parts of this generation's ranks."""
         self._store = store
         self._saver.run = value_of_rank_0(self._place, store, _RUN_KEY, secrets.token_hex(8))
 
     def note_loss(self, iteration: int, loss: float) -> None:
-        """Record the loss of a committed iteration; does nothing but on global rank 0."""
+        """Record the loss of a committed iteration. Only global rank 0 does so."""
         if self._place.global_rank == 0 and self._can_note:
             self._saver.call(lambda: self._append_loss(iteration, loss))
 
@@ -235,25 +237,28 @@ class Checkpoints:
             self._losses.append(iteration, loss)
         except OSError as error:
             self._can_note = False
-            logger.warning("losses are not recorded any more: %s", error)
+            logger.warning(
+                "losses are not recorded any more: path=%s reason=%s", self._directory.path, error
+            )
 
     def expected_loss(self, iteration: int) -> float | None:
-        """Return the recorded loss of one of the first iterations after a load, if there is one.
+        """Return the recorded loss of ``iteration``, soon after a load; None if there is none.
 
-        The same on all ranks.
+        All ranks get the same result.
         """
         return self._expected.get(iteration)
 
     def distrust(self, iteration: int, reason: str) -> None:
-        """Quarantine the checkpoint that was loaded, and what was saved since; all ranks call it.
+        """Quarantine the loaded checkpoint and all newer ones. All ranks call it.
 
-        Only if ``iteration``, whose loss is wrong, is one of the first after the load. A ``load`` that
-        follows finds the next older one.
+        This happens only if ``iteration``, whose loss is wrong, comes soon after the load. The next
+        ``load`` then finds an older checkpoint.
 
         Raises:
-            CheckpointError: It would be loaded again: there is no older one, and to begin from the
-                seed is for a person to decide, or it can't be quarantined. On all ranks alike.
-            StoreError: Rank 0 does not say.
+            CheckpointError: The checkpoint stays, so it would be loaded again. Either it can't be
+                quarantined, or there is no older one: a person must decide to begin from the seed.
+                All ranks raise it.
+            StoreError: Rank 0 did not publish its result.
         """
         assert self._store is not None, "load() or recall() comes first"
         loaded, self._loaded, self._expected = self._loaded, None, {}
@@ -266,7 +271,11 @@ class Checkpoints:
         self._saver.run = run
         problem = ""
         if loaded is not None and self._place.global_rank == 0:
-            logger.warning("distrusts %s: %s", name_of(loaded.iteration), reason)
+            logger.warning(
+                "loaded checkpoint is not trusted: checkpoint=%s reason=%s",
+                name_of(loaded.iteration),
+                reason,
+            )
             try:
                 problem = self._quarantine_from(loaded.iteration, reason)
             except CheckpointError as error:
@@ -274,7 +283,7 @@ class Checkpoints:
         self._loader.refuse_alike(problem, self._store)
 
     def _quarantine_from(self, iteration: int, reason: str) -> str:
-        """Quarantine a checkpoint and the newer ones, but never the last; return why one stays."""
+        """Quarantine a checkpoint and all newer ones, but never the last; return why it stays."""
         is_any_older = any(one.iteration < iteration for one in self._directory.candidates())
         complete = sorted(self._directory.complete())
         bad = [(saved, path) for saved, path in complete if saved >= iteration]

@@ -1,12 +1,12 @@
-"""What a rank's tensors are in the whole model: blocks of tensors that no layout divides.
+"""Maps a rank's tensors to the whole model: blocks of tensors that no layout divides.
 
-Megatron describes this itself: ``sharded_state_dict`` of a model and of an optimizer returns trees
-whose leaves name a tensor of the whole model and the place of the local one in it. Here such trees
-are taken apart into blocks, and into *shared values*: what an optimizer holds beside tensors of the
-model's shape (step, learning rates), equal on all ranks and kept as JSON.
+Megatron describes the mapping: ``sharded_state_dict`` of a model and of an optimizer returns trees.
+Each leaf names a tensor of the whole model and the place of the local tensor in it. This module
+turns such trees into blocks and *shared values*. Shared values are the optimizer's values beside
+tensors of the model's shape, such as step and learning rates. They are equal on all ranks and are
+kept as JSON.
 
-Blocks refer to the tensors of the model and the optimizer, so that whoever writes into a block
-changes the model.
+Blocks refer to the tensors of the model and the optimizer: a write into a block changes the model.
 """
 
 import math
@@ -29,12 +29,12 @@ from nodeagent.rank.checkpoint.manifest import CheckpointError
 from nodeagent.rank.tensors.tensor_boxes import boxes_of_run
 
 Tree = Any
-"""What Megatron's ``sharded_state_dict`` returns: dicts and lists with sharded leaves."""
+"""The result of Megatron's ``sharded_state_dict``: dicts and lists with sharded leaves."""
 
 SharedValues = Any
-"""A tree of what JSON can hold."""
+"""A tree of values that JSON can hold."""
 
-_TENSOR: Final = "tensor"  # key that marks a tensor among the shared values
+_TENSOR: Final = "tensor"  # Key that marks a tensor among the shared values.
 _LARGEST_SHARED_TENSOR: Final = 64
 _MISSING: Final = object()
 _METADATA: Final = {
@@ -50,9 +50,9 @@ class Block:
     Attributes:
         key: Name of that tensor.
         whole_size: Its size.
-        offsets: Where the block begins in it.
+        offsets: Where the block begins in that tensor.
         tensor: The local tensor, a view with the dimensions of the whole one.
-        is_saved_here: Whether this rank writes it; exactly one rank does.
+        is_saved_here: Whether this rank writes the block. Exactly one rank does.
     """
 
     key: str
@@ -67,8 +67,8 @@ class FlatSlice:
     """A leaf for optimizers whose state is sharded over data-parallel ranks.
 
     Megatron's own leaves can't express it: a run of consecutive elements of a parameter's state
-    that no other replica has. The names on disk are those of unsharded state, so that either kind
-    of optimizer reads what the other has written.
+    that no other replica has. The names on disk are the names of unsharded state. So a sharded and an
+    unsharded optimizer can read each other's checkpoints.
 
     Attributes:
         parameter: The parameter's leaf in the model's tree.
@@ -103,25 +103,25 @@ class FlatSlice:
 
 @dataclass(slots=True)
 class WholeState:
-    """The state of a rank: its blocks, and the trees that they were taken from."""
+    """The state of a rank: its blocks, and the tree of the optimizer."""
 
     blocks: list[Block] = field(default_factory=list)
     optimizer: Tree = None
 
     @property
     def shared(self) -> SharedValues:
-        """What the optimizer holds beside blocks.
+        """The optimizer's values beside blocks.
 
         Raises:
-            CheckpointError: It holds something that JSON can't.
+            CheckpointError: A value can't be written as JSON.
         """
         return _shared(self.optimizer, "optimizer")
 
     def restore_shared(self, optimizer: MegatronOptimizer, stored: SharedValues) -> None:
-        """Give ``optimizer`` the ``stored`` values; its tensors stay the ones in ``blocks``.
+        """Give ``optimizer`` the ``stored`` values. Its tensors stay those of ``blocks``.
 
         Raises:
-            CheckpointError: They are of another optimizer.
+            CheckpointError: The values are of another optimizer.
         """
         optimizer.load_state_dict(_merged(self.optimizer, stored, "optimizer"))
 
@@ -134,11 +134,11 @@ def whole_state(
     Args:
         chunks: The model; several chunks with virtual pipeline stages.
         optimizer: Its optimizer.
-        is_loading: Whether the state is going to be replaced. An optimizer that has not stepped yet
-            gets its state tensors then, since Adam makes them at its first step only.
+        is_loading: Whether the state will be replaced. An optimizer without a step gets its state
+            tensors then, since Adam makes them only at its first step.
 
     Raises:
-        CheckpointError: There is state that can't be expressed in blocks.
+        CheckpointError: A part of the state can't be expressed in blocks.
     """
     model: dict[str, Any] = {
         f"model{number}": chunk.module.sharded_state_dict() for number, chunk in enumerate(chunks)
@@ -187,7 +187,7 @@ def _block(sharded: ShardedTensor) -> Block:
 
 
 def _is_main_but_for_dp(replica_id: int | tuple[int, ...]) -> bool:
-    # The last element counts the data-parallel replicas, of which each has another run.
+    # The last element is the data-parallel rank. Each data-parallel rank has a run of its own.
     return isinstance(replica_id, int) or is_main_replica((*replica_id[:-1], 0))
 
 
@@ -202,7 +202,7 @@ def _built(factory: ShardedTensorFactory) -> Iterable[Block]:
 
 
 def _check_empty(sharded: ShardedObject) -> None:
-    # Transformer Engine keeps the scales of FP8 there; without FP8 the objects are empty.
+    # Transformer Engine keeps the scales of FP8 here. Without FP8 the objects are empty.
     data = sharded.data
     is_empty = data is None or (isinstance(data, torch.Tensor) and data.numel() == 0)
     if not is_empty:
@@ -236,7 +236,7 @@ def _shared(node: Tree, path: str) -> SharedValues:
         case list() | tuple():
             elements = [_shared(value, f"{path}.{i}") for i, value in enumerate(node)]
             if all(value is _MISSING for value in elements):
-                # Parameters' copies: how many there are differs from stage to stage.
+                # Copies of parameters: their number differs from stage to stage.
                 return _MISSING
             return [None if value is _MISSING else value for value in elements]
         case torch.Tensor() if node.numel() <= _LARGEST_SHARED_TENSOR:
@@ -284,7 +284,7 @@ def _merged_dict(node: dict[Any, Any], stored: SharedValues, path: str) -> dict[
         for key, value in node.items()
     }
     known = {str(key) for key in node}
-    # What the optimizer gets only with its first step, as Adam's step count.
+    # Values that the optimizer gets only with its first step, such as Adam's step count.
     new = {key: _decoded(value) for key, value in stored.items() if key not in known}
     return merged | new
 

@@ -1,4 +1,4 @@
-"""Building a model and an optimizer while no other rank answers."""
+"""Refuses collectives while a program builds its model and optimizer: no other rank would answer."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from torch import distributed
 
 
 class CollectiveWhileBuildingError(Exception):
-    """A program wanted to communicate where it must build alone."""
+    """A program called a collective while it built its loop, which it must do without peers."""
 
 
 _NEEDS_PEERS: Final = (
@@ -25,12 +25,14 @@ _NEEDS_PEERS: Final = (
 
 @contextlib.contextmanager
 def refusing_collectives() -> Iterator[None]:
-    """Build a model and an optimizer inside the block without waiting for any other rank.
+    """Make collectives inside the block raise at once, instead of waiting for peers.
 
-    A replacement builds while its peers keep what they have, so nobody would answer. Megatron asks
-    all ranks for the names of their parameter groups, to number them alike in checkpoints; ours name
-    parameters. Inside the block a rank hears itself only, and any other collective raises at once,
-    also at the first start, where it would work.
+    A replacement builds its model while its peers keep theirs, so no peer would answer. The block
+    refuses collectives at the first start too, where they would work.
+
+    ``all_gather_object`` is the exception: inside the block it gathers this rank's object only.
+    Megatron calls it to number parameter groups alike in checkpoints. Our checkpoints name
+    parameters and don't need that.
 
     Raises:
         CollectiveWhileBuildingError: From a collective inside the block.

@@ -1,9 +1,9 @@
-"""Making a group without being bound to its end.
+"""Makes a process group in a thread, so that a halt can abandon it.
 
-gloo connects all members while a group is made. A member that told where it can be reached and then
-died leaves the others waiting for its connection, without a socket that could be shut down, until
-the group's timeout. So the group is made in a thread, and given up when the generation is halted: the
-thread, and whatever it still makes, belong to nobody then.
+gloo connects all members while a group is made. If a member publishes its address and then dies, the
+others wait for its connection until the group's timeout. They have no socket yet that could be shut
+down. So the group is made in a thread. At a halt the thread is abandoned, with anything that it
+still makes.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ _NUM_LOOKS_AFTER_HALT: Final = 4
 
 @contextlib.contextmanager
 def abandonable(is_halted: Callable[[], bool]) -> Iterator[None]:
-    """Have the next gloo group that is made in the block given up soon after ``is_halted``.
+    """Abandon the next gloo group of the block if ``is_halted`` while it is being made.
 
-    torch calls the constructor by a name of its module, which is replaced for one call.
+    torch calls the constructor by a name of its module. That name is replaced for one call.
 
     Raises:
-        HaltedError: From where the group is made, if it was given up.
+        HaltedError: The group was abandoned. It is raised where the group is made.
     """
     module: Any = distributed_c10d
     make = module.ProcessGroupGloo
@@ -43,11 +43,11 @@ def abandonable(is_halted: Callable[[], bool]) -> Iterator[None]:
 
 
 def run_in_thread(make: Callable[[], object], is_halted: Callable[[], bool]) -> object:
-    """Return what ``make`` returns, which runs in a thread of its own, or give it up soon after ``is_halted``.
+    """Run ``make`` in a thread and return its result, or abandon it soon after ``is_halted``.
 
     Raises:
-        HaltedError: It was given up.
-        Exception: Whatever ``make`` raised.
+        HaltedError: The thread was abandoned.
+        Exception: ``make`` raised it.
     """
     made: list[object] = []
     failures: list[Exception] = []
@@ -56,12 +56,12 @@ def run_in_thread(make: Callable[[], object], is_halted: Callable[[], bool]) -> 
     def run() -> None:
         try:
             made.append(make())
-        except Exception as error:  # noqa: BLE001 - raised again where the group is wanted
+        except Exception as error:  # noqa: BLE001 - raised again by the calling thread
             failures.append(error)
         finally:
             ended.set()
 
-    threading.Thread(target=run, name="forming", daemon=True).start()
+    threading.Thread(target=run, name="group creation", daemon=True).start()
     num_looks = 0
     while not ended.wait(_LOOK_UP_S):
         num_looks += is_halted()

@@ -1,12 +1,12 @@
-"""Letting a model that was built in one generation communicate in the next.
+"""Gives a model of an earlier generation the process groups of the new one.
 
-Megatron's modules and optimizers keep the process groups they were built with. Parameters,
-optimizer state and gradient buffers stay where they are; only the references to groups are
-replaced, each by the group that has the same role in the new generation.
+Megatron's modules and optimizers keep references to the process groups of their construction. Each
+reference is replaced by the group with the same role in the new generation. Parameters, optimizer
+state and gradient buffers stay in place.
 
-A reference is recognised by the object it holds, because equal attributes have different names from
-module to module. That is unambiguous: two roles share a group only if they mean the same ranks in
-every layout with this tp and pp (``parallel``).
+A reference is recognised by the object that it holds, because its name differs from module to
+module. That is unambiguous: two roles share a group only if they have the same ranks in every layout
+with this tp and pp (``parallel_groups``).
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ def rebind(
     """Replace every reference to a group of ``old`` and return how many there were.
 
     Raises:
-        StaleGroupError: An old group has no counterpart; nothing can be relied on then.
+        StaleGroupError: An old group has no counterpart, so the model can't be used.
     """
     by_old = {id(group): new.get(role) for role, group in old.items()}
     num_replaced = 0
@@ -68,7 +68,7 @@ def rebind(
 def _holders(
     chunks: Iterable[DistributedDataParallel], optimizer: MegatronOptimizer
 ) -> list[object]:
-    """Return every object that may hold a reference, each once."""
+    """Return every object that may hold a reference, without repetition."""
     found: dict[int, object] = {}
     optimizers = getattr(optimizer, "chained_optimizers", [])
     for holder in [optimizer, *optimizers]:

@@ -1,27 +1,31 @@
-"""Waking a rank that is blocked in a collective with a peer that will never answer.
+"""Wakes a rank that is blocked in a collective, at a halt.
 
-When a peer dies, gloo raises only on the ranks that were exchanging with it; the others stay blocked
-until the collective's timeout, and aborting the group does not wake them. Ending the TCP connections
-of the group does, within milliseconds. Which connections belong to a group is noted while the group
-is made: the process's sockets before and after. With NCCL the group is aborted instead (``nccl``).
+When a peer dies, gloo raises only on the ranks that were exchanging data with it. The other ranks
+stay blocked until the collective's timeout, and aborting the group does not wake them. Ending the
+TCP connections of the group wakes them within milliseconds. The connections of a group are found by
+comparing the process's sockets before and after the group is made. With NCCL the group is aborted
+instead (``nccl``).
 
-How a connection ends matters. Gloo keeps what waits to be sent or received in lists, and raises in all
-that is there when a connection breaks; but what is partly sent or received is in none of them, and
-is never woken. A write of a payload that fails makes one. So a connection is ended in two
-steps. ``halt`` ends receiving only: gloo reads the end of the stream, raises and closes its descriptor,
-while a duplicate held here keeps the connection open, so that what a peer is writing does not fail
-before it is told to halt itself. ``close`` ends the connection, which wakes peers that were not told: the
-rank has parked by then, and writes nothing any more.
+A connection ends in two steps, because of how gloo handles a broken connection. Gloo lists the
+operations that wait to send or receive, and raises in all of them. An operation that is partly sent
+or received is in no list, and gloo never wakes it. A failed write of a payload leaves such an
+operation. So:
 
-What is left are operations whose payload was on its way in pieces. The vote, the buckets and the
-gathering of a sharded optimizer get over that (``wait_unless_halted``), and in-memory checkpoints have a thread
-of their own that is given up. What moves state at the start of
-a generation waits plainly, and so does Megatron for its own collectives. A rank that is stuck in
-one does not park, and is replaced when the controller's ``halt_limit_s`` is over.
+1. ``halt`` ends receiving only. Gloo reads the end of the stream, raises and closes its descriptor.
+   A duplicate of the descriptor keeps the connection open, so a peer's write does not fail before
+   the peer gets its own halt.
+2. ``close`` ends the connection, after the rank has parked and writes nothing more. That wakes peers
+   that got no halt.
 
-A descriptor's number is used again once it is closed, so a connection is known by its inode, and
-the descriptor is duplicated before the inode is compared. Listening sockets are left alone: gloo
-ends the process when one of its own is shut down.
+Known issue: gloo may not unblock an operation whose payload was partly transferred. The vote, the
+buckets and the gathering of a sharded optimizer stop waiting for it (``wait_unless_halted``).
+In-memory checkpoints run in a thread that is abandoned. Transfers of state at the start of a
+generation, and Megatron's own collectives, wait without a limit. A rank that is stuck in one of
+them does not park, and is replaced after the controller's ``halt_limit_s``.
+
+A descriptor number is reused after it is closed. So a connection is identified by its inode, and the
+descriptor is duplicated before the inode is compared. Listening sockets are not touched: gloo ends
+the process if one of its own is shut down.
 """
 
 import contextlib
@@ -47,7 +51,7 @@ _POLL_S: Final = 0.0005
 
 
 class Connections:
-    """What can be woken of one process group. Its methods may be called from any thread, repeatedly.
+    """The connections of one process group. Any thread may call any method, also repeatedly.
 
     Attributes:
         group: The group itself, for NCCL's abort.
@@ -61,7 +65,7 @@ class Connections:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Note the TCP sockets that are made inside the block, also if it raises."""
+        """Record the TCP sockets that are made inside the block, also if it raises."""
         before = _tcp_inodes()
         try:
             yield
@@ -69,7 +73,7 @@ class Connections:
             self._inodes |= _tcp_inodes() - before
 
     def halt(self) -> None:
-        """Make every operation on the group fail, also one that another thread is blocked in."""
+        """Make every operation on the group fail, also if a thread is blocked in it."""
         with self._lock:
             self._stop_receiving()
             group, self.group = self.group, None
@@ -97,19 +101,19 @@ class Connections:
 
 
 class HaltedError(Exception):
-    """The generation was told to halt; what follows is decided elsewhere."""
+    """The generation was halted. The controller decides how it goes on."""
 
 
 class StuckWorkError(RuntimeError):
-    """A collective does not end although its connections did. Its group can't be ended either."""
+    """A collective does not end although its connections ended. Its group can't be destroyed."""
 
 
 def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) -> None:
-    """Wait for a collective to end: for ever, or for a moment once the generation was halted.
+    """Wait for a collective to end: without a limit, but only for a moment after a halt.
 
     Raises:
-        StuckWorkError: It never ends.
-        RuntimeError: It failed.
+        StuckWorkError: The collective does not end after a halt.
+        RuntimeError: The collective failed.
     """
     if distributed.is_initialized() and distributed.get_backend() == "nccl":
         _poll(work, is_halted)
@@ -118,7 +122,7 @@ def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) ->
         work.wait()
         return
     ended = threading.Event()
-    # Not wait(limit): where that gives up it says so by an exception, and making one is costly.
+    # Not wait(limit): at its limit it raises an exception, which is costly to make.
     work.get_future().add_done_callback(lambda _: ended.set())
     num_looks = 0
     while not ended.wait(_LOOK_UP_S):
@@ -129,12 +133,12 @@ def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) ->
 
 
 def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:
-    """The same with NCCL, where a wait that runs into its limit would abort the communicator.
+    """Wait with NCCL, by polling: a wait with a limit would abort the communicator at its limit.
 
-    After an abort an operation counts as ended, whatever it has left behind. This path has not been
-    run yet.
+    After an abort an operation counts as ended, whether or not it was complete. This path has not
+    been run on a GPU yet.
     """
-    # In this order: while a group is aborted, asking for its operations would hold up all of Python.
+    # In this order: querying an operation of a group that is being aborted would block all of Python.
     while not is_halted() and not work.is_completed():
         time.sleep(_POLL_S)
     if is_halted():
@@ -142,7 +146,7 @@ def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:
     ended: Any = work
     result = ended.get_future_result()
     if result.done() and (how := _c10d.WorkResult(result.value())) != _c10d.WorkResult.SUCCESS:
-        # wait() would abort the group first.
+        # Not wait(): it would abort the group first.
         raise RuntimeError(f"NCCL: a collective failed: {how.name}")
     work.wait()
     if is_halted():
@@ -156,10 +160,10 @@ def _tcp_inodes() -> set[int]:
 def _connections() -> Iterator[tuple[int, socket.socket]]:
     """Yield the inode and a duplicate of every TCP connection of the process.
 
-    The duplicate is closed when the next one is asked for, unless it was detached.
+    The duplicate is closed before the next one is made, unless it was detached.
     """
     for path in Path("/proc/self/fd").iterdir():
-        # Most descriptors are something else, and any may be gone by now.
+        # Most descriptors are no sockets, and any may be closed meanwhile.
         with contextlib.suppress(OSError), _as_socket(os.dup(int(path.name))) as copy:
             is_listening = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
             if copy.family in {socket.AF_INET, socket.AF_INET6} and not is_listening:

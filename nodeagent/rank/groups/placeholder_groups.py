@@ -1,9 +1,8 @@
-"""Process groups that lead nowhere: a rank builds its model in them before its generation begins.
+"""Process groups without connections. A spare builds its model in them, before its generation begins.
 
-Megatron asks the groups for sizes and places while it builds. torch's fake backend answers that
-without a peer. What is built keeps references to these groups; they are replaced (``rebind``) when
-the generation has real ones. A collective in them returns at once and has done nothing, so nothing
-that is computed in them is of use.
+Megatron asks the groups for sizes and places while it builds, and torch's fake backend answers
+without a peer. The model keeps references to these groups until ``group_rebinding`` replaces them.
+A collective in such a group returns at once without a result, so no results of it may be used.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ from nodeagent.rank.groups.rank_place import Place
 
 @contextlib.contextmanager
 def placeholder_groups(place: Place) -> Iterator[None]:
-    """Have all of Megatron's groups inside the block, of a world in which this rank is alone."""
+    """Provide all of Megatron's groups inside the block, without any connection."""
     make_store: Any = fake_pg.FakeStore
     distributed.init_process_group(
         "fake",

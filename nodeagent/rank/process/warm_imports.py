@@ -1,8 +1,8 @@
-"""Importing torch, Megatron and the training program once, quietly and with one thread.
+"""Imports torch, Megatron and the training program once, without warnings and with one thread.
 
-The settings here are read by libraries when they are imported, so they must come first. They hold
-for the template, for every rank forked from it, and for a cold rank alike. No tensor is touched:
-an operation may start the thread pool, and a process with two threads can't be forked.
+Libraries read the settings here when they are imported, so the settings come first. They hold for
+the template, for every rank forked from it, and for a cold rank. No tensor is touched: an operation
+may start the thread pool, and a process with two threads can't be forked.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Any, Final
 from nodeagent.protocol.rank_launch import RankLaunch
 
 RunRank = Callable[[Path, RankLaunch], int]
-"""``main.run_rank``: trains as one rank and returns the process's exit code."""
+"""``rank_main.run_rank``: trains as one rank and returns the process's exit code."""
 
 _SETTINGS: Final = {
     # Thread pools would start at import (OpenBLAS) or at the first operation (OpenMP).
@@ -30,12 +30,15 @@ _SETTINGS: Final = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
 }
 _RECORDER_SIZE: Final = "256"
-"""Collectives that torch's flight recorder keeps: some iterations. Its usual 2,000 are not read (``recorder``)."""
+"""Collectives that torch's flight recorder keeps, which cover some iterations.
+
+Its default of 2,000 takes too long to read (``flight_recorder``).
+"""
 _RECORDER_SETTINGS: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
 def import_training_program() -> RunRank:
-    """Import everything a rank needs; takes seconds. Returns what runs a rank."""
+    """Import everything that a rank needs, and return the function that runs one. Takes seconds."""
     os.environ.update(_SETTINGS)
     if not any(name in os.environ for name in _RECORDER_SETTINGS):
         os.environ[_RECORDER_SETTINGS[0]] = _RECORDER_SIZE
@@ -43,9 +46,9 @@ def import_training_program() -> RunRank:
         # Megatron warns once per optional package that is not installed.
         warnings.simplefilter("ignore")
         main: Any = importlib.import_module("nodeagent.rank.process.rank_main")
-        # Every optimizer step looks for it; imported late, each rank would pay for its own.
+        # Every optimizer step looks for it. Imported here, it costs no time in each rank.
         importlib.import_module("torch._dynamo")
-        # Imported lazily by the default data set; here its pages are shared by all ranks.
+        # The default data set imports it. Imported here, all ranks share its memory pages.
         importlib.import_module("pydoc_data.topics")
     run_rank: RunRank = main.run_rank
     return run_rank
@@ -53,7 +56,7 @@ def import_training_program() -> RunRank:
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Keep the collector off: nearly all that is imported stays, and looking at it took a sixth of the time."""
+    """Keep the collector off: it would take a sixth of the time and find almost nothing to free."""
     gc.disable()
     try:
         yield
@@ -66,8 +69,8 @@ def _without_compiler() -> Iterator[None]:
     """Make ``torch.compile`` a no-op, which saves 1.3 s and 44 MB of imports.
 
     Megatron decorates its fused functions with it when it is imported, and that alone loads the
-    whole compiler. ``gpt`` switches all of them off; one that is called nevertheless runs as
-    written.
+    whole compiler. ``gpt`` switches all fused functions off. A fused function that is called anyway
+    runs uncompiled.
     """
     torch: Any = importlib.import_module("torch")
     compile_function = torch.compile

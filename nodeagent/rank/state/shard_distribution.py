@@ -1,9 +1,11 @@
-"""Bringing shards of the state to the ranks that need them, at the start of a generation.
+"""Sends shards of the state to the ranks that need them, at the start of a generation.
 
-A shard comes from a rank that has it as its own state, or as an in-memory checkpoint. Of unsharded
-state only copies are brought, to the first rank of each (tp, pp); the others get it from there. A
-shard of a sharded optimizer goes to the rank with its number, or, where the generation has another
-number of replicas, to all ranks at its (tp, pp), each of which takes what it keeps.
+A shard comes from a rank that has it as its own state or as an in-memory checkpoint.
+
+Without a sharded optimizer, only in-memory checkpoints are sent, to the first rank of each (tp, pp).
+The other ranks get the state from that rank. A shard of a sharded optimizer goes to the rank with
+its number. If the number of replicas has changed, it goes to all ranks at its (tp, pp), and each
+takes its part.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,14 +21,14 @@ from nodeagent.rank.state.held_copies import HeldCopies, ShardKey
 from nodeagent.rank.state.rank_state import TrainingState
 
 _PIECE_BYTES: Final = 64 * 2**20
-"""A shard travels in pieces: a GPU that trains has no room for a second one."""
+"""A shard is sent in pieces: a GPU that trains has no memory for a second shard."""
 
 
 _HOST: Final = torch.device("cpu")
 
 
 class MissingShardError(Exception):
-    """This rank is told to hand out a shard that it does not have."""
+    """The ``Resume`` asks this rank for a shard that it does not have."""
 
 
 def distribute_shards(
@@ -40,15 +42,15 @@ def distribute_shards(
     """Send and receive the shards of iteration ``level``. All ranks of the generation must call it.
 
     Args:
-        resume: What goes where.
+        resume: Names the shards and their holders.
         level: The iteration.
-        place: Of this rank.
-        state: Of this rank; it takes what it is to keep.
-        copies: In-memory checkpoints that lie here.
-        own: The shard that this rank had, packed, if it is to keep another one.
+        place: The place of this rank.
+        state: The state of this rank, into which received shards are copied.
+        copies: The in-memory checkpoints in this process.
+        own: The old shard of this rank, packed, if its new shard differs.
 
     Returns:
-        Whether this rank's state, or a part of it, came from an in-memory checkpoint.
+        Whether a part of this rank's state came from an in-memory checkpoint.
 
     Raises:
         MissingShardError: The directive does not fit this rank.
@@ -83,7 +85,7 @@ def distribute_shards(
 
 
 def _device(place: Place) -> torch.device:
-    """Return where tensors are that the groups can send and receive."""
+    """Return the device of tensors that the groups can send and receive."""
     return _HOST if distributed.get_backend() == "gloo" else place.device
 
 
@@ -93,14 +95,14 @@ def _pieces(data: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _receive(piece: torch.Tensor, source: int, device: torch.device) -> None:
-    """Receive into host memory, by way of the device that the groups move."""
+    """Receive into host memory, through a tensor on the device of the groups."""
     received = torch.empty_like(piece, device=device)
     _move(distributed.irecv, received, source)
     piece.copy_(received)
 
 
 def _move(operation: Callable[..., Work | None], tensor: torch.Tensor, peer: int) -> None:
-    # As a batch: NCCL would connect the two ranks for a single one, where nothing can interrupt it.
+    # As a batch: for a single operation NCCL would connect the two ranks, which no halt can end.
     for work in distributed.batch_isend_irecv([P2POp(operation, tensor, peer)]):
         work.wait()
 

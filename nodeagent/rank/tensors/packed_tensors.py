@@ -1,6 +1,6 @@
-"""Tensors of any types behind one another in one run of bytes, so that they travel as one.
+"""Packs tensors of any types into one run of bytes, so that they are sent as one.
 
-The format is known from the shapes alone: both ends have the same model. It never leaves memory.
+Both ends have the same model, so the shapes define the format. The format is never written to disk.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ _ALIGNMENT: Final = 64
 
 
 class Extent(NamedTuple):
-    """What a tensor takes up, whatever its dimensions."""
+    """Type and number of elements of a tensor, without its dimensions."""
 
     dtype: torch.dtype
     num_elements: int
 
     @property
     def num_bytes(self) -> int:
-        """Its bytes, without what aligns the next one."""
+        """Bytes of the tensor, without the padding after it."""
         return self.dtype.itemsize * self.num_elements
 
 
@@ -38,7 +38,7 @@ class Packed:
 
 
 def extents_of(tensors: Sequence[torch.Tensor]) -> list[Extent]:
-    """Return what the tensors take up."""
+    """Return type and size of each tensor."""
     return [Extent(tensor.dtype, tensor.numel()) for tensor in tensors]
 
 
@@ -51,7 +51,7 @@ def packed_over(data: torch.Tensor, extents: Sequence[Extent]) -> Packed:
     """Return the tensors in ``data``, bytes that were packed with the same extents.
 
     Raises:
-        ValueError: They can't have been.
+        ValueError: The number of bytes does not fit the extents.
     """
     if data.numel() != num_packed_bytes(extents):
         raise ValueError(f"{data.numel()} bytes, {num_packed_bytes(extents)} are expected")

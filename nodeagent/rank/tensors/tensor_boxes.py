@@ -1,8 +1,8 @@
-"""Cutting a run of a flattened tensor into boxes of that tensor.
+"""Divides a run of a flattened tensor into boxes of that tensor.
 
-An optimizer whose state is sharded over data-parallel ranks gives each of them a run of consecutive
-elements, wherever it begins and ends. In the tensor's own dimensions such a run is not one box, but
-at most two per dimension and one more; and each of them is consecutive in the run.
+With a sharded optimizer each data-parallel rank has a run of consecutive elements of a tensor. The
+run may begin and end anywhere. In the tensor's own dimensions it is not one box, but at most two per
+dimension plus one. Each box is consecutive in the run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 def boxes_of_run(size: Sequence[int], begin: int, end: int) -> Iterator[Box]:
     """Yield the boxes of a tensor of ``size`` that hold its elements ``begin`` to ``end``.
 
-    In the order of the elements, ``end`` excluded.
+    The boxes come in the order of the elements. ``end`` is excluded.
     """
     if begin >= end:
         return

@@ -1,4 +1,4 @@
-"""From the settings of a launch to the loop that trains."""
+"""Checks the settings of a launch, and builds the loop of a rank from them."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from nodeagent.rank.state.sharded_adam import ShardedOptimizer
 
 
 class LaunchError(ValueError):
-    """The launch contradicts itself: the layout fits neither the model nor the global batch."""
+    """The settings contradict each other: the layout does not fit the model or the global batch."""
 
 
 class Built(NamedTuple):
-    """The loop of a rank, and what keeps it from recovering in process, by name."""
+    """The loop of a rank, and the names of the settings that prevent recovery in process."""
 
     loop: Loop
     unsupported: tuple[str, ...]
@@ -28,7 +28,7 @@ def check_launch(launch: RankLaunch) -> None:
     """Refuse a launch that no program can train.
 
     Raises:
-        LaunchError: With the numbers that contradict one another.
+        LaunchError: The text has the numbers that contradict each other.
     """
     layout, training = launch.layout, launch.settings
     if launch.global_rank >= layout.num_workers:
@@ -43,12 +43,12 @@ def check_launch(launch: RankLaunch) -> None:
 
 
 def build(training: TrainingSpec, place: Place) -> Built:
-    """Build the loop by the task's program, its optimizer sharded if the task wants that.
+    """Build the loop with the task's program, and shard its optimizer if the task asks for it.
 
     Raises:
         LaunchError: The optimizer can't be sharded.
         ProgramError: The program can't be used.
-        Exception: Whatever the program raises.
+        Exception: The program raised it.
     """
     loop = build_loop(Context(training, place))
     reasons = restart_reasons(loop)

@@ -1,7 +1,7 @@
-"""What a rank keeps of its training: checkpoints on disk, copies in the memory of other ranks.
+"""The checkpoints of one rank: on disk, and in the memory of other ranks.
 
-It belongs to a process and outlives generations, like the training that it serves. When something is
-saved or copied, the training loop decides (``train``); how, is in ``checkpoint`` and ``memory``.
+The object belongs to a process and outlives generations. ``training_loop`` decides when a checkpoint
+is made. ``checkpoint`` and ``state.memory_checkpoints`` make it.
 """
 
 import logging
@@ -22,7 +22,7 @@ from nodeagent.rank.state.rank_state import TrainingState
 logger = logging.getLogger(__name__)
 
 _FINISHED_KEY: Final = "finished"
-"""Set in the store by global rank 0, once the final checkpoint is complete or given up."""
+"""Global rank 0 sets this key once the final checkpoint is complete or given up."""
 
 _LOOK_UP_S: Final = 0.05
 _COPY_LOOK_UP_S: Final = 0.005
@@ -39,10 +39,10 @@ class _Generation(NamedTuple):
 
 
 class SavedState:
-    """Saves and copies one rank's state, and knows what is saved.
+    """Saves and copies one rank's state, and reports completed and missed checkpoints.
 
     Attributes:
-        memory: The copies, own and of others.
+        memory: The in-memory checkpoints: this rank's own, and those it holds for other ranks.
         final_iteration: The iteration of the final checkpoint in this generation, once it has begun.
     """
 
@@ -55,7 +55,7 @@ class SavedState:
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """The task's checkpoints on disk, as this rank has to do with them."""
+        """The task's checkpoints on disk."""
         return self._entered.checkpoints
 
     def enter(self, launch: RankLaunch, place: Place, groups: Groups, store: AgentStore) -> None:
@@ -70,31 +70,35 @@ class SavedState:
         self.final_iteration = None
 
     def leave(self) -> None:
-        """Give up what is under way: the generation's connections are cut."""
+        """Give up unfinished checkpoints. The generation's connections have ended."""
         if self._generation is not None:
             self._generation.checkpoints.abandon()
         self.memory.leave()
 
     def load(self, store: AgentStore) -> int:
-        """Load the newest checkpoint into the loop's model; return its iteration, 0 if there is none."""
+        """Load the newest checkpoint into the loop; return its iteration, 0 if there is none."""
         if not self._entered.launch.settings.checkpoint_dir:
             return 0
         return self.checkpoints.load(self._loop.chunks[0], self._loop.optimizer, store)
 
     def copy(self, iteration: int, *, is_wanted: bool = False) -> None:
-        """Begin an in-memory checkpoint, if one is due or wanted. All ranks call it; none is busy with another."""
+        """Begin an in-memory checkpoint, if one is due or wanted.
+
+        All ranks call it, while none of them is still copying.
+        """
         interval = self._entered.launch.settings.memory_interval
         if interval and (is_wanted or not iteration % interval):
             self._take_copies(iteration)
 
     def complete_copies(self, iteration: int, *, are_begun: bool) -> None:
-        """Before the ranks park: have the in-memory checkpoints of ``iteration`` complete. All ranks call it.
+        """Wait until the in-memory checkpoints of ``iteration`` are complete, before the ranks park.
 
-        They may not be, where something broke on the way: what is complete, every rank tells by its position.
+        All ranks call it. If a copy broke, they are not complete afterwards: each rank's position
+        lists its complete copies.
 
         Args:
-            iteration: The newest one.
-            are_begun: Whether its copies are on their way; otherwise those of another may be.
+            iteration: The newest iteration.
+            are_begun: Whether its copies have begun. If not, older copies may still be in progress.
 
         Raises:
             HaltedError: The generation was halted meanwhile.
@@ -119,16 +123,16 @@ class SavedState:
 
     def _take_copies(self, iteration: int) -> None:
         if self.memory.needs_group:
-            # Not while the generation forms: nobody waits for the first copy.
+            # Connected at the first copy and not while the generation forms: recovery is faster so.
             holders = self._entered.launch.copy_holders
             self.memory.connect(self._entered.groups.form_for_copies(holders))
         if self.memory.is_wanted:
             self.memory.take(iteration)
 
     def save(self, iteration: int, loss: float, *, is_final: bool) -> None:
-        """Begin a checkpoint of ``iteration``; the final one waits for another that is being written.
+        """Begin a checkpoint of ``iteration``, if the task has a directory for checkpoints.
 
-        Nothing is saved where the task has no directory for it.
+        The final checkpoint waits until an older one is written.
 
         Raises:
             HaltedError: The generation was halted meanwhile.
@@ -137,17 +141,19 @@ class SavedState:
         if not self._entered.launch.settings.checkpoint_dir:
             return
         if is_final:
-            # One that is still being written would make the last one be skipped.
+            # While an older checkpoint is being written, a new one would be skipped.
             self._wait_for_checkpoint()
             self.final_iteration = iteration
         self.checkpoints.save(iteration, loss, loop.chunks[0], loop.optimizer)
 
     def finish(self) -> None:
-        """Save what is being saved. No rank leaves before: until then others may need what it has.
+        """Wait until all ranks have written their checkpoints.
+
+        No rank leaves earlier, because another rank could need its state until then.
 
         Raises:
             HaltedError: The generation was halted meanwhile.
-            StoreClosedError: The same.
+            StoreClosedError: The generation was halted meanwhile.
         """
         self._wait_for_checkpoint()
         self.report_saved()
@@ -159,10 +165,16 @@ class SavedState:
         except StoreClosedError:
             raise
         except StoreError as error:
-            logger.warning("leaves without having heard that all is saved: %s", error)
+            logger.warning(
+                "rank leaves without confirmation of the final checkpoint: rank=%d iteration=%s"
+                " reason=%s",
+                self._entered.launch.global_rank,
+                self.final_iteration,
+                error,
+            )
 
     def report_saved(self) -> None:
-        """Tell the agent of the checkpoints that are complete, or given up, since the last call."""
+        """Report the checkpoints that were completed or given up since the last call."""
         launch = self._entered.launch
         for missed in self.checkpoints.missed():
             self._report_missed("disk", missed)
@@ -199,7 +211,7 @@ class SavedState:
         )
 
     def _wait_for_copies(self) -> None:
-        """Wait until no copy is on its way; for how long is the controller's to say.
+        """Wait until no copy is in progress. The controller's time limit bounds the wait, by a halt.
 
         Raises:
             HaltedError: The generation was halted.
@@ -209,10 +221,10 @@ class SavedState:
                 raise HaltedError
 
     def _wait_for_checkpoint(self) -> None:
-        """Wait until nothing is being written; for how long is the controller's to say.
+        """Wait until no checkpoint is being written. The controller bounds the wait, by a halt.
 
         Raises:
-            HaltedError: The generation was halted; another one completes a checkpoint.
+            HaltedError: The generation was halted. The next one saves a checkpoint again.
         """
         while not self.checkpoints.wait(_LOOK_UP_S) and self.checkpoints.is_writing:
             if self._dependencies.halted.is_set():

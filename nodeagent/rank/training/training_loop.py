@@ -1,11 +1,11 @@
-"""The training loop of one rank: iteration after iteration, the pause, the stop.
+"""The training loop of one rank: iteration after iteration, until the task stops or the ranks park.
 
-The loop belongs to a process and outlives generations: model, optimizer and ledger stay where they
-are when the process joins the next one. Every iteration ends in a vote (``iteration``), so all ranks
-decide alike whether to go on, to pause or to stop after it.
+The loop belongs to a process and outlives generations: model, optimizer and ledger stay in place
+when the process joins the next generation. Every iteration ends in a vote, so all ranks make the
+same decision after it: go on, park or stop.
 
-Not here: the phases of an iteration, what is saved and copied (``keeping``), taking up after a fault
-(``resume``), exceptions (``main``).
+The phases of an iteration are in ``iteration``, checkpoints in ``saved_state``, recovery after a
+fault in ``resume``, and exceptions in ``process.rank_main``.
 """
 
 import logging
@@ -34,15 +34,15 @@ from nodeagent.rank.training.saved_state import SavedState
 logger = logging.getLogger(__name__)
 
 _LOSS_TOLERANCE: Final = 0.01
-"""Relative difference to the recorded loss that rounding explains in any layout and precision."""
+"""Largest relative difference to the recorded loss that rounding can cause in any layout."""
 
 
 class ParkedError(Exception):
-    """All ranks agreed to pause at the end of an iteration."""
+    """All ranks agreed to park at the end of an iteration."""
 
 
 class SuspectStateError(Exception):
-    """The losses are not those that the same iterations had before: the state is not what it was."""
+    """An iteration has another loss than before the load: the loaded state is wrong."""
 
 
 class Training:
@@ -79,13 +79,13 @@ class Training:
 
     @property
     def launch(self) -> RankLaunch:
-        """Who this rank is at present."""
+        """The launch of this rank in the present generation."""
         assert self._launch is not None, "enter() comes first"
         return self._launch
 
     @property
     def iteration(self) -> int:
-        """The iteration that runs."""
+        """The running iteration."""
         return self._ledger.iteration
 
     @property
@@ -94,7 +94,7 @@ class Training:
         return self._ledger.committed
 
     def position(self) -> Position:
-        """Return where this rank stands. Call it while nothing runs."""
+        """Return the progress of this rank. Call it while no iteration runs."""
         position = self._ledger.position(
             len(self._iterations.reduction.names), self._saved_state.memory.copies.held()
         )
@@ -102,11 +102,11 @@ class Training:
         return position.model_copy(update={"shard": shard if shard and shard[1] else None})
 
     def settle(self, is_inner_halted: Callable[[], bool]) -> None:
-        """The generation broke off: keep what is sure to be right. ``position`` comes next."""
+        """Drop results that a broken generation may have damaged. Call it before ``position``."""
         self._iterations.settle(is_inner_halted)
 
     def locate(self, standing: Standing) -> Standing:
-        """Return ``standing`` with how far the running iteration is; from any thread."""
+        """Add the progress of the running iteration to ``standing``. Any thread may call it."""
         ledger = self._ledger
         return standing.model_copy(
             update={
@@ -118,14 +118,14 @@ class Training:
         )
 
     def become_spare(self) -> None:
-        """Others go on without this process: nothing that it has of the state will be of use to them."""
+        """Forget the training state: the other ranks go on without this process."""
         self._ledger.adopt(0)
         self._ledger.has_state = False
         self._saved_state.memory.copies.forget()
         self._saved_state.checkpoints.forget_load()
 
     def leave(self) -> bool:
-        """End the generation, whose connections are cut; return whether an operation never ends."""
+        """Leave the generation after its connections ended; return whether an operation never ends."""
         self._saved_state.leave()
         return self._iterations.reduction.abandon()
 
@@ -167,9 +167,10 @@ class Training:
         """Train until the task is finished or all ranks agreed to stop; both save a checkpoint.
 
         Raises:
-            ParkedError: All ranks agreed to pause, and have what others may need; nothing of the next iteration is begun.
+            ParkedError: All ranks agreed to park. Their copies are complete if that was asked for,
+                and the next iteration has not begun.
             HaltedError: The generation was halted.
-            Exception: Whatever else interrupted the iteration.
+            Exception: Another error interrupted the iteration.
         """
         spec = self.launch.settings
         while spec.num_iterations is None or self.committed < spec.num_iterations:
@@ -190,13 +191,13 @@ class Training:
             if is_parking:
                 raise ParkedError
         if self._saved_state.final_iteration != self.committed:
-            # A fault came between the last iteration and its checkpoint.
+            # A fault interrupted the work between the last iteration and its checkpoint.
             self._saved_state.save(self.committed, self._loss_of_last(), is_final=True)
         self._saved_state.finish()
         return "finished"
 
     def _loss_of_last(self) -> float:
-        """Return the loss of the newest iteration; NaN on a rank that came after it."""
+        """Return the loss of the newest iteration; NaN if this rank joined after it."""
         vote = self._ledger.vote or self.launch.resume.vote
         return vote.loss if vote is not None and vote.iteration == self.committed else math.nan
 
@@ -226,18 +227,19 @@ class Training:
         return vote, granted
 
     def _at_boundary(self, micro_batch: int) -> None:
-        """Stop here, before ``micro_batch``, if that is wanted and no rank would wait for this one."""
+        """Run drills, and stop before ``micro_batch`` if the generation was halted."""
         self._moved_at = self._dependencies.monotonic_s()
         place = self._iterations.place
         if place.is_first_stage:
             self._pace(place)
         self._staged_faults.at_boundary(self.iteration, micro_batch)
         self._paced_at = self._dependencies.monotonic_s()
+        # With several ranks in a replica, the others would wait for this one in a collective.
         if place.layout.tp * place.layout.pp == 1 and self._dependencies.halted.is_set():
             raise HaltedError
 
     def _pace(self, place: Place) -> None:
-        """Wait until a micro-batch has taken its part of the iteration's floor."""
+        """Wait until a micro-batch has taken its share of ``iteration_floor_s``."""
         spec = self.launch.settings
         if spec.iteration_floor_s > 0:
             floor_s = spec.iteration_floor_s * place.layout.dp / spec.num_micro_batches
@@ -252,22 +254,22 @@ class Training:
         self._busy_s = self._moved_at - self._began_at - self._paced_s
 
     def _examine(self, vote: VoteResult) -> None:
-        """Compare with what the iteration's loss was when it ran before, if it did.
+        """Compare the loss with the recorded loss of the same iteration, if there is one.
 
         Raises:
-            SuspectStateError: It is another one. What the state was loaded from is out of use.
-            CheckpointError: The same, and what it was loaded from would be loaded again.
+            SuspectStateError: They differ. The loaded checkpoint is quarantined.
+            CheckpointError: They differ, but the checkpoint can't be quarantined.
         """
         expected = self._saved_state.checkpoints.expected_loss(vote.iteration)
         if expected is not None and abs(vote.loss - expected) > _LOSS_TOLERANCE * abs(expected):
             raise self._distrusted(vote.iteration, vote.loss)
 
     def _distrusted(self, iteration: int, loss: float) -> SuspectStateError:
-        """Put out of use what the state came from, and return the error; on all ranks alike."""
+        """Quarantine the checkpoint that the state came from, and return the error. All ranks call it."""
         checkpoints = self._saved_state.checkpoints
         reason = f"iteration {iteration}: loss {loss:.6g}, and {checkpoints.expected_loss(iteration):.6g} before"
         self._ledger.has_state = False
-        # All copies are of it, or of what followed.
+        # All in-memory copies are of this state, or of states that follow from it.
         self._saved_state.memory.copies.forget()
         checkpoints.distrust(iteration, reason)
         return SuspectStateError(reason)

@@ -23,6 +23,7 @@ from controller.server.controller_config import ControllerConfig
 from controller.server.controller_server import ControllerServer, ServerPlaces
 from controller.server.server_hooks import ServerHooks
 from nodeagent.protocol.ids import NodeId
+from tests.fakes.log_lines import log_entries
 
 N1 = NodeId("n1")
 LIMIT_S = 20.0
@@ -174,3 +175,29 @@ async def test_a_socket_that_is_taken_ends_the_server_with_its_reason(tmp_path: 
     server = new_server(tmp_path)
     with pytest.RaisesGroup(ApiSocketError, flatten_subgroups=True):
         await server.run()
+
+
+async def test_the_log_tells_when_a_server_starts_and_stops(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(new_server(tmp_path)):
+        pass
+    entries = log_entries(caplog, "controller.server.controller_server")
+    assert [entry.message for entry in entries] == [
+        "server started", "server is ready", "server is stopping", "server stopped",
+    ]  # fmt: skip
+    assert entries[0].fields["nodes"] == 1
+    assert entries[1].fields == {"cluster": "test", "socket": str(tmp_path / "api.sock")}
+
+
+async def test_announcements_are_logged_at_their_level(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = new_server(tmp_path)
+    async with running(server):
+        server.note("n1", "trouble", level="warning")
+        server.note("demo", "fine", level="good")
+    entries = log_entries(caplog, "controller.server.announcements")
+    mine = [(entry.level, entry.message, entry.fields["source"]) for entry in entries]
+    assert ("warning", "trouble", "n1") in mine
+    assert ("info", "fine", "demo") in mine
