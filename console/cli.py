@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from console.client.demo_process import DemoChild
-    from console.client.source import Source
+    from console.client.source import ControllerSource
 
 EXIT_USAGE: Final = 2
 LEAVE_LIMIT_S: Final = 5.0
@@ -34,7 +34,7 @@ It starts in VIEW mode, where no key changes anything; ctrl+t arms it. "?" shows
 
 EXAMPLES: Final = """\
 examples:
-  unicron-console --demo                      start a local demo cluster, watch it, end it on quit
+  unicron-console --demo                      start a demo cluster on this machine; it ends on quit
   unicron-console --demo --nodes 6 --seed 3   the same with arguments of "unicron demo"
   unicron-console --connect /run/unicron.sock attach to a running controller
   unicron-console --demo --headless --json    no console: run "unicron demo" with these arguments
@@ -73,7 +73,9 @@ def terminal_problem(term: str, is_tty_by_name: dict[str, bool]) -> str:
     if missing:
         return f"{' and '.join(missing)} must be a terminal; without one, use --demo --headless"
     if term in ("", "dumb", "unknown"):
-        return f"the terminal (TERM={term or 'unset'}) can't be drawn on; use --demo --headless"
+        return (
+            f"the terminal (TERM={term or 'unset'}) can't show the console; use --demo --headless"
+        )
     return ""
 
 
@@ -166,15 +168,15 @@ def _end(child: "DemoChild", ran_s: float) -> None:
         signal.signal(number, signal.SIG_IGN)
     had_ended = child.exit_code is not None
     if not had_ended:
-        _say("ending the demo ...")
+        _print("ending the demo ...")
     is_orderly = child.end()
     if not is_orderly:
-        _say(f"\rthe demo did not end when asked and was killed; its log: {child.log_path}\n")
+        _print(f"\rthe demo did not end when asked, so it was killed; log: {child.log_path}\n")
     elif not had_ended:
-        _say(f"\rthe demo ended after {seconds(ran_s)}\n")
+        _print(f"\rthe demo ended after {seconds(ran_s)}\n")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     # The terminal may be gone: then nobody reads this, and the demo must end all the same.
     try:
         sys.stderr.write(text)
@@ -184,7 +186,7 @@ def _say(text: str) -> None:
 
 
 def _run_app(
-    source: "Source",
+    source: "ControllerSource",
     *,
     owns_demo: bool,
     is_ascii: bool,

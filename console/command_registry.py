@@ -35,7 +35,7 @@ class Operator(Protocol):
     def reject(self) -> None:
         """Ask for the reason to reject the plan that waits."""
 
-    def give_up(self) -> None:
+    def declare_lost(self) -> None:
         """Ask whether a node out of contact is lost."""
 
     def wait(self) -> None:
@@ -47,7 +47,7 @@ class Operator(Protocol):
     def drill(self) -> None:
         """Open the drill menu."""
 
-    def toggle_armed(self) -> None:
+    def toggle_mode(self) -> None:
         """Arm or disarm the console."""
 
     def swap_plan(self) -> None:
@@ -112,7 +112,7 @@ def can_act(state: State) -> Enabled:
     """Allow verbs on current data in an armed console."""
     if reason := why_not_current(state):
         return reason
-    return True if state.is_armed else "view mode, ctrl+t arms"
+    return True if state.is_armed else "view mode, ctrl+t allows actions"
 
 
 def can_decide(state: State) -> Enabled:
@@ -122,17 +122,17 @@ def can_decide(state: State) -> Enabled:
     return can_act(state)
 
 
-def can_judge(state: State) -> Enabled:
+def can_decide_loss(state: State) -> Enabled:
     """Allow a verdict while a node is out of contact."""
     if not state.out_of_contact:
-        return "every node is in contact"
+        return "no node is unreachable"
     return can_act(state)
 
 
 def can_propose(state: State) -> Enabled:
     """Allow a request for a plan while none waits."""
     if state.pending is not None:
-        return f"{state.pending.id} waits already"
+        return f"{state.pending.id} already waits for a decision"
     return can_act(state)
 
 
@@ -143,7 +143,7 @@ def can_drill(state: State) -> Enabled:
     return can_act(state)
 
 
-def can_arm(state: State) -> Enabled:
+def can_switch_mode(state: State) -> Enabled:
     """Allow arming on current data; disarming always."""
     return True if state.is_armed else why_not_current(state) or True
 
@@ -158,23 +158,23 @@ _NONE, _LOW, _HIGH = Danger.NONE, Danger.LOW, Danger.HIGH
 
 COMMANDS: Final = (
     OperatorCommand(
-        "plan.approve", "Approve the plan that waits", "approve",
+        "plan.approve", "Approve the waiting plan", "approve",
         "A", _DECIDE, _HIGH, can_decide, lambda operator: operator.approve(),
     ),
     OperatorCommand(
-        "plan.reject", "Reject the plan that waits", "reject",
+        "plan.reject", "Reject the waiting plan", "reject",
         "X", _DECIDE, _LOW, can_decide, lambda operator: operator.reject(),
     ),
     OperatorCommand(
-        "node.lost", "Give up the node that is asked about, else the selected one", "lost",
-        "L", _DECIDE, _HIGH, can_judge, lambda operator: operator.give_up(),
+        "node.lost", "Declare a node lost: the node in question, else the selected node", "lost",
+        "L", _DECIDE, _HIGH, can_decide_loss, lambda operator: operator.declare_lost(),
     ),
     OperatorCommand(
-        "node.wait", "Wait for that node: it is not lost, or not yet", "wait",
-        "W", _DECIDE, _LOW, can_judge, lambda operator: operator.wait(),
+        "node.wait", "Wait for that node: do not declare it lost", "wait",
+        "W", _DECIDE, _LOW, can_decide_loss, lambda operator: operator.wait(),
     ),
     OperatorCommand(
-        "plan.propose", "Propose a plan for the present state", "propose",
+        "plan.propose", "Request a plan for the present state", "plan",
         "P", _RUN, _LOW, can_propose, lambda operator: operator.propose(),
     ),
     OperatorCommand(
@@ -182,15 +182,15 @@ COMMANDS: Final = (
         "I", _RUN, _HIGH, can_drill, lambda operator: operator.drill(),
     ),
     OperatorCommand(
-        "app.arm", "Arm (allow actions for ten minutes) or disarm", "arm",
-        "ctrl+t", _RUN, _NONE, can_arm, lambda operator: operator.toggle_armed(),
+        "app.mode", "Allow actions for ten minutes (armed), or go back to view mode", "arm",
+        "ctrl+t", _RUN, _NONE, can_switch_mode, lambda operator: operator.toggle_mode(),
     ),
     OperatorCommand(
-        "plan.swap", "Show incidents instead of the plan, where only one fits", "incidents",
+        "plan.swap", "Swap plan and incidents in a small terminal", "incidents",
         "v", _MOVE, _NONE, has_pending, lambda operator: operator.swap_plan(),
     ),
     OperatorCommand(
-        "task.transition", "Show the transition of the selected task, or of all, step by step", "steps",
+        "task.transition", "Show the transition steps of the selected task, or of all tasks", "steps",
         "t,enter", _MOVE, _NONE, always, lambda operator: operator.show_transition(),
     ),
     OperatorCommand(
@@ -222,7 +222,7 @@ COMMANDS: Final = (
         "home,g", _MOVE, _NONE, always, lambda operator: operator.jump(to_end=False),
     ),
     OperatorCommand(
-        "panel.end", "Last row; the event stream follows again", "",
+        "panel.end", "Last row; the event list follows new events again", "",
         "end,G", _MOVE, _NONE, always, lambda operator: operator.jump(to_end=True),
     ),
     OperatorCommand(
@@ -246,7 +246,7 @@ def hint(command: OperatorCommand, state: State) -> KeyHint:
     """Return ``command`` as key bar and help show it in ``state``."""
     enabled = command.enabled(state)
     label, title = command.label, command.title
-    if command.id == "app.arm" and state.is_armed:
+    if command.id == "app.mode" and state.is_armed:
         label = "disarm"
     if command.id == "app.quit" and state.owns_demo:
         title = "Quit; this ends the demo"
@@ -260,7 +260,7 @@ def bar_hints(state: State) -> list[KeyHint]:
     if state.pending is None:
         pointless.append(has_pending)
     if not state.out_of_contact:
-        pointless.append(can_judge)
+        pointless.append(can_decide_loss)
     return [
         hint(command, state)
         for command in COMMANDS

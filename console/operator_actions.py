@@ -14,14 +14,14 @@ from textual.screen import Screen
 
 from console.command_registry import help_hints
 from console.dialogs.decide import ApproveDialog, RejectDialog
+from console.dialogs.declare_lost import DeclareLostDialog
 from console.dialogs.drill_menu import DrillChoice, DrillDialog
-from console.dialogs.give_up import GiveUpDialog
 from console.dialogs.information import HelpDialog, QuitDialog, TransitionDialog
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.console_state import LinkPhase, State
 from console.viewmodel.panel_places import is_too_small
-from console.viewmodel.reducer import ArmSwitched, Event
+from console.viewmodel.reducer import Event, ModeSwitched
 from console.widgets.appearance import Appearance
 from controller.api.views import NodeView, PlanState
 from controller.api.wire import (
@@ -132,7 +132,7 @@ class OperatorActions:
         dialog = RejectDialog(self._host.appearance, self._clock, self._host.state, plan)
         self._host.ask(dialog, answered)
 
-    def give_up(self) -> None:
+    def declare_lost(self) -> None:
         """Ask whether a node out of contact is lost."""
         node = self._node_out_of_contact()
         if node is None:
@@ -140,23 +140,23 @@ class OperatorActions:
 
         def answered(is_lost: bool | None) -> None:
             if is_lost:
-                self._judge(node, is_lost=True)
+                self._decide_loss(node, is_lost=True)
 
-        dialog = GiveUpDialog(self._host.appearance, self._clock, self._host.state, node)
+        dialog = DeclareLostDialog(self._host.appearance, self._clock, self._host.state, node)
         self._host.ask(dialog, answered)
 
     def wait(self) -> None:
         """Say that a node out of contact is not lost, or not yet."""
         node = self._node_out_of_contact()
         if node is not None:
-            self._judge(node, is_lost=False)
+            self._decide_loss(node, is_lost=False)
 
     def propose(self) -> None:
         """Request a plan for the present state."""
         view = self._host.state.view
         known = frozenset(plan.id for plan in view.plans) if view else frozenset()
         command = RequestPlan(request_id=self._new_request_id(), actor=self._session.actor)
-        self._host.transmit(command, "propose a plan", ProposalEffect(known))
+        self._host.transmit(command, "request a plan", ProposalEffect(known))
 
     def drill(self) -> None:
         """Open the drill menu, beginning with what is selected on the overview."""
@@ -170,9 +170,9 @@ class OperatorActions:
         )
         self._host.ask(dialog, self._inject)
 
-    def toggle_armed(self) -> None:
+    def toggle_mode(self) -> None:
         """Arm or disarm the console."""
-        self._host.apply(ArmSwitched(self._clock(), is_armed=not self._host.state.is_armed))
+        self._host.apply(ModeSwitched(self._clock(), is_armed=not self._host.state.is_armed))
 
     def swap_plan(self) -> None:
         """Show incidents instead of the plan where only one fits, or back."""
@@ -242,14 +242,14 @@ class OperatorActions:
         chosen = [node for node in state.out_of_contact if node.node == selected]
         return state.asked or next(iter(chosen or state.out_of_contact), None)
 
-    def _judge(self, node: NodeView, *, is_lost: bool) -> None:
+    def _decide_loss(self, node: NodeView, *, is_lost: bool) -> None:
         command = DecideLoss(
             request_id=self._new_request_id(),
             actor=self._session.actor,
             node=node.node,
             is_lost=is_lost,
         )
-        title = f"give up {node.node}" if is_lost else f"wait for {node.node}"
+        title = f"declare {node.node} lost" if is_lost else f"wait for {node.node}"
         self._host.transmit(command, title, LossEffect(node.node, is_lost=is_lost))
 
     def _inject(self, choice: DrillChoice | None) -> None:

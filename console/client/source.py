@@ -38,7 +38,7 @@ def _is_snapshot(event: Event) -> bool:
     return isinstance(event, Received) and isinstance(event.message, Snapshot)
 
 
-class Source(Protocol):
+class ControllerSource(Protocol):
     """A live connection, as the app sees it."""
 
     async def run(self, inbox: Inbox) -> None:

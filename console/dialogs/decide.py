@@ -12,7 +12,7 @@ from console.dialogs.frame import Dialog, Question
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, TextField, choice_line
 from console.viewmodel.drawing.text import Line, Tone, span
-from console.viewmodel.panels.plan import change_lines, plan_lines
+from console.viewmodel.panels.plan_panel import change_lines, plan_lines
 from console.widgets.appearance import Appearance
 from controller.api.views import PlanState, PlanView
 
@@ -21,12 +21,12 @@ def why_changed(state: State, plan: PlanView) -> str:
     """Return how ``plan`` differs from what waits now, or an empty string if it does not."""
     now = next((one for one in state.view.plans if one.id == plan.id), None) if state.view else None
     if now is None:
-        return f"{plan.id} is gone"
+        return f"{plan.id} no longer exists"
     if now.state is not PlanState.PENDING:
         by = f" by {now.approved_by}" if now.approved_by else ""
         return f"{plan.id} was {now.state}{by}"
     if now.revision != plan.revision:
-        return f"{plan.id} r{now.revision} arrived, this is r{plan.revision}"
+        return f"{plan.id} r{now.revision} has replaced r{plan.revision}"
     return ""
 
 
@@ -54,7 +54,11 @@ class ApproveDialog(Question[bool]):
         paused = sum(1 for change in plan.changes if change.moves or change.is_faulted)
         foot = choice_line(
             (("Cancel", not self.is_yes), ("Approve", self.is_yes)),
-            "esc closes" if frozen else "y, then Enter approves" if not self.is_yes else "Enter",
+            "esc closes"
+            if frozen
+            else "y, then Enter approves"
+            if not self.is_yes
+            else "Enter approves",
             self.glyphs,
         )
         summary = f"{plan.id} revision {plan.revision} stops and starts {paused} of "
@@ -93,7 +97,13 @@ class RejectDialog(Dialog[str]):
             body=[
                 *changes,
                 Line(),
-                Line((span("  The tasks stay as they are. Why not this plan?"),)),
+                Line(
+                    (
+                        span(
+                            "  The tasks stay as they are. Why do you reject the plan? (may be empty)"
+                        ),
+                    )
+                ),
                 self._reason.line("  reason", self.text_width),
             ],
             foot=[Line((span(f"  {hint}", Tone.DIM),))],

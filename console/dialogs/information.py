@@ -8,7 +8,7 @@ from console.viewmodel.dialog_frame import DialogContent, choice_line
 from console.viewmodel.drawing.numbers import plural
 from console.viewmodel.drawing.text import Line, Tone, span
 from console.viewmodel.panels.key_bar import KeyHint, help_lines, legend_lines
-from console.viewmodel.panels.transition import transition_lines
+from console.viewmodel.panels.transition_steps import transition_lines
 from console.widgets.appearance import Appearance
 
 
@@ -87,12 +87,12 @@ class QuitDialog(Question[bool]):
         view = self.state.view
         tasks = plural(len(view.tasks), "task") if view else "all tasks"
         nodes = plural(len(view.nodes), "node") if view else "all nodes"
-        hint = "Enter" if self.is_yes else "y, then Enter quits"
+        hint = "Enter quits" if self.is_yes else "y, then Enter quits"
         return DialogContent(
             title="Quit ends the demo",
             body=[
-                Line((span("This console started the demo and ends it with itself:"),)),
-                Line((span(f"{tasks} stop, {nodes} are taken down, nothing is kept."),)),
+                Line((span("This console started the demo. The demo ends with the console:"),)),
+                Line((span(f"{tasks} and {nodes} stop, and nothing is kept."),)),
             ],
             foot=[
                 choice_line((("Cancel", not self.is_yes), ("Quit", self.is_yes)), hint, self.glyphs)

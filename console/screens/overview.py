@@ -13,11 +13,11 @@ from typing_extensions import override
 from console.screens.console_screen import ConsoleScreen
 from console.viewmodel.console_state import State
 from console.viewmodel.panel_places import WIDE, Box, Need, arrange, is_too_small, shares_space
-from console.viewmodel.panels.incidents import incident_table
-from console.viewmodel.panels.nodes import node_table
-from console.viewmodel.panels.plan import decision_line, plan_lines
+from console.viewmodel.panels.incidents_panel import incident_table
+from console.viewmodel.panels.nodes_panel import node_table
+from console.viewmodel.panels.plan_panel import decision_line, plan_lines
 from console.viewmodel.panels.status_bar import activity_line, status_line
-from console.viewmodel.panels.tasks import task_table
+from console.viewmodel.panels.tasks_panel import task_table
 from console.widgets.appearance import Appearance
 from console.widgets.bars import Hints, KeyBar, StateBar
 from console.widgets.painted import Panel

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.text import Cell, Tone, span
-from console.viewmodel.panels.nodes import node_names
+from console.viewmodel.panels.nodes_panel import node_names
 from console.viewmodel.words import task_letter, task_tone
 from controller.api.views import ClusterView, DrillView, NodeCondition, TaskPhase
 

@@ -40,7 +40,7 @@ class LinkChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DemoOutput:
     """The demo said how far its start has come."""
 
     at: float
@@ -55,7 +55,7 @@ class Ticked:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmSwitched:
+class ModeSwitched:
     """The operator armed or disarmed the console."""
 
     at: float
@@ -101,9 +101,9 @@ class ActionBlocked:
 Event = (
     Received
     | LinkChanged
-    | Progress
+    | DemoOutput
     | Ticked
-    | ArmSwitched
+    | ModeSwitched
     | ActionSent
     | ActionAnswered
     | ActionUnanswered
@@ -118,12 +118,12 @@ def reduce(state: State, event: Event) -> State:
             return _received(replace(state, now=max(state.now, at)), message)
         case LinkChanged(link):
             return _link_changed(state, link)
-        case Progress(_, text):
+        case DemoOutput(_, text):
             lines = (*state.progress, text)[-MAX_PROGRESS_LINES:]
             return replace(state, progress=lines)
         case Ticked(at):
             return _ticked(state, at)
-        case ArmSwitched(at, is_armed):
+        case ModeSwitched(at, is_armed):
             return replace(state, armed_until=at + ARMED_FOR_S if is_armed else None)
         case ActionSent() | ActionAnswered() | ActionUnanswered() | ActionBlocked():
             return _acted(state, event)

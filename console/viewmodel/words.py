@@ -29,7 +29,7 @@ TASK_WORDS: Final[Mapping[TaskPhase, Word]] = {
     TaskPhase.WAITING: ("idle", "waiting", Tone.BUSY),
     TaskPhase.STARTING: ("busy", "starting", Tone.BUSY),
     TaskPhase.RUNNING: ("ok", "running", Tone.GOOD),
-    TaskPhase.PARKING: ("busy", "regroup", Tone.WARN),
+    TaskPhase.PARKING: ("busy", "parking", Tone.WARN),
     TaskPhase.STOPPING: ("busy", "stopping", Tone.WARN),
     TaskPhase.HELD: ("held", "held", Tone.BAD),
     TaskPhase.STOPPED: ("held", "stopped", Tone.DIM),

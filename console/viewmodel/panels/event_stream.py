@@ -79,7 +79,7 @@ def _heading(log: EventWindow, anchor: int | None, width: int, glyphs: Glyphs) -
         spans.append(span(f"  {glyphs.warn} {log.num_missed} missed", Tone.WARN))
     newer = num_newer(log, anchor)
     if newer:
-        spans.append(span(f"  +{newer} new below, end follows", Tone.BUSY))
+        spans.append(span(f"  +{newer} new below, press end to follow", Tone.BUSY))
     elif anchor is None:
         spans.append(span("  following", Tone.DIM))
     return Line(fit(spans, width, glyphs.ellipsis), Ground.HEADING)

@@ -96,8 +96,8 @@ def legend_lines(glyphs: Glyphs) -> list[Line]:
         (" A0", "worker holds rank 0 of task A"),
         (f"{glyphs.busy}A0", "rank is being started"),
         (f"{glyphs.ask}A0", "node unreachable, presumed training"),
-        (f"{glyphs.bad}{glyphs.dash}", "node lost, holds no worker"),
-        (f" A{glyphs.dash}", "process waits to be a rank of task A"),
+        (f"{glyphs.bad}{glyphs.dash}", "node lost, or GPU isolated"),
+        (f" A{glyphs.dash}", "spare for task A"),
         (f" {glyphs.dash}", "idle worker"),
     )
     head = Line((span("Worker cells", Tone.TITLE),))

@@ -79,14 +79,14 @@ def _mode(state: State, _: Glyphs) -> Segment:
 def _demo(state: State, _: Glyphs) -> Segment | None:
     if not state.owns_demo:
         return None
-    return Segment(8, (span("demo, thrown away on quit"),), (span("demo"),))
+    return Segment(8, (span("demo, ends on quit"),), (span("demo"),))
 
 
 def _link(state: State, glyphs: Glyphs) -> Segment:
     age = seconds(state.age_s)
     match state.link.phase:
         case LinkPhase.LIVE if state.view is not None and state.age_s > STALE_AFTER_S:
-            text = f"{glyphs.warn} no news for {age}"
+            text = f"{glyphs.warn} no update for {age}"
             return Segment(1, (span(text, Tone.BAD),), (span(f"{glyphs.warn} {age}", Tone.BAD),))
         case LinkPhase.LIVE:
             text = f"{glyphs.ok} live +{age}"
@@ -180,7 +180,7 @@ def _policy(state: State, _: Glyphs) -> Segment | None:
     if view is None:
         return None
     if view.is_closing:
-        return Segment(7, (span("closing down", Tone.WARN),), (span("closing", Tone.WARN),))
+        return Segment(7, (span("shutting down", Tone.WARN),), (span("closing", Tone.WARN),))
     if not view.is_auto_heal:
         return None
     return Segment(7, (span("auto-heal"),), (span("auto"),))
@@ -210,9 +210,13 @@ def activity_line(state: State, width: int, glyphs: Glyphs) -> Line:
     """Return the life of the operator's last action, or how to begin."""
     activity = state.activity
     if activity is None:
-        hint = " view mode, no key acts: ctrl+t arms"
+        hint = " view mode: no key changes the cluster, ctrl+t allows actions"
         if state.is_armed:
-            hint = " armed: this demo is thrown away on quit" if state.owns_demo else " armed"
+            hint = (
+                " armed: keys can change the cluster; the demo ends on quit"
+                if state.owns_demo
+                else " armed: keys can change the cluster"
+            )
         return Line(fit((span(hint, Tone.DIM),), width, glyphs.ellipsis))
     word = ACTION_WORDS[activity.phase]
     ago = f"  {seconds(state.now - activity.changed_at)} ago"

@@ -19,7 +19,7 @@ from console.viewmodel.drawing.text import (
     span,
     wrap,
 )
-from console.viewmodel.panels.tasks import layout_words
+from console.viewmodel.panels.tasks_panel import layout_words
 from console.viewmodel.words import PLAN_WORDS, task_letter, task_tone
 from controller.api.views import (
     AlternativeView,
@@ -88,7 +88,7 @@ def _explanation_lines(
         return []
     texts = [("or", f"{_sizes(each)} {each.verdict}") for each in explanation.alternatives]
     texts += [
-        ("if", f"{each.factor:g} x the {each.estimate}: {_sizes(each)}")
+        ("if", f"the {each.estimate} were {each.factor:g} times as long: {_sizes(each)}")
         for each in explanation.sensitivity
     ]
     lines: list[Line] = []
@@ -101,7 +101,7 @@ def _explanation_lines(
 
 
 def _sizes(other: AlternativeView | SensitivityView) -> str:
-    return ", ".join(f"{task} {workers}" for task, workers in other.differs.items())
+    return ", ".join(f"{task} on {number}" for task, number in other.differs.items()) + " workers"
 
 
 def change_lines(view: ClusterView, plan: PlanView, width: int, glyphs: Glyphs) -> list[Line]:
@@ -233,7 +233,7 @@ def _question_line(state: State, node: NodeView, width: int, glyphs: Glyphs) -> 
     """Return the question whether a node out of contact is lost."""
     waited = seconds(state.cluster_now - (node.asked_at or 0.0))
     keys = _keys(state, ("L", "lost"), ("W", "wait"))
-    text = f" {glyphs.warn} is {node.node} lost? asks {waited}: {node.note.removeprefix('lost? ')}"
+    text = f" {glyphs.warn} is {node.node} lost? waits {waited}: {node.note.removeprefix('lost? ')}"
     room = width - cells_wide(keys)
     return Line((*fit((span(text, Tone.STRONG),), room, glyphs.ellipsis), *keys), Ground.DECISION)
 
@@ -244,7 +244,7 @@ def _decision_keys(state: State) -> Cell:
 
 def _keys(state: State, yes: tuple[str, str], no: tuple[str, str]) -> Cell:
     if not state.is_armed:
-        return (span(" ctrl+t", Tone.KEY), span(f" arms, then {yes[0]} or {no[0]} "))
+        return (span(" ctrl+t", Tone.KEY), span(f", then {yes[0]} or {no[0]} "))
     return tuple(
         part
         for key, word in (yes, no)

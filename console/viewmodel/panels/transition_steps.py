@@ -31,7 +31,7 @@ def transition_lines(state: State, name: str | None, width: int, glyphs: Glyphs)
         if name in (None, task.name):
             lines += [Line()] if lines else []
             lines += _task_lines(state, task, position, width, glyphs)
-    return lines or [Line((span("the task is gone", Tone.DIM),))]
+    return lines or [Line((span("the task no longer exists", Tone.DIM),))]
 
 
 def transition_words(transition: TransitionView) -> str:
