@@ -1,8 +1,8 @@
-"""The console's application: one state, fed by a source, shown by screens, acted on by commands.
+"""The console's application: a source sends events, screens show the state, commands act on it.
 
-Events wait in an inbox until the next tick, are folded into the state there, and whatever looks
-different afterwards is painted. The connection runs as a worker of the app, so no screen owns it.
-What the commands do is the desk's business; what things look like is the view model's.
+Events wait in an inbox until the next tick. The tick folds them into the state and paints the rows
+that changed. The connection runs as a worker of the app, so no screen owns it. ``OperatorActions``
+carries out the commands; the view model decides on every text.
 """
 
 from collections.abc import Callable

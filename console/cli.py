@@ -1,7 +1,7 @@
-"""``unicron-console``: attach to a controller, or start a demo cluster and look at it.
+"""``unicron-console``: attach to a controller, or start a demo cluster and attach to it.
 
-Everything that can be refused is refused here in one line, before the terminal is touched and
-before anything is started. Textual is imported last, so that ``--help`` and errors are fast.
+Wrong arguments and a missing terminal are refused here in one line, before anything is started.
+Textual is imported last, so that ``--help`` and errors are fast.
 """
 
 import argparse
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 EXIT_USAGE: Final = 2
 LEAVE_LIMIT_S: Final = 5.0
-"""How long the app may take to leave after a signal, before all is ended without ceremony."""
+"""How long the app may take to leave after a signal, before the process exits without it."""
 
 DESCRIPTION: Final = """\
 The operations console of Unicron: watch the cluster, approve or reject plans, run drills.
-It starts in VIEW mode, where no key changes anything; ctrl+t arms it. "?" shows all keys."""
+A console that attaches to a controller starts in view mode: no key changes the cluster until
+ctrl+t allows actions. A console that starts a demo allows actions at once. "?" shows all keys."""
 
 EXAMPLES: Final = """\
 examples:
@@ -214,7 +215,7 @@ def _run_app(
             last_resorts.append(last_resort)
 
         def give_up(number: int) -> None:
-            # The terminal is gone and what was to be drawn blocks the loop: it never hears of it.
+            # The terminal is gone and a blocked write stops the event loop.
             clean_up()
             os._exit(128 + number)
 

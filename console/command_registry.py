@@ -1,9 +1,8 @@
-"""The one registry of what an operator can do.
+"""The registry of all operator commands.
 
-Bindings, key bar, help and palette are all made from ``COMMANDS``, and so will the command line and
-the cheat sheet. A command says by ``enabled`` whether it is to be had in a state, and if not why;
-``run`` calls the operator's side of the app, which is only known by its protocol. Nothing here
-imports Textual.
+Bindings, key bar, help, palette and the table in ``docs/console.md`` are made from ``COMMANDS``.
+``enabled`` says whether a command can run in a state, or gives the reason why not. ``run`` calls the
+app through the ``Operator`` protocol. Nothing here imports Textual.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ Enabled = Literal[True] | str
 
 
 class Danger(StrEnum):
-    """What a command can do to the cluster: ``none``, change it on request, or break something."""
+    """Effect on the cluster: none, a change on request (low), or a possible outage (high)."""
 
     NONE = "none"
     LOW = "low"
@@ -27,19 +26,19 @@ class Danger(StrEnum):
 
 
 class Operator(Protocol):
-    """What commands do; the app implements it."""
+    """The calls that commands make; ``OperatorActions`` implements them."""
 
     def approve(self) -> None:
-        """Ask for the approval of the plan that waits."""
+        """Ask for the approval of the waiting plan."""
 
     def reject(self) -> None:
-        """Ask for the reason to reject the plan that waits."""
+        """Ask for the reason to reject the waiting plan."""
 
     def declare_lost(self) -> None:
-        """Ask whether a node out of contact is lost."""
+        """Ask whether an unreachable node is lost."""
 
     def wait(self) -> None:
-        """Say that a node out of contact is not lost, or not yet."""
+        """Answer that an unreachable node is not lost."""
 
     def propose(self) -> None:
         """Request a plan for the present state."""
@@ -48,13 +47,13 @@ class Operator(Protocol):
         """Open the drill menu."""
 
     def toggle_mode(self) -> None:
-        """Arm or disarm the console."""
+        """Switch between view mode and armed."""
 
     def swap_plan(self) -> None:
-        """Show incidents instead of the plan where only one fits, or back."""
+        """Swap plan and incidents in a small terminal."""
 
     def show_transition(self) -> None:
-        """Show how the selected task, or every task, goes from one generation to the next."""
+        """Show the transition steps of the selected task, or of every task."""
 
     def show_help(self) -> None:
         """Show all commands."""
@@ -63,7 +62,7 @@ class Operator(Protocol):
         """Search the commands by name."""
 
     def leave(self) -> None:
-        """Quit, after a question if that ends a demo."""
+        """Quit, after a question if a demo ends with the console."""
 
     def focus_panel(self, delta: int) -> None:
         """Go to another panel."""
@@ -84,13 +83,13 @@ class OperatorCommand:
 
     Attributes:
         id: Stable name, also the name of its key in a keymap.
-        title: What it does, for help and palette.
-        label: The same in one or two words, for the key bar; empty keeps it off the bar.
-        key: Keys that run it, separated by commas, as Textual names them.
-        scope: Heading it stands under in the help.
-        danger: What it can do to the cluster.
-        enabled: Whether it is to be had in a state.
-        run: Does it.
+        title: Description for help and palette.
+        label: One or two words for the key bar. A command without a label is not on the bar.
+        key: Keys that run the command, separated by commas, as Textual names them.
+        scope: Heading in the help.
+        danger: Effect on the cluster.
+        enabled: Returns True, or the reason why the command cannot run in a state.
+        run: Runs the command.
     """
 
     id: str
@@ -109,7 +108,7 @@ def always(_: State) -> Enabled:
 
 
 def can_act(state: State) -> Enabled:
-    """Allow verbs on current data in an armed console."""
+    """Allow actions on current data in an armed console."""
     if reason := why_not_current(state):
         return reason
     return True if state.is_armed else "view mode, ctrl+t allows actions"
@@ -123,7 +122,7 @@ def can_decide(state: State) -> Enabled:
 
 
 def can_decide_loss(state: State) -> Enabled:
-    """Allow a verdict while a node is out of contact."""
+    """Allow a decision while a node is unreachable."""
     if not state.out_of_contact:
         return "no node is unreachable"
     return can_act(state)
@@ -144,12 +143,12 @@ def can_drill(state: State) -> Enabled:
 
 
 def can_switch_mode(state: State) -> Enabled:
-    """Allow arming on current data; disarming always."""
+    """Allow armed mode on current data, and view mode always."""
     return True if state.is_armed else why_not_current(state) or True
 
 
 def has_pending(state: State) -> Enabled:
-    """Allow what only makes sense while a plan waits."""
+    """Allow a command that needs a waiting plan."""
     return True if state.pending is not None else "no plan waits"
 
 
@@ -243,7 +242,7 @@ COMMAND_BY_ID: Final = {command.id: command for command in COMMANDS}
 
 
 def hint(command: OperatorCommand, state: State) -> KeyHint:
-    """Return ``command`` as key bar and help show it in ``state``."""
+    """Return ``command`` for key bar and help in ``state``."""
     enabled = command.enabled(state)
     label, title = command.label, command.title
     if command.id == "app.mode" and state.is_armed:
@@ -255,7 +254,7 @@ def hint(command: OperatorCommand, state: State) -> KeyHint:
 
 
 def bar_hints(state: State) -> list[KeyHint]:
-    """Return the key bar's commands, without those that nothing on screen is about."""
+    """Return the key bar's commands, without commands for a plan or node that is not there."""
     pointless = []
     if state.pending is None:
         pointless.append(has_pending)

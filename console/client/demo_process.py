@@ -82,8 +82,8 @@ class DemoChild:
         lines = [clean(line) for line in text.splitlines() if line.strip()]
         if self.exit_code == 2 and lines:
             return lines[-1]
-        told = "\n".join(f"  {line}" for line in lines[-MAX_ERROR_LINES:])
-        return f"the demo ended before it was ready ({exit_words(self.exit_code)})\n{told}".rstrip()
+        tail = "\n".join(f"  {line}" for line in lines[-MAX_ERROR_LINES:])
+        return f"the demo ended before it was ready ({exit_words(self.exit_code)})\n{tail}".rstrip()
 
     def _ask(self) -> bool:
         if _send_shutdown(self.socket_path):

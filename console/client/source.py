@@ -1,4 +1,4 @@
-"""Where the app gets its events from, whatever it is: a controller, a demo, or a fake."""
+"""The interface through which the app gets events: a controller, a demo, or a fake."""
 
 from collections import deque
 from typing import Protocol

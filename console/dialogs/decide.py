@@ -1,7 +1,7 @@
 """Dialogs that decide on a plan. Each is bound to the plan's id and revision at its opening.
 
-If the plan changes or is decided meanwhile, the dialog freezes and says so; it never silently
-shows another plan under the same keys.
+If the plan changes or is decided in the meantime, the dialog freezes and says so. It never shows
+another plan under the same keys.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from controller.api.views import PlanState, PlanView
 
 
 def why_changed(state: State, plan: PlanView) -> str:
-    """Return how ``plan`` differs from what waits now, or an empty string if it does not."""
+    """Return how ``plan`` has changed since the dialog opened, or an empty string."""
     now = next((one for one in state.view.plans if one.id == plan.id), None) if state.view else None
     if now is None:
         return f"{plan.id} no longer exists"
@@ -31,7 +31,7 @@ def why_changed(state: State, plan: PlanView) -> str:
 
 
 class ApproveDialog(Question[bool]):
-    """Shows what a plan will do and asks for ``y``, Enter. True: approve."""
+    """Shows the effects of a plan and asks for ``y``, Enter. True: approve."""
 
     def __init__(
         self, appearance: Appearance, clock: Callable[[], float], state: State, plan: PlanView
@@ -88,7 +88,7 @@ class RejectDialog(Dialog[str]):
         return why_changed(self.state, self._plan) or why_not_current(self.state)
 
     def content(self) -> DialogContent:
-        """Return what is declined and the field for the reason."""
+        """Return the changes of the plan and the field for the reason."""
         plan, view, frozen = self._plan, self.state.view, self.why_frozen()
         changes = change_lines(view, plan, self.text_width, self.glyphs) if view else []
         hint = "esc closes" if frozen else "Enter rejects, esc keeps it waiting"

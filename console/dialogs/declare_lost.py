@@ -1,4 +1,4 @@
-"""Asks before a node out of contact is given up: its ranks may well be training."""
+"""Asks before an unreachable node is declared lost: its ranks may still be training."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from controller.api.views import NodeView
 
 
 class DeclareLostDialog(Question[bool]):
-    """Says what is known of the node and what its loss would mean. True: it is lost."""
+    """Shows the node's note and the effect of its loss. True: the node is lost."""
 
     def __init__(
         self, appearance: Appearance, clock: Callable[[], float], state: State, node: NodeView
@@ -28,11 +28,11 @@ class DeclareLostDialog(Question[bool]):
         return why_not_current(self.state)
 
     def accept(self) -> None:
-        """Give it up."""
+        """Declare the node lost."""
         self.finish(True)
 
     def content(self) -> DialogContent:
-        """Return what is known of the node now, and the question."""
+        """Return the node's present note, the effect, and the question."""
         frozen, name = self.why_frozen(), self._node.node
         nodes = self.state.view.nodes if self.state.view else []
         node = next((one for one in nodes if one.node == name), self._node)
@@ -45,8 +45,8 @@ class DeclareLostDialog(Question[bool]):
         )
         tasks = ", ".join(tasks_on(node)) or "no task"
         effect = (
-            f"Its ranks of {tasks} count as gone: their tasks go on with what they have elsewhere, if"
-            " need be from a checkpoint. If they train after all, they are ended once it is back."
+            f"Unicron counts its ranks of {tasks} as lost. Their tasks continue on other nodes, from a"
+            " checkpoint if no replica is left. If the node comes back, Unicron ends these ranks."
         )
         return DialogContent(
             title=f"Declare {name} lost?",

@@ -1,7 +1,7 @@
-"""The drill menu: which fault, on what, and a last look at what will be hit.
+"""The drill menu: choose a fault, choose a target, and confirm.
 
-Three steps in one dialog; Escape goes back one step. The choice stands on identities, so a target
-that vanishes while the dialog is open freezes the last step instead of hitting something else.
+Three steps in one dialog. Escape closes it, left goes back one step. The choice is kept by identity:
+if the target vanishes while the dialog is open, the last step freezes and no other target is hit.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from controller.api.views import DrillView
 
 @dataclass(frozen=True, slots=True)
 class DrillChoice:
-    """A drill and what it hits."""
+    """A drill and its target."""
 
     drill: DrillView
     target: DrillTarget

@@ -1,4 +1,4 @@
-"""Dialogs that only tell: help, transitions, and the end of a demo."""
+"""Help, transitions, and the question before a demo ends."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from console.widgets.appearance import Appearance
 
 
 class HelpDialog(Dialog[None]):
-    """All commands with their keys, and what the signs mean."""
+    """All commands with their keys, and the meaning of the signs."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class HelpDialog(Dialog[None]):
 
 
 class TransitionDialog(Dialog[None]):
-    """How a task, or every task, goes from one generation to the next; it moves with them."""
+    """The transition steps of a task, or of every task, updated while they run."""
 
     def __init__(
         self, appearance: Appearance, clock: Callable[[], float], state: State, task: str | None
@@ -83,7 +83,7 @@ class QuitDialog(Question[bool]):
         self.finish(True)
 
     def content(self) -> DialogContent:
-        """Say what ends."""
+        """Return the consequences and the question."""
         view = self.state.view
         tasks = plural(len(view.tasks), "task") if view else "all tasks"
         nodes = plural(len(view.nodes), "node") if view else "all nodes"

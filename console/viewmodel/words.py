@@ -88,5 +88,5 @@ def task_letter(position: int) -> str:
 
 
 def task_tone(position: int) -> Tone:
-    """Return the tone of the task at ``position``; the letter tells tasks of one tone apart."""
+    """Return the tone of the task at ``position``; letters distinguish tasks of one tone."""
     return TASK_TONES[position % len(TASK_TONES)]

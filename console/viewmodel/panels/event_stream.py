@@ -1,7 +1,7 @@
-"""The event stream: a window of lines that does not move while it is read.
+"""The event stream: a window of lines that does not move while the operator reads it.
 
-The window is anchored by the sequence number of its lowest line, not by a position, so lines that
-arrive or are forgotten never move what is on screen. Without an anchor it follows the newest line.
+The window is anchored by the sequence number of its lowest line. New lines and dropped lines
+therefore never move the window. Without an anchor it follows the newest line.
 """
 
 from bisect import bisect_right

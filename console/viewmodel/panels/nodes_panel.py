@@ -1,7 +1,7 @@
 """Nodes and their workers: one row per node, one cell per worker.
 
-A worker cell is the letter of its task and the rank it holds, with a sign in front where something
-is not as it should be. Where the cells do not fit, they are counted per task instead.
+A worker cell is the letter of its task and the number of its rank. A sign in front marks a problem.
+If the cells do not fit, the workers are counted per task instead.
 """
 
 from collections import Counter

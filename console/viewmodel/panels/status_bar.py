@@ -1,8 +1,7 @@
 """The status bar and the activity line.
 
-The bar says what matters in segments, each in a long and a short wording. Where the line is too
-narrow, the least important segments are shortened first and then left out; what the console may do
-and whether it is connected always stay.
+The bar consists of segments, each in a long and a short wording. If the line is too narrow, the least
+important segments are shortened first and then left out. Mode and connection always stay.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from console.viewmodel.words import ACTION_WORDS, marked
 from controller.api.views import ClusterView, NodeCondition, PlanState
 
 DISARM_NOTICE_S = 120.0
-"""The countdown is shown when the console disarms itself this soon."""
+"""The countdown is shown when armed mode ends this soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def status_line(state: State, width: int, glyphs: Glyphs) -> Line:
 
 
 def bar_ground(state: State) -> Ground:
-    """Return the ground of the bar: it tells the mode from across the room."""
+    """Return the ground of the bar: its colour shows the mode."""
     if state.view is not None and not state.is_live:
         return Ground.BAR_LOST
     return Ground.BAR_ARMED if state.is_armed else Ground.BAR_VIEW
@@ -207,7 +206,7 @@ def _clock(state: State) -> Cell:
 
 
 def activity_line(state: State, width: int, glyphs: Glyphs) -> Line:
-    """Return the life of the operator's last action, or how to begin."""
+    """Return the outcome of the operator's last action, or the mode if there was none."""
     activity = state.activity
     if activity is None:
         hint = " view mode: no key changes the cluster, ctrl+t allows actions"
