@@ -165,11 +165,11 @@ COMMANDS: Final = (
         "X", _DECIDE, _LOW, can_decide, lambda operator: operator.reject(),
     ),
     OperatorCommand(
-        "node.lost", "Declare a node lost: the node in question, else the selected node", "lost",
+        "node.lost", "Declare the asked-about or selected node lost", "lost",
         "L", _DECIDE, _HIGH, can_decide_loss, lambda operator: operator.declare_lost(),
     ),
     OperatorCommand(
-        "node.wait", "Wait for that node: do not declare it lost", "wait",
+        "node.wait", "Wait for that node, do not declare it lost", "wait",
         "W", _DECIDE, _LOW, can_decide_loss, lambda operator: operator.wait(),
     ),
     OperatorCommand(

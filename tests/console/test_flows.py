@@ -306,7 +306,7 @@ async def test_too_small_a_terminal_says_so_and_recovers() -> None:
         await bench.pilot.resize_terminal(50, 10)
         await bench.pilot.pause()
         assert isinstance(bench.app.screen, TooSmall)
-        assert "terminal 50x10 is too small: the console needs 60x16" in bench.screen
+        assert "terminal 50x10 is too small: 60x16 is needed" in bench.screen
         await bench.press("I", "A")
         assert isinstance(bench.app.screen, TooSmall)
         await bench.pilot.resize_terminal(60, 16)
@@ -371,7 +371,12 @@ async def test_help_lists_every_command() -> None:
     async with console(cluster_views.calm(), size=(120, 60)) as bench:
         await bench.press("question_mark", opens_dialog=True)
         assert isinstance(bench.app.screen, HelpDialog)
-        for words in ("Approve the plan", "Run a drill", "Worker cells", "not now: no plan waits"):
+        for words in (
+            "Approve the waiting plan",
+            "Run a drill",
+            "Worker cells",
+            "not now: no plan waits",
+        ):
             assert words in bench.screen
         await bench.press("x")
         assert isinstance(bench.app.screen, Overview)
@@ -410,11 +415,13 @@ async def test_a_transition_is_shown_step_by_step_and_moves_on(glyphs: Glyphs) -
 async def test_the_palette_offers_the_registry_and_runs_it() -> None:
     async with console(cluster_views.calm()) as bench:
         await bench.press("ctrl+p")
-        await bench.pilot.press(*"arm")
+        await bench.pilot.press(*"allow")
         found = bench.app.screen.query_one(CommandList)
 
         def is_found() -> bool:
-            return found.option_count > 0 and "Arm" in str(found.get_option_at_index(0).prompt)
+            return found.option_count > 0 and "Allow actions" in str(
+                found.get_option_at_index(0).prompt
+            )
 
         await bench.until(is_found)
         await bench.pilot.press("enter")
