@@ -1,7 +1,7 @@
 """What the model says of a published measurement, at the layout that it names.
 
-A point states part of the truth only. What is open is searched: the fastest that fits into memory. What
-the software could do then is told by its name and its time (``stack_of``).
+A point states part of the truth only. What is open is searched: the fastest that fits into memory.
+What the software could do then is told by its name and its time (``stack_of``).
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ import numpy as np
 from profiles.estimate.constants import Constants
 from profiles.estimate.hardware import GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration_time import flops_per_s, iteration_s
-from profiles.estimate.layer import Machine
-from profiles.estimate.layout_search import Wish, best
+from profiles.estimate.layer import GpuSpeed
+from profiles.estimate.layout_search import LayoutRequest, best
 from profiles.estimate.points import Point
 from profiles.estimate.shape import DecoderShape
 from profiles.estimate.training_setup import (
@@ -45,7 +45,8 @@ _KNOWN: Final[dict[str, dict[tuple[int, int, int], tuple[int, int, bool]]]] = {
     "nemotron4": {(32, 6144, 48): (8, 24576, False), (96, 18432, 96): (8, 73728, False)},
 }
 """Models by name and (layers, hidden, heads): kv heads, width of the feed-forward, gate.
-Llama 3: arXiv 2407.21783; Llama 2: arXiv 2307.09288; Nemotron-4: arXiv 2402.16819 and 2406.11704."""
+Llama 3: arXiv 2407.21783; Llama 2: arXiv 2307.09288; Nemotron-4: arXiv 2402.16819 and
+2406.11704."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +57,15 @@ class PredictionCase:
         point: The point.
         shape: Its model.
         gpu: Its hardware.
-        stack: What its software can do.
-        wish: What it states of how it was trained.
+        stack: Abilities of its software.
+        request: The part of its setup that it states.
     """
 
     point: Point
     shape: DecoderShape
     gpu: Gpu
     stack: Stack
-    wish: Wish
+    request: LayoutRequest
 
     @property
     def series(self) -> str:
@@ -75,23 +76,23 @@ class PredictionCase:
     def measured_flops_per_s(self) -> float | None:
         """What all GPUs together were measured to achieve."""
         tflops = self.point.model_tflops_per_gpu
-        return None if tflops is None else tflops * 1e12 * self.wish.workers
+        return None if tflops is None else tflops * 1e12 * self.request.workers
 
-    def machine(self, constants: Constants) -> Machine:
+    def gpu_speed(self, constants: Constants) -> GpuSpeed:
         """Return the hardware with these constants."""
-        return Machine(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
+        return GpuSpeed(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
 
     def setup(self, constants: Constants) -> tuple[TrainingSetup, bool]:
         """Return the fastest way to train that the point leaves open, and whether it fits."""
-        found = best(self.shape, self.wish, self.stack, self.machine(constants))
+        found = best(self.shape, self.request, self.stack, self.gpu_speed(constants))
         if found is None:  # more workers than samples: most of them idle
-            return TrainingSetup(Layout(dp=self.wish.workers)), False
+            return TrainingSetup(Layout(dp=self.request.workers)), False
         return found.setup, found.fits
 
     def flops_per_s(self, setup: TrainingSetup, constants: Constants) -> float:
         """Return T of all GPUs together."""
-        batch = self.wish.global_batch
-        seconds = iteration_s(self.shape, setup, self.stack, self.machine(constants), batch)
+        batch = self.request.global_batch
+        seconds = iteration_s(self.shape, setup, self.stack, self.gpu_speed(constants), batch)
         return flops_per_s(self.shape, batch, seconds)
 
 
@@ -137,8 +138,8 @@ def case_of(point: Point) -> PredictionCase | None:
         vocab=point.vocab, kv_heads=point.kv_heads or kv_heads, ffn=point.ffn or ffn,
         gated=gated if point.gated is None else point.gated,
     )  # fmt: skip
-    wish = _wish(point, stack, point.gpus, point.global_batch)
-    return PredictionCase(point, shape, gpu, stack, wish)
+    request = _request_of(point, stack, point.gpus, point.global_batch)
+    return PredictionCase(point, shape, gpu, stack, request)
 
 
 def _unstated(point: Point, layers: int, hidden: int, heads: int) -> tuple[int, int, bool]:
@@ -150,8 +151,8 @@ def _unstated(point: Point, layers: int, hidden: int, heads: int) -> tuple[int, 
     return heads, 4 * hidden, False
 
 
-def _wish(point: Point, stack: Stack, gpus: int, global_batch: int) -> Wish:
-    return Wish(
+def _request_of(point: Point, stack: Stack, gpus: int, global_batch: int) -> LayoutRequest:
+    return LayoutRequest(
         workers=gpus,
         global_batch=global_batch,
         tp=point.tp,

@@ -1,68 +1,16 @@
-"""Entries of the catalogue: what a line may say, and how much it weighs.
+"""Entries of the catalogue: one wording each, and its weight.
 
-An entry holds the wording of one fault, or of one thing that makes wording harmless. Its
-*precedence* says what it can be an echo of: the decision rules are the order of ``Precedence``.
+An entry holds the wording of one fault, or wording that makes other lines harmless. Its
+*precedence* says which other entries it yields to.
 """
 
-from enum import StrEnum
 from functools import cached_property
 from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from profiles.faults.status import Status
-
-
-class Precedence(StrEnum):
-    """What a sign yields to: of two signs the one whose precedence stands first names the fault.
-
-    Those from ``VETO`` on name no fault by themselves.
-    """
-
-    HARDWARE = "hardware"  # names a device that is broken
-    NODE = "node"  # a node is gone
-    KILLER = "killer"  # the kernel killed a process, and says why
-    STICKY = "sticky"  # an error after which a CUDA context is of no use: nothing goes on
-    APPLICATION = "application"  # an error of the program that has a status of its own
-    CUDA = "cuda"  # an error of CUDA whose reason a line above may name better
-    SOFTWARE = "software"  # any other exception
-    DEATH = "death"  # a process died by a signal
-    DAEMON = "daemon"  # a launcher lost its helper: the node, or only the process
-    NIC = "nic"  # a network device is dead
-    LINK = "link"  # a link changed its state
-    COMPLETION = "completion"  # a transfer failed
-    HANG = "hang"  # somebody alive does not arrive
-    CONNECT = "connect"  # a peer was not reached
-    RESET = "reset"  # a peer ended a socket
-    REMOTE = "remote"  # a library says that something remote failed
-    TIMEOUT = "timeout"  # a collective timed out
-    FOLLOWER = "follower"  # what is printed after a timeout, and after other ends
-    STUCK_WATCHDOG = "stuck-watchdog"  # the watchdog itself does not come back
-    STORE = "store"  # the rendezvous store went away with its process
-    EXIT = "exit"  # a launcher's line about an exit code, an abort
-    CLEANUP = "cleanup"  # channels of a process that ended
-
-    VETO = "veto"  # the line it stands in says nothing
-    SOFT = "soft"  # the line says that the program goes on
-    RELIEF = "relief"  # other lines say nothing
-    LINK_EVENT = "link-event"  # one change of a link: several make a fault
-    PORT_STATE = "port-state"  # one look at a port
-    COUNTER = "counter"  # one reading of a counter
-    PROGRESS = "progress"  # training goes on
-    DETAIL = "detail"  # counts only in a combination
-
-    @property
-    def is_ranked(self) -> bool:
-        """Whether a sign of it names a fault by itself."""
-        return _RANK[self] < _RANK[Precedence.VETO]
-
-    @property
-    def rank(self) -> int:
-        """Its place in the order: the lowest names the fault."""
-        return _RANK[self]
-
-
-_RANK: Final = {precedence: number for number, precedence in enumerate(Precedence)}
+from profiles.faults.precedence import Precedence
+from profiles.faults.status import TableStatus
 
 
 class Entry(BaseModel):
@@ -70,25 +18,25 @@ class Entry(BaseModel):
 
     Attributes:
         id: Its name; unique.
-        status: What an excerpt is about if this entry decides.
-        precedence: What it yields to.
+        status: The verdict's status if this entry decides.
+        precedence: Its weight against other entries.
         patterns: Regular expressions. One that begins with ``^`` is anchored behind the prefixes
-            of the line (time, host, rank), the others are searched for in the whole line.
-        unless: Regular expressions that make the entry say nothing about a line.
+            of the line (time, host, rank). Any other is searched for in the whole line.
+        unless: Regular expressions of lines that the entry ignores.
         is_case_sensitive: Whether upper and lower case differ.
-        is_generic: Whether any other entry that names a fault in the same line knows better.
-        vetoes: Of a veto: the precedences it takes out of its line; empty for all.
-        relieves: Of a relief: the precedences it takes back.
-        direction: Of a relief: where the lines are that it takes back.
-        reach: Of a relief: how many lines away they may be.
+        is_generic: Whether any other entry that names a fault in the same line replaces it.
+        vetoes: Of a veto: the precedences that it takes out of its line; empty for all.
+        relieves: Of a relief: the precedences that it takes back.
+        direction: Of a relief: the side on which it takes lines back.
+        reach: Of a relief: the number of lines it reaches.
         source: Vendor document or public repository of the wording.
-        response: What an operator does first; empty for what the status says.
+        response: The operator's first step; empty for the response of the status.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
-    status: Status
+    status: TableStatus
     precedence: Precedence
     patterns: tuple[str, ...]
     unless: tuple[str, ...] = ()
@@ -105,13 +53,13 @@ class Entry(BaseModel):
     def _is_consistent(self) -> Self:
         if (self.precedence is Precedence.RELIEF) != bool(self.relieves and self.reach):
             raise ValueError("relieves and reach belong to entries of precedence relief, and there")
-        if (self.status is Status.NONE) == self.names_fault:
+        if self.status.is_fault != self.names_fault:
             raise ValueError(f"status {self.status} does not suit precedence {self.precedence}")
         return self
 
     @property
     def is_veto(self) -> bool:
-        """Whether it only takes back what others say about the same line."""
+        """Whether it only takes back other entries of the same line."""
         return self.precedence in {Precedence.VETO, Precedence.SOFT}
 
     @cached_property
@@ -126,16 +74,16 @@ _PARTS_OF_A_FAULT: Final = frozenset(
 
 
 class Combination(BaseModel):
-    """Signs that mean something else together.
+    """Signs that have another meaning together.
 
     Attributes:
         id: Its name; unique among entries too.
         needs: Entry ids, alternatives joined by ``|``; a sign of each must be there.
         in_order: Whether they must come in this order.
-        drops: Entry ids whose signs count no more.
-        status: What they mean together; None if the combination only drops.
-        precedence: What the combined sign yields to.
-        source: Where this is known from.
+        drops: Entry ids whose signs no longer count.
+        status: Their status together; None if the combination only drops signs.
+        precedence: The weight of the combined sign.
+        source: The document that describes it.
         response: As for entries.
     """
 
@@ -145,7 +93,7 @@ class Combination(BaseModel):
     needs: tuple[str, ...] = Field(min_length=2)
     in_order: bool = False
     drops: tuple[str, ...]
-    status: Status | None = None
+    status: TableStatus | None = None
     precedence: Precedence = Precedence.HARDWARE
     source: str
     response: str = ""

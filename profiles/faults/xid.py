@@ -1,7 +1,8 @@
 """NVIDIA's Xid codes: which status a code stands for, and when its line says something else.
 
-The table is data (``data/xid.toml``). A code alone does not decide: newer NVLink codes come in fatal
-and nonfatal kinds, 13 depends on what the access was, and 43 and 45 repeat the code that caused them.
+The table is data (``data/xid.toml``). A code alone does not decide: newer NVLink codes come in
+fatal and nonfatal kinds, 13 depends on what the access was, and 43 and 45 repeat the code that
+caused them.
 """
 
 import re
@@ -10,8 +11,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from profiles.faults.entry import Entry, Precedence
-from profiles.faults.status import Status
+from profiles.faults.entry import Entry
+from profiles.faults.status import Status, TableStatus
 
 SOURCE: Final = "NVIDIA Xid catalogue, https://docs.nvidia.com/deploy/xid-errors/"
 
@@ -27,13 +28,6 @@ _NONFATAL: Final = re.compile(r"\bnon-?fatal\b", re.IGNORECASE)
 _OUT_OF_RANGE: Final = re.compile(r"Out Of Range Address", re.IGNORECASE)
 _COUNT_OF: Final = re.compile(r"\bXids?\b[^:=]*[:=]\s*0\b|\bxid=0\b", re.IGNORECASE)
 
-_PRECEDENCES: Final = {
-    Status.ILLEGAL_MEMORY_ACCESS: Precedence.STICKY,
-    Status.CUDA_ERROR: Precedence.CUDA,
-    Status.EXITED_ABNORMALLY: Precedence.CLEANUP,
-    Status.NONE: Precedence.DETAIL,
-}
-
 
 def xid_numbers(line: bytes) -> bytes:
     """Return the codes that ``line`` names, one behind the other: what its shape does not tell."""
@@ -46,9 +40,9 @@ class XidCode(BaseModel):
     Attributes:
         number: The code.
         mnemonic: The driver's name of it.
-        name: What it means.
-        action: The vendor's immediate action; empty where the table states none.
-        status: What it stands for.
+        name: Its meaning.
+        action: The vendor's immediate action; empty if the table states none.
+        status: The status it stands for.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -57,25 +51,25 @@ class XidCode(BaseModel):
     mnemonic: str
     name: str
     action: str = ""
-    status: Status
+    status: TableStatus
 
 
 class XidTable:
     """The codes, as entries of the catalogue."""
 
-    def __init__(self, codes: Sequence[XidCode]) -> None:
+    def __init__(self, codes: Sequence[XidCode], statuses: Mapping[str, Status]) -> None:
         self.codes = tuple(codes)
         self._entry_by_number: Mapping[int, Entry] = {
             code.number: _entry_of(code) for code in codes
         }
         self._out_of_range = _entry(
             "xid-13-out-of-range",
-            Status.ILLEGAL_MEMORY_ACCESS,
+            statuses["illegal_memory_access"],
             "Restart the process; if it comes back, run with CUDA_LAUNCH_BLOCKING=1.",
         )
         self._unknown = _entry(
             "xid-unknown",
-            Status.GPU_DRIVER_ERROR,
+            statuses["gpu_driver_error"],
             "Look the code up in NVIDIA's newest Xid catalogue.",
         )
 
@@ -108,7 +102,7 @@ def _entry(name: str, status: Status, response: str) -> Entry:
     return Entry(
         id=name,
         status=status,
-        precedence=_PRECEDENCES.get(status, Precedence.HARDWARE),
+        precedence=status.facts.xid_precedence,
         patterns=(),
         source=SOURCE,
         response=response,
