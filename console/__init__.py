@@ -1,1 +1,5 @@
-"""The operator's terminal console. It talks to the controller through its API socket only."""
+"""The terminal console for operators. It knows the controller's API and nothing else of it.
+
+Begin with ``app``: events become a state, and screens show the state. ``command_registry`` lists all
+commands. ``viewmodel`` turns the state into text; ``widgets`` paint that text.
+"""

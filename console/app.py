@@ -1,8 +1,8 @@
-"""The console's application: one state, fed by a source, shown by screens, acted on by commands.
+"""The console's application: a source sends events, screens show the state, commands act on it.
 
-Events wait in an inbox until the next tick, are folded into the state there, and whatever looks
-different afterwards is painted. The connection runs as a worker of the app, so no screen owns it.
-What the commands do is the desk's business; what things look like is the view model's.
+Events wait in an inbox until the next tick. The tick folds them into the state and paints the rows
+that changed. The connection runs as a worker of the app, so no screen owns it. ``OperatorActions``
+carries out the commands; the view model decides on every text.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from textual.command import Provider
 from textual.geometry import Size
 from textual.screen import Screen
 
-from console.client.source import Inbox, NoReplyError, Source
+from console.client.source import ControllerSource, Inbox, NoReplyError
 from console.command_palette import CommandSearch
 from console.command_registry import COMMAND_BY_ID, COMMANDS as REGISTRY, bar_hints
 from console.operator_actions import OperatorActions, OperatorSession, ResultT
@@ -31,9 +31,9 @@ from console.viewmodel.reducer import (
     ActionBlocked,
     ActionSent,
     ActionUnanswered,
-    ArmSwitched,
     Event,
     LinkChanged,
+    ModeSwitched,
     Ticked,
     reduce,
 )
@@ -65,7 +65,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     def __init__(
         self,
-        source: Source,
+        source: ControllerSource,
         session: OperatorSession,
         clock: Callable[[], float],
         new_request_id: Callable[[], str],
@@ -84,7 +84,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         now = clock()
         self.state = State(now=now, owns_demo=session.owns_demo, link=Link(since=now))
         if session.starts_armed:
-            self.state = reduce(self.state, ArmSwitched(now, is_armed=True))
+            self.state = reduce(self.state, ModeSwitched(now, is_armed=True))
         self._waiting: WaitingScreen | None = None
         self._too_small: TooSmall | None = None
         self._due = now
@@ -200,7 +200,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         try:
             await self._source.run(self.inbox)
         except Exception as error:  # noqa: BLE001 (the console's one worker wrapper)
-            reason = f"the console's own connection failed: {error!r}"
+            reason = f"internal error in the console's connection: {error!r}"
             self.inbox.put(LinkChanged(Link(LinkPhase.LOST, self._clock(), reason)))
 
     async def _delivered(self, command: Command) -> None:

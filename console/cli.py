@@ -1,7 +1,7 @@
-"""``unicron-console``: attach to a controller, or start a demo cluster and look at it.
+"""``unicron-console``: attach to a controller, or start a demo cluster and attach to it.
 
-Everything that can be refused is refused here in one line, before the terminal is touched and
-before anything is started. Textual is imported last, so that ``--help`` and errors are fast.
+Wrong arguments and a missing terminal are refused here in one line, before anything is started.
+Textual is imported last, so that ``--help`` and errors are fast.
 """
 
 import argparse
@@ -32,21 +32,22 @@ from controller.logs.log_options import (
 
 if TYPE_CHECKING:
     from console.client.demo_process import DemoChild
-    from console.client.source import Source
+    from console.client.source import ControllerSource
 
 _LOG: Final = logging.getLogger(__name__)
 
 EXIT_USAGE: Final = 2
 LEAVE_LIMIT_S: Final = 5.0
-"""How long the app may take to leave after a signal, before all is ended without ceremony."""
+"""How long the app may take to leave after a signal, before the process exits without it."""
 
 DESCRIPTION: Final = """\
 The operations console of Unicron: watch the cluster, approve or reject plans, run drills.
-It starts in VIEW mode, where no key changes anything; ctrl+t arms it. "?" shows all keys."""
+A console that attaches to a controller starts in view mode: no key changes the cluster until
+ctrl+t allows actions. A console that starts a demo allows actions at once. "?" shows all keys."""
 
 EXAMPLES: Final = """\
 examples:
-  unicron-console --demo                      start a local demo cluster, watch it, end it on quit
+  unicron-console --demo                      start a demo cluster on this machine; it ends on quit
   unicron-console --demo --nodes 6 --seed 3   the same with arguments of "unicron demo"
   unicron-console --connect /run/unicron.sock attach to a running controller
   unicron-console --demo --headless --json    no console: run "unicron demo" with these arguments
@@ -99,7 +100,9 @@ def terminal_problem(term: str, is_tty_by_name: dict[str, bool]) -> str:
     if missing:
         return f"{' and '.join(missing)} must be a terminal; without one, use --demo --headless"
     if term in ("", "dumb", "unknown"):
-        return f"the terminal (TERM={term or 'unset'}) can't be drawn on; use --demo --headless"
+        return (
+            f"the terminal (TERM={term or 'unset'}) can't show the console; use --demo --headless"
+        )
     return ""
 
 
@@ -200,18 +203,18 @@ def _end(child: "DemoChild", ran_s: float) -> None:
         signal.signal(number, signal.SIG_IGN)
     had_ended = child.exit_code is not None
     if not had_ended:
-        _say("ending the demo ...")
+        _print("ending the demo ...")
     is_orderly = child.end()
     _LOG.info(
         "demo ended: code=%s had_ended=%s is_orderly=%s", child.exit_code, had_ended, is_orderly
     )
     if not is_orderly:
-        _say(f"\rthe demo did not end when asked and was killed; its log: {child.log_path}\n")
+        _print(f"\rthe demo did not end when asked, so it was killed; log: {child.log_path}\n")
     elif not had_ended:
-        _say(f"\rthe demo ended after {seconds(ran_s)}\n")
+        _print(f"\rthe demo ended after {seconds(ran_s)}\n")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     # The terminal may be gone: then nobody reads this, and the demo must end all the same.
     try:
         sys.stderr.write(text)
@@ -221,7 +224,7 @@ def _say(text: str) -> None:
 
 
 def _run_app(
-    source: "Source",
+    source: "ControllerSource",
     *,
     owns_demo: bool,
     is_ascii: bool,
@@ -249,7 +252,7 @@ def _run_app(
             last_resorts.append(last_resort)
 
         def give_up(number: int) -> None:
-            # The terminal is gone and what was to be drawn blocks the loop: it never hears of it.
+            # The terminal is gone and a blocked write stops the event loop.
             clean_up()
             os._exit(128 + number)
 

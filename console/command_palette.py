@@ -10,7 +10,7 @@ from console.viewmodel.panels.key_bar import key_name
 
 
 class CommandSearch(Provider):
-    """Offers every command, with its key, and why it is not to be had just now."""
+    """Offers every command with its key, or with the reason why it is disabled."""
 
     async def discover(self) -> Hits:
         """Offer all commands before anything is typed."""

@@ -1,9 +1,8 @@
-"""The one registry of what an operator can do.
+"""The registry of all operator commands.
 
-Bindings, key bar, help and palette are all made from ``COMMANDS``, and so will the command line and
-the cheat sheet. A command says by ``enabled`` whether it is to be had in a state, and if not why;
-``run`` calls the operator's side of the app, which is only known by its protocol. Nothing here
-imports Textual.
+Bindings, key bar, help, palette and the table in ``docs/console.md`` are made from ``COMMANDS``.
+``enabled`` says whether a command can run in a state, or gives the reason why not. ``run`` calls the
+app through the ``Operator`` protocol. Nothing here imports Textual.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ Enabled = Literal[True] | str
 
 
 class Danger(StrEnum):
-    """What a command can do to the cluster: ``none``, change it on request, or break something."""
+    """Effect on the cluster: none, a change on request (low), or a possible outage (high)."""
 
     NONE = "none"
     LOW = "low"
@@ -27,19 +26,19 @@ class Danger(StrEnum):
 
 
 class Operator(Protocol):
-    """What commands do; the app implements it."""
+    """The calls that commands make; ``OperatorActions`` implements them."""
 
     def approve(self) -> None:
-        """Ask for the approval of the plan that waits."""
+        """Ask for the approval of the waiting plan."""
 
     def reject(self) -> None:
-        """Ask for the reason to reject the plan that waits."""
+        """Ask for the reason to reject the waiting plan."""
 
-    def give_up(self) -> None:
-        """Ask whether a node out of contact is lost."""
+    def declare_lost(self) -> None:
+        """Ask whether an unreachable node is lost."""
 
     def wait(self) -> None:
-        """Say that a node out of contact is not lost, or not yet."""
+        """Answer that an unreachable node is not lost."""
 
     def propose(self) -> None:
         """Request a plan for the present state."""
@@ -47,14 +46,14 @@ class Operator(Protocol):
     def drill(self) -> None:
         """Open the drill menu."""
 
-    def toggle_armed(self) -> None:
-        """Arm or disarm the console."""
+    def toggle_mode(self) -> None:
+        """Switch between view mode and armed."""
 
     def swap_plan(self) -> None:
-        """Show incidents instead of the plan where only one fits, or back."""
+        """Swap plan and incidents in a small terminal."""
 
     def show_transition(self) -> None:
-        """Show how the selected task, or every task, goes from one generation to the next."""
+        """Show the transition steps of the selected task, or of every task."""
 
     def show_help(self) -> None:
         """Show all commands."""
@@ -63,7 +62,7 @@ class Operator(Protocol):
         """Search the commands by name."""
 
     def leave(self) -> None:
-        """Quit, after a question if that ends a demo."""
+        """Quit, after a question if a demo ends with the console."""
 
     def focus_panel(self, delta: int) -> None:
         """Go to another panel."""
@@ -84,13 +83,13 @@ class OperatorCommand:
 
     Attributes:
         id: Stable name, also the name of its key in a keymap.
-        title: What it does, for help and palette.
-        label: The same in one or two words, for the key bar; empty keeps it off the bar.
-        key: Keys that run it, separated by commas, as Textual names them.
-        scope: Heading it stands under in the help.
-        danger: What it can do to the cluster.
-        enabled: Whether it is to be had in a state.
-        run: Does it.
+        title: Description for help and palette.
+        label: One or two words for the key bar. A command without a label is not on the bar.
+        key: Keys that run the command, separated by commas, as Textual names them.
+        scope: Heading in the help.
+        danger: Effect on the cluster.
+        enabled: Returns True, or the reason why the command cannot run in a state.
+        run: Runs the command.
     """
 
     id: str
@@ -109,10 +108,10 @@ def always(_: State) -> Enabled:
 
 
 def can_act(state: State) -> Enabled:
-    """Allow verbs on current data in an armed console."""
+    """Allow actions on current data in an armed console."""
     if reason := why_not_current(state):
         return reason
-    return True if state.is_armed else "view mode, ctrl+t arms"
+    return True if state.is_armed else "view mode, ctrl+t allows actions"
 
 
 def can_decide(state: State) -> Enabled:
@@ -122,17 +121,17 @@ def can_decide(state: State) -> Enabled:
     return can_act(state)
 
 
-def can_judge(state: State) -> Enabled:
-    """Allow a verdict while a node is out of contact."""
+def can_decide_loss(state: State) -> Enabled:
+    """Allow a decision while a node is unreachable."""
     if not state.out_of_contact:
-        return "every node is in contact"
+        return "no node is unreachable"
     return can_act(state)
 
 
 def can_propose(state: State) -> Enabled:
     """Allow a request for a plan while none waits."""
     if state.pending is not None:
-        return f"{state.pending.id} waits already"
+        return f"{state.pending.id} already waits for a decision"
     return can_act(state)
 
 
@@ -143,13 +142,13 @@ def can_drill(state: State) -> Enabled:
     return can_act(state)
 
 
-def can_arm(state: State) -> Enabled:
-    """Allow arming on current data; disarming always."""
+def can_switch_mode(state: State) -> Enabled:
+    """Allow armed mode on current data, and view mode always."""
     return True if state.is_armed else why_not_current(state) or True
 
 
 def has_pending(state: State) -> Enabled:
-    """Allow what only makes sense while a plan waits."""
+    """Allow a command that needs a waiting plan."""
     return True if state.pending is not None else "no plan waits"
 
 
@@ -158,23 +157,23 @@ _NONE, _LOW, _HIGH = Danger.NONE, Danger.LOW, Danger.HIGH
 
 COMMANDS: Final = (
     OperatorCommand(
-        "plan.approve", "Approve the plan that waits", "approve",
+        "plan.approve", "Approve the waiting plan", "approve",
         "A", _DECIDE, _HIGH, can_decide, lambda operator: operator.approve(),
     ),
     OperatorCommand(
-        "plan.reject", "Reject the plan that waits", "reject",
+        "plan.reject", "Reject the waiting plan", "reject",
         "X", _DECIDE, _LOW, can_decide, lambda operator: operator.reject(),
     ),
     OperatorCommand(
-        "node.lost", "Give up the node that is asked about, else the selected one", "lost",
-        "L", _DECIDE, _HIGH, can_judge, lambda operator: operator.give_up(),
+        "node.lost", "Declare the asked-about or selected node lost", "lost",
+        "L", _DECIDE, _HIGH, can_decide_loss, lambda operator: operator.declare_lost(),
     ),
     OperatorCommand(
-        "node.wait", "Wait for that node: it is not lost, or not yet", "wait",
-        "W", _DECIDE, _LOW, can_judge, lambda operator: operator.wait(),
+        "node.wait", "Wait for that node, do not declare it lost", "wait",
+        "W", _DECIDE, _LOW, can_decide_loss, lambda operator: operator.wait(),
     ),
     OperatorCommand(
-        "plan.propose", "Propose a plan for the present state", "propose",
+        "plan.propose", "Request a plan for the present state", "plan",
         "P", _RUN, _LOW, can_propose, lambda operator: operator.propose(),
     ),
     OperatorCommand(
@@ -182,15 +181,15 @@ COMMANDS: Final = (
         "I", _RUN, _HIGH, can_drill, lambda operator: operator.drill(),
     ),
     OperatorCommand(
-        "app.arm", "Arm (allow actions for ten minutes) or disarm", "arm",
-        "ctrl+t", _RUN, _NONE, can_arm, lambda operator: operator.toggle_armed(),
+        "app.mode", "Allow actions for ten minutes (armed), or go back to view mode", "arm",
+        "ctrl+t", _RUN, _NONE, can_switch_mode, lambda operator: operator.toggle_mode(),
     ),
     OperatorCommand(
-        "plan.swap", "Show incidents instead of the plan, where only one fits", "incidents",
+        "plan.swap", "Swap plan and incidents in a small terminal", "incidents",
         "v", _MOVE, _NONE, has_pending, lambda operator: operator.swap_plan(),
     ),
     OperatorCommand(
-        "task.transition", "Show the transition of the selected task, or of all, step by step", "steps",
+        "task.transition", "Show the transition steps of the selected task, or of all tasks", "steps",
         "t,enter", _MOVE, _NONE, always, lambda operator: operator.show_transition(),
     ),
     OperatorCommand(
@@ -222,7 +221,7 @@ COMMANDS: Final = (
         "home,g", _MOVE, _NONE, always, lambda operator: operator.jump(to_end=False),
     ),
     OperatorCommand(
-        "panel.end", "Last row; the event stream follows again", "",
+        "panel.end", "Last row; the event list follows new events again", "",
         "end,G", _MOVE, _NONE, always, lambda operator: operator.jump(to_end=True),
     ),
     OperatorCommand(
@@ -243,10 +242,10 @@ COMMAND_BY_ID: Final = {command.id: command for command in COMMANDS}
 
 
 def hint(command: OperatorCommand, state: State) -> KeyHint:
-    """Return ``command`` as key bar and help show it in ``state``."""
+    """Return ``command`` for key bar and help in ``state``."""
     enabled = command.enabled(state)
     label, title = command.label, command.title
-    if command.id == "app.arm" and state.is_armed:
+    if command.id == "app.mode" and state.is_armed:
         label = "disarm"
     if command.id == "app.quit" and state.owns_demo:
         title = "Quit; this ends the demo"
@@ -255,12 +254,12 @@ def hint(command: OperatorCommand, state: State) -> KeyHint:
 
 
 def bar_hints(state: State) -> list[KeyHint]:
-    """Return the key bar's commands, without those that nothing on screen is about."""
+    """Return the key bar's commands, without commands for a plan or node that is not there."""
     pointless = []
     if state.pending is None:
         pointless.append(has_pending)
     if not state.out_of_contact:
-        pointless.append(can_judge)
+        pointless.append(can_decide_loss)
     return [
         hint(command, state)
         for command in COMMANDS

@@ -1,8 +1,9 @@
-"""The operator's desk: what the commands of the registry do.
+"""Operator actions: they carry out the commands of the registry.
 
-Every verb goes the same way: a dialog asks, bound to what was on screen when it opened; the command
-is sent with a request id; and an ``Effect`` tells what in later views proves it. Verbs that only
-concern the console act at once. The desk owns neither state nor connection: its ``Host`` does.
+Every action on the cluster goes the same way. A dialog asks, bound to the data on screen when it
+opened. The app sends the command with a request id. An ``Effect`` names the change in later views
+that proves the action. Actions on the console itself happen at once. ``Host``, the app, owns state
+and connection.
 """
 
 from collections.abc import Callable
@@ -14,14 +15,14 @@ from textual.screen import Screen
 
 from console.command_registry import help_hints
 from console.dialogs.decide import ApproveDialog, RejectDialog
+from console.dialogs.declare_lost import DeclareLostDialog
 from console.dialogs.drill_menu import DrillChoice, DrillDialog
-from console.dialogs.give_up import GiveUpDialog
 from console.dialogs.information import HelpDialog, QuitDialog, TransitionDialog
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.console_state import LinkPhase, State
 from console.viewmodel.panel_places import is_too_small
-from console.viewmodel.reducer import ArmSwitched, Event
+from console.viewmodel.reducer import Event, ModeSwitched
 from console.widgets.appearance import Appearance
 from controller.api.views import NodeView, PlanState
 from controller.api.wire import (
@@ -38,7 +39,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class OperatorSession:
-    """Who sits at the console, and how it was started."""
+    """The operator's name, and how the console was started."""
 
     actor: str
     owns_demo: bool = False
@@ -46,7 +47,7 @@ class OperatorSession:
 
 
 class Host(Protocol):
-    """What the desk needs of the app."""
+    """The app, as operator actions use it."""
 
     state: State
     appearance: Appearance
@@ -67,7 +68,7 @@ class Host(Protocol):
         """Fold an event and show the state."""
 
     def transmit(self, command: Command, title: str, effect: Effect) -> None:
-        """Send a command to the controller and follow its life."""
+        """Send a command to the controller and follow its outcome."""
 
     def show_palette(self) -> None:
         """Open the command palette."""
@@ -92,7 +93,7 @@ class OperatorActions:
         self._new_request_id = new_request_id
 
     def approve(self) -> None:
-        """Ask for the approval of the plan that waits."""
+        """Ask for the approval of the waiting plan."""
         plan = self._host.state.pending
         if plan is None:
             return
@@ -112,7 +113,7 @@ class OperatorActions:
         self._host.ask(dialog, answered)
 
     def reject(self) -> None:
-        """Ask for the reason to reject the plan that waits."""
+        """Ask for the reason to reject the waiting plan."""
         plan = self._host.state.pending
         if plan is None:
             return
@@ -132,34 +133,34 @@ class OperatorActions:
         dialog = RejectDialog(self._host.appearance, self._clock, self._host.state, plan)
         self._host.ask(dialog, answered)
 
-    def give_up(self) -> None:
-        """Ask whether a node out of contact is lost."""
+    def declare_lost(self) -> None:
+        """Ask whether an unreachable node is lost."""
         node = self._node_out_of_contact()
         if node is None:
             return
 
         def answered(is_lost: bool | None) -> None:
             if is_lost:
-                self._judge(node, is_lost=True)
+                self._decide_loss(node, is_lost=True)
 
-        dialog = GiveUpDialog(self._host.appearance, self._clock, self._host.state, node)
+        dialog = DeclareLostDialog(self._host.appearance, self._clock, self._host.state, node)
         self._host.ask(dialog, answered)
 
     def wait(self) -> None:
-        """Say that a node out of contact is not lost, or not yet."""
+        """Answer that an unreachable node is not lost."""
         node = self._node_out_of_contact()
         if node is not None:
-            self._judge(node, is_lost=False)
+            self._decide_loss(node, is_lost=False)
 
     def propose(self) -> None:
         """Request a plan for the present state."""
         view = self._host.state.view
         known = frozenset(plan.id for plan in view.plans) if view else frozenset()
         command = RequestPlan(request_id=self._new_request_id(), actor=self._session.actor)
-        self._host.transmit(command, "propose a plan", ProposalEffect(known))
+        self._host.transmit(command, "request a plan", ProposalEffect(known))
 
     def drill(self) -> None:
-        """Open the drill menu, beginning with what is selected on the overview."""
+        """Open the drill menu; the node or task selected on the overview is proposed."""
         selection = self._host.overview.selection
         dialog = DrillDialog(
             self._host.appearance,
@@ -170,16 +171,16 @@ class OperatorActions:
         )
         self._host.ask(dialog, self._inject)
 
-    def toggle_armed(self) -> None:
-        """Arm or disarm the console."""
-        self._host.apply(ArmSwitched(self._clock(), is_armed=not self._host.state.is_armed))
+    def toggle_mode(self) -> None:
+        """Switch between view mode and armed."""
+        self._host.apply(ModeSwitched(self._clock(), is_armed=not self._host.state.is_armed))
 
     def swap_plan(self) -> None:
-        """Show incidents instead of the plan where only one fits, or back."""
+        """Swap plan and incidents in a small terminal."""
         self._host.overview.swap_plan()
 
     def show_transition(self) -> None:
-        """Show how the selected task, or every task, goes from one generation to the next."""
+        """Show the transition steps of the selected task, or of every task."""
         host = self._host
         dialog = TransitionDialog(
             host.appearance, self._clock, host.state, host.overview.selection.task
@@ -233,23 +234,23 @@ class OperatorActions:
             panel.jump(to_end=to_end)
 
     def _node_out_of_contact(self) -> NodeView | None:
-        """Return the node that a verdict is about: the one that the decision line asks about.
+        """Return the node that the decision line asks about.
 
-        While it asks about none, the selected one of those out of contact, or else the first.
+        If it asks about none: the selected node if it is unreachable, else the first unreachable node.
         """
         state = self._host.state
         selected = self._host.overview.selection.node
         chosen = [node for node in state.out_of_contact if node.node == selected]
         return state.asked or next(iter(chosen or state.out_of_contact), None)
 
-    def _judge(self, node: NodeView, *, is_lost: bool) -> None:
+    def _decide_loss(self, node: NodeView, *, is_lost: bool) -> None:
         command = DecideLoss(
             request_id=self._new_request_id(),
             actor=self._session.actor,
             node=node.node,
             is_lost=is_lost,
         )
-        title = f"give up {node.node}" if is_lost else f"wait for {node.node}"
+        title = f"declare {node.node} lost" if is_lost else f"wait for {node.node}"
         self._host.transmit(command, title, LossEffect(node.node, is_lost=is_lost))
 
     def _inject(self, choice: DrillChoice | None) -> None:

@@ -1,1 +1,1 @@
-"""Connections to a controller, and the demo as a child process. Nothing here imports Textual."""
+"""Connections to a controller. Nothing here imports Textual. Begin with ``source``."""

@@ -35,7 +35,7 @@ class IncompatibleError(LinkLostError):
 
 
 class ApiLink:
-    """A ``Source`` on a controller's unix socket."""
+    """A ``ControllerSource`` on a controller's unix socket."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ApiLink:
                     delay_s = self._first_delay_s
                     await self._read(reader, inbox)
             except TimeoutError:
-                reason = f"no greeting within {GREETING_TIMEOUT_S:.0f} s"
+                reason = f"the controller sent no greeting within {GREETING_TIMEOUT_S:.0f} s"
             except IncompatibleError as error:
                 phase, reason, delay_s = LinkPhase.INCOMPATIBLE, str(error), MAX_DELAY_S
             except LinkLostError as error:
@@ -110,7 +110,7 @@ class ApiLink:
             raise LinkLostError(f"expected a greeting, got {message.kind}")
         if message.version != API_VERSION:
             raise IncompatibleError(
-                f"the controller speaks API version {message.version}, this console {API_VERSION}"
+                f"the controller has API version {message.version}, this console needs {API_VERSION}"
             )
         now = self._clock()
         inbox.put(LinkChanged(Link(LinkPhase.LIVE, now)))
@@ -132,7 +132,7 @@ class ApiLink:
             self._writer = None
         for reply in self._replies.values():
             if not reply.done():
-                reply.set_exception(NoReplyError("the connection went before the reply"))
+                reply.set_exception(NoReplyError("the connection was lost before the reply"))
 
 
 async def _next_message(reader: asyncio.StreamReader) -> FromServer:

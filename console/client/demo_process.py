@@ -3,7 +3,7 @@
 The child leads its own process group and gets SIGTERM from the kernel if the console dies without
 a farewell. What it prints goes to a log in a private directory; the console reads it as progress
 until the API socket answers. ``DemoChild`` starts and ends the process, ``DemoSource`` is the
-``Source`` that the app sees.
+``ControllerSource`` that the app sees.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from console.client.controller_link import ApiLink
 from console.client.source import Inbox
 from console.viewmodel.console_state import Link, LinkPhase
 from console.viewmodel.drawing.text import clean
-from console.viewmodel.reducer import LinkChanged, Progress
+from console.viewmodel.reducer import DemoOutput, LinkChanged
 from controller.api.wire import Command, Reply, Shutdown
 
 END_TIMEOUT_S: Final = 30.0
@@ -82,8 +82,8 @@ class DemoChild:
         lines = [clean(line) for line in text.splitlines() if line.strip()]
         if self.exit_code == 2 and lines:
             return lines[-1]
-        told = "\n".join(f"  {line}" for line in lines[-MAX_ERROR_LINES:])
-        return f"the demo ended before it was ready ({exit_words(self.exit_code)})\n{told}".rstrip()
+        tail = "\n".join(f"  {line}" for line in lines[-MAX_ERROR_LINES:])
+        return f"the demo ended before it was ready ({exit_words(self.exit_code)})\n{tail}".rstrip()
 
     def _ask(self) -> bool:
         if _send_shutdown(self.socket_path):
@@ -105,7 +105,7 @@ class DemoChild:
 
 
 class DemoSource:
-    """A ``Source`` on a demo: its progress, its API, and its end."""
+    """A ``ControllerSource`` on a demo: its progress, its API, and its end."""
 
     def __init__(self, child: DemoChild, clock: Callable[[], float]) -> None:
         self._child = child
@@ -118,7 +118,7 @@ class DemoSource:
             link = group.create_task(self._link.run(inbox))
             for line in _tail(self.log_path):
                 if line is not None:
-                    inbox.put(Progress(self._clock(), line))
+                    inbox.put(DemoOutput(self._clock(), line))
                 elif self._child.exit_code is not None:
                     break
                 else:

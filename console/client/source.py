@@ -1,4 +1,4 @@
-"""Where the app gets its events from, whatever it is: a controller, a demo, or a fake."""
+"""The interface through which the app gets events: a controller, a demo, or a fake."""
 
 from collections import deque
 from typing import Protocol
@@ -38,7 +38,7 @@ def _is_snapshot(event: Event) -> bool:
     return isinstance(event, Received) and isinstance(event.message, Snapshot)
 
 
-class Source(Protocol):
+class ControllerSource(Protocol):
     """A live connection, as the app sees it."""
 
     async def run(self, inbox: Inbox) -> None:

@@ -1,1 +1,1 @@
-"""Modal dialogs: each asks one thing and returns one value."""
+"""Modal dialogs: each asks one question and returns one value. Begin with ``frame``."""

@@ -1,7 +1,7 @@
 """Dialogs that decide on a plan. Each is bound to the plan's id and revision at its opening.
 
-If the plan changes or is decided meanwhile, the dialog freezes and says so; it never silently
-shows another plan under the same keys.
+If the plan changes or is decided in the meantime, the dialog freezes and says so. It never shows
+another plan under the same keys.
 """
 
 from collections.abc import Callable
@@ -12,26 +12,26 @@ from console.dialogs.frame import Dialog, Question
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, TextField, choice_line
 from console.viewmodel.drawing.text import Line, Tone, span
-from console.viewmodel.panels.plan import change_lines, plan_lines
+from console.viewmodel.panels.plan_panel import change_lines, plan_lines
 from console.widgets.appearance import Appearance
 from controller.api.views import PlanState, PlanView
 
 
 def why_changed(state: State, plan: PlanView) -> str:
-    """Return how ``plan`` differs from what waits now, or an empty string if it does not."""
+    """Return how ``plan`` has changed since the dialog opened, or an empty string."""
     now = next((one for one in state.view.plans if one.id == plan.id), None) if state.view else None
     if now is None:
-        return f"{plan.id} is gone"
+        return f"{plan.id} no longer exists"
     if now.state is not PlanState.PENDING:
         by = f" by {now.approved_by}" if now.approved_by else ""
         return f"{plan.id} was {now.state}{by}"
     if now.revision != plan.revision:
-        return f"{plan.id} r{now.revision} arrived, this is r{plan.revision}"
+        return f"{plan.id} r{now.revision} has replaced r{plan.revision}"
     return ""
 
 
 class ApproveDialog(Question[bool]):
-    """Shows what a plan will do and asks for ``y``, Enter. True: approve."""
+    """Shows the effects of a plan and asks for ``y``, Enter. True: approve."""
 
     def __init__(
         self, appearance: Appearance, clock: Callable[[], float], state: State, plan: PlanView
@@ -54,7 +54,11 @@ class ApproveDialog(Question[bool]):
         paused = sum(1 for change in plan.changes if change.moves or change.is_faulted)
         foot = choice_line(
             (("Cancel", not self.is_yes), ("Approve", self.is_yes)),
-            "esc closes" if frozen else "y, then Enter approves" if not self.is_yes else "Enter",
+            "esc closes"
+            if frozen
+            else "y, then Enter approves"
+            if not self.is_yes
+            else "Enter approves",
             self.glyphs,
         )
         summary = f"{plan.id} revision {plan.revision} stops and starts {paused} of "
@@ -84,7 +88,7 @@ class RejectDialog(Dialog[str]):
         return why_changed(self.state, self._plan) or why_not_current(self.state)
 
     def content(self) -> DialogContent:
-        """Return what is declined and the field for the reason."""
+        """Return the changes of the plan and the field for the reason."""
         plan, view, frozen = self._plan, self.state.view, self.why_frozen()
         changes = change_lines(view, plan, self.text_width, self.glyphs) if view else []
         hint = "esc closes" if frozen else "Enter rejects, esc keeps it waiting"
@@ -93,7 +97,13 @@ class RejectDialog(Dialog[str]):
             body=[
                 *changes,
                 Line(),
-                Line((span("  The tasks stay as they are. Why not this plan?"),)),
+                Line(
+                    (
+                        span(
+                            "  The tasks stay as they are. Why do you reject the plan? (may be empty)"
+                        ),
+                    )
+                ),
                 self._reason.line("  reason", self.text_width),
             ],
             foot=[Line((span(f"  {hint}", Tone.DIM),))],

@@ -1,7 +1,7 @@
-"""The drill menu: which fault, on what, and a last look at what will be hit.
+"""The drill menu: choose a fault, choose a target, and confirm.
 
-Three steps in one dialog; Escape goes back one step. The choice stands on identities, so a target
-that vanishes while the dialog is open freezes the last step instead of hitting something else.
+Three steps in one dialog. Escape closes it, left goes back one step. The choice is kept by identity:
+if the target vanishes while the dialog is open, the last step freezes and no other target is hit.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from controller.api.views import DrillView
 
 @dataclass(frozen=True, slots=True)
 class DrillChoice:
-    """A drill and what it hits."""
+    """A drill and its target."""
 
     drill: DrillView
     target: DrillTarget
@@ -94,7 +94,9 @@ class DrillDialog(Dialog[DrillChoice]):
 
     def _why_frozen(self) -> str:
         if self._step is _Step.CONFIRM and self._target not in self._offered:
-            return f"{self._target.name if self._target else 'the target'} changed or is gone"
+            return (
+                f"{self._target.name if self._target else 'the target'} changed or no longer exists"
+            )
         return why_not_current(self.state)
 
     def _move(self, delta: int) -> None:
@@ -141,12 +143,12 @@ class DrillDialog(Dialog[DrillChoice]):
         texts = (
             wrap(drill.expectation, self.text_width - 2, 3, self.glyphs.ellipsis) if drill else []
         )
-        none = "" if self._offered else "nothing to hit now; "
+        none = "" if self._offered else "no target now; "
         return DialogContent(
-            title="Drill: what should break?",
+            title="Run a drill: choose a fault",
             body=[*body, Line(), *(Line((span(f"  {text}", Tone.DIM),)) for text in texts)],
             foot=[
-                Line((span(f"  {none}up and down choose, Enter goes on, esc closes", Tone.DIM),))
+                Line((span(f"  {none}up and down choose, Enter continues, esc closes", Tone.DIM),))
             ],
             banner=self._why_frozen(),
             cursor=next((i for i, drill in enumerate(drills) if drill.kind == self._kind), 0),
@@ -163,7 +165,7 @@ class DrillDialog(Dialog[DrillChoice]):
         return DialogContent(
             title=f"Drill {self._kind}: which {self._drill.target if self._drill else 'target'}?",
             body=body,
-            foot=[Line((span("  Enter goes on, left goes back, esc closes", Tone.DIM),))],
+            foot=[Line((span("  Enter continues, left goes back, esc closes", Tone.DIM),))],
             banner=self._why_frozen(),
             cursor=next((i for i, target in enumerate(offered) if target.key == key), 0),
         )
@@ -171,12 +173,18 @@ class DrillDialog(Dialog[DrillChoice]):
     def _confirm(self) -> DialogContent:
         view, drill, target = self.state.view, self._drill, self._target
         if view is None or drill is None or target is None:
-            return DialogContent("Drill", (), (), "the drill is gone")
+            return DialogContent("Drill", (), (), "the drill no longer exists")
         width = self.text_width - 2
         hits = [text for hit in hit_lines(view, target) for text in wrap(hit, width - 4, 2, "")]
         expected = wrap(drill.expectation, width, 3, self.glyphs.ellipsis)
         frozen = self._why_frozen()
-        hint = "esc closes" if frozen else "Enter" if self._is_yes else "y, then Enter injects it"
+        hint = (
+            "esc closes"
+            if frozen
+            else "Enter injects it"
+            if self._is_yes
+            else "y, then Enter injects it"
+        )
         return DialogContent(
             title=f"Inject {drill.kind} into {target.name} on {view.cluster}?",
             body=[

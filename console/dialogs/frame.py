@@ -1,8 +1,8 @@
-"""What all dialogs share: frame, place, scrolling, and protection against stray keys.
+"""The base of all dialogs: frame, place, scrolling, and protection against stray keys.
 
-A dialog never opens by itself, ignores keys for ``GUARD_S`` after it opened (the key that opened
-it may repeat), swallows what is pasted unless it holds a text field, and begins with the answer
-that changes nothing. Escape and ctrl+c always mean "no".
+A dialog never opens by itself. It ignores keys for ``GUARD_S`` after it opened, since the key that
+opened it may repeat. It ignores pasted text unless it holds a text field. The first answer offered
+changes nothing. Escape and ctrl+c always mean "no".
 """
 
 from collections.abc import Callable
@@ -49,11 +49,11 @@ class Dialog(ModalScreen[ScreenResultType], ShowsState):
         return inner_width(self.app.size.width)
 
     def content(self) -> DialogContent:
-        """Return what to show."""
+        """Return title, body and foot for the present state."""
         raise NotImplementedError
 
     def pressed(self, key: str, character: str | None) -> None:
-        """Handle a key that is neither a refusal nor scrolling."""
+        """Handle a key, except for keys that close or scroll the dialog."""
 
     def finish(self, result: ScreenResultType | None) -> None:
         """Close with ``result``; None refuses. Textual closes in its own time."""
@@ -110,7 +110,7 @@ class Dialog(ModalScreen[ScreenResultType], ShowsState):
         self.redraw()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Swallow what is pasted: it must never answer a question."""
+        """Ignore pasted text: it must never answer a question."""
         event.stop()
 
 
@@ -129,7 +129,7 @@ class Question(Dialog[ScreenResultType]):
         return why_not_current(self.state)
 
     def accept(self) -> None:
-        """Dismiss with the answer that changes something."""
+        """Close with the answer that changes the cluster."""
         raise NotImplementedError
 
     def pressed(self, key: str, character: str | None) -> None:  # noqa: ARG002 (the base's signature)

@@ -1,4 +1,4 @@
-"""Dialogs that only tell: help, transitions, and the end of a demo."""
+"""Help, transitions, and the question before a demo ends."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,12 +8,12 @@ from console.viewmodel.dialog_frame import DialogContent, choice_line
 from console.viewmodel.drawing.numbers import plural
 from console.viewmodel.drawing.text import Line, Tone, span
 from console.viewmodel.panels.key_bar import KeyHint, help_lines, legend_lines
-from console.viewmodel.panels.transition import transition_lines
+from console.viewmodel.panels.transition_steps import transition_lines
 from console.widgets.appearance import Appearance
 
 
 class HelpDialog(Dialog[None]):
-    """All commands with their keys, and what the signs mean."""
+    """All commands with their keys, and the meaning of the signs."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class HelpDialog(Dialog[None]):
 
 
 class TransitionDialog(Dialog[None]):
-    """How a task, or every task, goes from one generation to the next; it moves with them."""
+    """The transition steps of a task, or of every task, updated while they run."""
 
     def __init__(
         self, appearance: Appearance, clock: Callable[[], float], state: State, task: str | None
@@ -83,16 +83,16 @@ class QuitDialog(Question[bool]):
         self.finish(True)
 
     def content(self) -> DialogContent:
-        """Say what ends."""
+        """Return the consequences and the question."""
         view = self.state.view
         tasks = plural(len(view.tasks), "task") if view else "all tasks"
         nodes = plural(len(view.nodes), "node") if view else "all nodes"
-        hint = "Enter" if self.is_yes else "y, then Enter quits"
+        hint = "Enter quits" if self.is_yes else "y, then Enter quits"
         return DialogContent(
             title="Quit ends the demo",
             body=[
-                Line((span("This console started the demo and ends it with itself:"),)),
-                Line((span(f"{tasks} stop, {nodes} are taken down, nothing is kept."),)),
+                Line((span("This console started the demo. The demo ends with the console:"),)),
+                Line((span(f"{tasks} and {nodes} stop, and nothing is kept."),)),
             ],
             foot=[
                 choice_line((("Cancel", not self.is_yes), ("Quit", self.is_yes)), hint, self.glyphs)

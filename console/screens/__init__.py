@@ -1,1 +1,1 @@
-"""Whole screens: which widgets are shown where."""
+"""Whole screens. Begin with ``console_screen``, the bases; ``overview`` is the main screen."""

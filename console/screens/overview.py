@@ -1,7 +1,7 @@
-"""The overview: is anything wrong, what does it cost, and what waits for the operator.
+"""The main screen: nodes, tasks, incidents, events, and the plan that waits for the operator.
 
-The screen owns no data. It gives every panel the state and places the panels by
-``viewmodel.arrange``, so that their sizes follow from the terminal and from what there is to show.
+The screen owns no data. It gives every panel the state, and places the panels by
+``viewmodel.panel_places.arrange``. Their sizes follow from the terminal and the number of rows.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from typing_extensions import override
 from console.screens.console_screen import ConsoleScreen
 from console.viewmodel.console_state import State
 from console.viewmodel.panel_places import WIDE, Box, Need, arrange, is_too_small, shares_space
-from console.viewmodel.panels.incidents import incident_table
-from console.viewmodel.panels.nodes import node_table
-from console.viewmodel.panels.plan import decision_line, plan_lines
+from console.viewmodel.panels.incidents_panel import incident_table
+from console.viewmodel.panels.nodes_panel import node_table
+from console.viewmodel.panels.plan_panel import decision_line, plan_lines
 from console.viewmodel.panels.status_bar import activity_line, status_line
-from console.viewmodel.panels.tasks import task_table
+from console.viewmodel.panels.tasks_panel import task_table
 from console.widgets.appearance import Appearance
 from console.widgets.bars import Hints, KeyBar, StateBar
 from console.widgets.painted import Panel
@@ -31,7 +31,7 @@ FRESH_S = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the operator has selected: names, None where nothing is."""
+    """Names of the selected node and task, None if none is selected."""
 
     node: str | None
     task: str | None
@@ -81,7 +81,7 @@ class Overview(ConsoleScreen):
                 widget.show(state)
 
     def swap_plan(self) -> None:
-        """Show incidents instead of the plan where only one fits, or back."""
+        """Swap plan and incidents in a small terminal."""
         if shares_space(self.size.width, self.size.height, self._need()):
             self._is_plan_first = not self._is_plan_first
             self.show(self._state)
@@ -93,7 +93,7 @@ class Overview(ConsoleScreen):
 
     @property
     def selection(self) -> Selection:
-        """What the operator has selected in nodes and tasks; the focused panel's choice alone."""
+        """The selected row of the focused panel, if that is nodes or tasks."""
         focused = self.panel
         if not isinstance(focused, TablePanel):
             return Selection(None, None)

@@ -46,7 +46,7 @@ class TooSmall(LineScreen):
 
     @override
     def picture(self, width: int, height: int) -> list[Line]:
-        text = f"terminal {width}x{height} is too small: {LEAST_WIDTH}x{LEAST_HEIGHT} is the least"
+        text = f"terminal {width}x{height} is too small: {LEAST_WIDTH}x{LEAST_HEIGHT} is needed"
         note = "q quits and ends the demo" if self.state.owns_demo else "q quits"
         rows = max(1, height - 1)
         lines = [Line((span(part),)) for part in wrap(text, max(1, width), rows, "")]

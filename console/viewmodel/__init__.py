@@ -1,6 +1,6 @@
-"""What the console shows, as plain values.
+"""The console's state and its pictures, as plain values. Begin with ``console_state``.
 
-Controller views and link events are folded into one immutable ``State`` (``state``); the other
-modules turn that state into lines of toned text for a given width. Nothing here imports Textual,
-performs I/O or reads a clock, so every picture can be tested as a function of its inputs.
+``reducer`` folds the controller's views and the operator's actions into one immutable ``State``.
+``panels`` turns the state into lines of text; ``drawing`` has the tools for it. Nothing here imports
+Textual, performs I/O or reads a clock, so every picture can be tested as a function of its inputs.
 """

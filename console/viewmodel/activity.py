@@ -1,4 +1,4 @@
-"""The life of one action of this operator, from the key press to its proven effect.
+"""One action of this operator, from the key press to its proven effect.
 
 A reply from the controller only means that the command was accepted. An action counts as done when
 a later view shows its effect: the plan is applied, a new plan waits, the drilled fault is cured. A
@@ -74,7 +74,7 @@ class Activity:
 
     @property
     def is_open(self) -> bool:
-        """Whether more may still be heard of it."""
+        """Whether its outcome is still open."""
         return self.phase in (ActionPhase.SENT, ActionPhase.ACCEPTED)
 
 

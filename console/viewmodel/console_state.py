@@ -131,7 +131,7 @@ def why_not_current(state: State) -> str:
             return "the demo has ended"
         case LinkPhase.LIVE if state.view is not None:
             if state.view.is_closing:
-                return "the cluster is closing down"
+                return "the cluster is shutting down"
             return f"data is {state.age_s:.0f} s old" if state.is_stale else ""
         case _:
             return "not connected to the controller"

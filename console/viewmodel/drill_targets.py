@@ -1,14 +1,15 @@
-"""What a drill would hit: the targets on offer, and which of them is proposed.
+"""The targets of a drill, and the target that the menu proposes.
 
-The proposal is what the operator has selected on the overview if it fits; else the highest rank of
-the first running task that has a replica to recover from, or the last node that holds ranks.
+The menu proposes the node or task selected on the overview if it fits the drill. Otherwise it
+proposes the highest rank of the first running task with a second replica, or the last node with
+ranks.
 """
 
 from dataclasses import dataclass
 
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.text import Cell, Tone, span
-from console.viewmodel.panels.nodes import node_names
+from console.viewmodel.panels.nodes_panel import node_names
 from console.viewmodel.words import task_letter, task_tone
 from controller.api.views import ClusterView, DrillView, NodeCondition, TaskPhase
 
@@ -73,7 +74,7 @@ def proposed(view: ClusterView, offered: list[DrillTarget], selected: str | None
 
 
 def hit_lines(view: ClusterView, target: DrillTarget) -> list[str]:
-    """Return what lies on the target, in words: the blast radius of the drill."""
+    """Return the ranks on the target, one sentence per task."""
     if target.task is not None:
         layout = next((task.layout for task in view.tasks if task.name == target.task), None)
         peers = f", data-parallel replicas: {layout.dp}" if layout else ""

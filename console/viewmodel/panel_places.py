@@ -1,8 +1,8 @@
 """Where the overview's panels go in a terminal of a given size.
 
-Wide terminals put incidents and plan beside the event stream; narrow ones stack them, and in a low
-one the plan takes the incidents' place while it waits. Below ``LEAST_WIDTH`` by ``LEAST_HEIGHT``
-nothing useful can be shown.
+Wide terminals put incidents and plan beside the event stream; narrow terminals stack them. In a low
+terminal a waiting plan takes the place of the incidents. The console needs at least ``LEAST_WIDTH``
+by ``LEAST_HEIGHT``.
 """
 
 from dataclasses import dataclass

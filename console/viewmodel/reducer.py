@@ -1,7 +1,7 @@
-"""The one function that changes what the console knows.
+"""``reduce(state, event)`` is the only function that changes the console's state.
 
-``reduce(state, event)`` folds what the connection, the operator and the clock say into a ``State``.
-Live data, tests and a later replay feed the same function.
+It folds events of the connection, the operator and the clock into a ``State``. Live data and tests
+feed the same function.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from controller.api.wire import FromServer, Greeting, LogLines, Reply, Snapshot
 MAX_LOG_LINES: Final = 5_000
 MAX_PROGRESS_LINES: Final = 200
 ARMED_FOR_S: Final = 600.0
-"""Without a verb for this long, the console goes back to view mode."""
+"""Without an action for this long, the console goes back to view mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class LinkChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """The demo said how far its start has come."""
+class DemoOutput:
+    """The demo printed a line."""
 
     at: float
     text: str
@@ -55,8 +55,8 @@ class Ticked:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmSwitched:
-    """The operator armed or disarmed the console."""
+class ModeSwitched:
+    """The operator switched between view mode and armed."""
 
     at: float
     is_armed: bool
@@ -101,9 +101,9 @@ class ActionBlocked:
 Event = (
     Received
     | LinkChanged
-    | Progress
+    | DemoOutput
     | Ticked
-    | ArmSwitched
+    | ModeSwitched
     | ActionSent
     | ActionAnswered
     | ActionUnanswered
@@ -118,12 +118,12 @@ def reduce(state: State, event: Event) -> State:
             return _received(replace(state, now=max(state.now, at)), message)
         case LinkChanged(link):
             return _link_changed(state, link)
-        case Progress(_, text):
+        case DemoOutput(_, text):
             lines = (*state.progress, text)[-MAX_PROGRESS_LINES:]
             return replace(state, progress=lines)
         case Ticked(at):
             return _ticked(state, at)
-        case ArmSwitched(at, is_armed):
+        case ModeSwitched(at, is_armed):
             return replace(state, armed_until=at + ARMED_FOR_S if is_armed else None)
         case ActionSent() | ActionAnswered() | ActionUnanswered() | ActionBlocked():
             return _acted(state, event)
@@ -167,7 +167,7 @@ def _logged(log: EventWindow, lines: list[LogLine]) -> EventWindow:
 
 
 def _link_changed(state: State, link: Link) -> State:
-    # Whoever armed the console did so looking at live data.
+    # The operator armed the console while the data was live.
     is_gone = link.phase is not LinkPhase.LIVE and state.view is not None
     return replace(
         state,

@@ -29,7 +29,7 @@ TASK_WORDS: Final[Mapping[TaskPhase, Word]] = {
     TaskPhase.WAITING: ("idle", "waiting", Tone.BUSY),
     TaskPhase.STARTING: ("busy", "starting", Tone.BUSY),
     TaskPhase.RUNNING: ("ok", "running", Tone.GOOD),
-    TaskPhase.PARKING: ("busy", "regroup", Tone.WARN),
+    TaskPhase.PARKING: ("busy", "parking", Tone.WARN),
     TaskPhase.STOPPING: ("busy", "stopping", Tone.WARN),
     TaskPhase.HELD: ("held", "held", Tone.BAD),
     TaskPhase.STOPPED: ("held", "stopped", Tone.DIM),
@@ -88,5 +88,5 @@ def task_letter(position: int) -> str:
 
 
 def task_tone(position: int) -> Tone:
-    """Return the tone of the task at ``position``; the letter tells tasks of one tone apart."""
+    """Return the tone of the task at ``position``; letters distinguish tasks of one tone."""
     return TASK_TONES[position % len(TASK_TONES)]

@@ -1,1 +1,1 @@
-"""Line-drawn widgets: each paints rows that the view model made, and knows nothing else."""
+"""Widgets that paint rows of the view model. Begin with ``painted``."""

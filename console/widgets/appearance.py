@@ -1,4 +1,4 @@
-"""How things look: colours and signs, chosen once at the start."""
+"""Colours and signs of the console, chosen once at the start."""
 
 from dataclasses import dataclass, field
 

@@ -1,7 +1,7 @@
 """Widgets that paint lines, and repaint only the rows that changed.
 
-A picture is a list of ``Line``; ``paint`` compares it with the one on screen and refreshes the rows
-that differ, so a tick that changes nothing costs no frame. ``Panel`` adds what all panels of the
+A picture is a list of ``Line``. ``paint`` compares it with the picture on screen and refreshes the
+rows that differ. A tick that changes nothing costs no frame. ``Panel`` adds what all panels of the
 overview share: the state they show, the focus, and moving inside them.
 """
 
@@ -36,7 +36,7 @@ class Painted(Widget):
         return self.lines
 
     def paint(self, lines: list[Line], *, is_faded: bool = False) -> None:
-        """Show ``lines`` from now on; a faded picture tells that it may no longer be true."""
+        """Show ``lines`` from now on; a faded picture may no longer be true."""
         self._drawn_for = self.size
         if is_faded != self.is_faded or len(lines) != len(self.lines):
             self.lines, self.is_faded = lines, is_faded
@@ -127,7 +127,7 @@ class Panel(Painted, ShowsState, can_focus=True):
 
 
 def _marked(spans: tuple[Span, ...], cursor: str) -> tuple[Span, ...]:
-    """Return a heading whose left margin carries the cursor and whose title is highlighted."""
+    """Return a heading with the cursor in its left margin and a highlighted title."""
     margin, title, *rest = spans
     if margin.text[:1].strip() or not margin.text:
         return spans

@@ -2,7 +2,7 @@
 
 from console.viewmodel.drawing.text import Line
 from console.viewmodel.panels.event_stream import event_lines, moved_anchor
-from console.viewmodel.panels.plan import plan_heading, plan_lines
+from console.viewmodel.panels.plan_panel import plan_heading, plan_lines
 from console.widgets.appearance import Appearance
 from console.widgets.painted import Panel
 

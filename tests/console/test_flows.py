@@ -61,7 +61,7 @@ async def test_enter_alone_cancels_an_approval() -> None:
 async def test_node_that_is_asked_about_is_given_up_after_a_question() -> None:
     async with console(cluster_views.asking(), is_armed=True) as bench:
         await bench.press("L", opens_dialog=True)
-        assert "Give n4 up as lost?" in bench.screen
+        assert "Declare n4 lost?" in bench.screen
         assert "nobody has seen gpt-b for 320 s" in bench.screen
         await bench.press("y", "enter")
         await bench.settle()
@@ -69,7 +69,7 @@ async def test_node_that_is_asked_about_is_given_up_after_a_question() -> None:
             DecideLoss(request_id="r1", actor="alex", node="n4", is_lost=True)
         ]
         await bench.show(cluster_views.waiting(520.0))
-        assert "done  give up n4: n4 is lost" in bench.last_line
+        assert "done  declare n4 lost: n4 is lost" in bench.last_line
 
 
 async def test_node_that_comes_back_freezes_the_question_about_it() -> None:
@@ -77,7 +77,7 @@ async def test_node_that_comes_back_freezes_the_question_about_it() -> None:
         await bench.press("L", opens_dialog=True)
         await bench.press("y")
         await bench.show(cluster_views.calm(501.0))
-        assert "n4 is not out of contact any more: close and review" in bench.screen
+        assert "n4 is no longer unreachable: close and review" in bench.screen
         await bench.press("enter")
         assert bench.source.sent == []
 
@@ -131,7 +131,7 @@ async def test_a_new_revision_freezes_the_open_dialog(size: tuple[int, int]) -> 
         await bench.press("y")
         newer = cluster_views.plan(revision=2)
         await bench.show(cluster_views.waiting().model_copy(update={"plans": [newer]}))
-        assert "P-2 r2 arrived, this is r1: close and review" in bench.screen
+        assert "P-2 r2 has replaced r1: close and review" in bench.screen
         await bench.press("enter")
         assert bench.source.sent == []
         assert isinstance(bench.app.screen, Overview)
@@ -187,7 +187,7 @@ async def test_a_refusal_of_the_controller_is_shown_with_code_and_message() -> N
         await bench.press("P")
         await bench.settle()
         assert [type(command) for command in bench.source.sent] == [RequestPlan]
-        expected = "refused  propose a plan: no plan would change anything (nothing)"
+        expected = "refused  request a plan: no plan would change anything (nothing)"
         assert expected in bench.last_line
 
 
@@ -196,14 +196,14 @@ async def test_a_missing_reply_is_an_unknown_outcome() -> None:
         bench.source.answer = lambda _: None
         await bench.press("P")
         await bench.settle()
-        assert "outcome unknown  propose a plan: no reply within 10 s" in bench.last_line
+        assert "outcome unknown  request a plan: no reply within 10 s" in bench.last_line
 
 
 @SIZES
 async def test_drill_goes_through_kind_target_and_confirmation(size: tuple[int, int]) -> None:
     async with console(cluster_views.calm(), size=size, is_armed=True) as bench:
         await bench.press("I", opens_dialog=True)
-        assert "Drill: what should break?" in bench.screen
+        assert "Run a drill: choose a fault" in bench.screen
         await bench.press("down", "down", "enter")
         assert "Drill lose-node: which node?" in bench.screen
         await bench.press("enter")
@@ -234,7 +234,7 @@ async def test_a_target_that_vanishes_freezes_the_confirmation() -> None:
         await bench.press("I", opens_dialog=True)
         await bench.press("down", "down", "enter", "enter")
         await bench.show(cluster_views.waiting())
-        assert "node n4 changed or is gone" in bench.screen
+        assert "node n4 changed or no longer exists" in bench.screen
         await bench.press("y", "enter")
         assert bench.source.sent == []
 
@@ -243,7 +243,7 @@ async def test_left_goes_back_in_the_drill_menu() -> None:
     async with console(cluster_views.calm(), is_armed=True) as bench:
         await bench.press("I", opens_dialog=True)
         await bench.press("enter", "enter", "left", "left")
-        assert "Drill: what should break?" in bench.screen
+        assert "Run a drill: choose a fault" in bench.screen
         await bench.press("ctrl+c")
         assert isinstance(bench.app.screen, Overview)
 
@@ -253,7 +253,9 @@ async def test_view_mode_refuses_every_verb_with_the_reason(key: str) -> None:
     async with console(cluster_views.waiting()) as bench:
         await bench.press(key)
         await bench.settle()
-        reason = "P-2 waits already" if key == "P" else "view mode, ctrl+t arms"
+        reason = (
+            "P-2 already waits for a decision" if key == "P" else "view mode, ctrl+t allows actions"
+        )
         assert reason in bench.last_line
         assert isinstance(bench.app.screen, Overview)
         assert bench.source.sent == []
@@ -304,7 +306,7 @@ async def test_too_small_a_terminal_says_so_and_recovers() -> None:
         await bench.pilot.resize_terminal(50, 10)
         await bench.pilot.pause()
         assert isinstance(bench.app.screen, TooSmall)
-        assert "terminal 50x10 is too small: 60x16 is the least" in bench.screen
+        assert "terminal 50x10 is too small: 60x16 is needed" in bench.screen
         await bench.press("I", "A")
         assert isinstance(bench.app.screen, TooSmall)
         await bench.pilot.resize_terminal(60, 16)
@@ -369,7 +371,12 @@ async def test_help_lists_every_command() -> None:
     async with console(cluster_views.calm(), size=(120, 60)) as bench:
         await bench.press("question_mark", opens_dialog=True)
         assert isinstance(bench.app.screen, HelpDialog)
-        for words in ("Approve the plan", "Run a drill", "Worker cells", "not now: no plan waits"):
+        for words in (
+            "Approve the waiting plan",
+            "Run a drill",
+            "Worker cells",
+            "not now: no plan waits",
+        ):
             assert words in bench.screen
         await bench.press("x")
         assert isinstance(bench.app.screen, Overview)
@@ -408,11 +415,13 @@ async def test_a_transition_is_shown_step_by_step_and_moves_on(glyphs: Glyphs) -
 async def test_the_palette_offers_the_registry_and_runs_it() -> None:
     async with console(cluster_views.calm()) as bench:
         await bench.press("ctrl+p")
-        await bench.pilot.press(*"arm")
+        await bench.pilot.press(*"allow")
         found = bench.app.screen.query_one(CommandList)
 
         def is_found() -> bool:
-            return found.option_count > 0 and "Arm" in str(found.get_option_at_index(0).prompt)
+            return found.option_count > 0 and "Allow actions" in str(
+                found.get_option_at_index(0).prompt
+            )
 
         await bench.until(is_found)
         await bench.pilot.press("enter")
@@ -422,7 +431,7 @@ async def test_the_palette_offers_the_registry_and_runs_it() -> None:
 async def test_a_click_on_the_key_bar_runs_the_command() -> None:
     async with console(cluster_views.calm()) as bench:
         bar = bench.app.overview.query_one(KeyBar)
-        place = next(first for first, _, name in bar._places if name == "app.arm")
+        place = next(first for first, _, name in bar._places if name == "app.mode")
         await bench.pilot.click("#keys", offset=(place + 1, 0))
         await bench.settle()
         assert bench.app.state.is_armed

@@ -179,7 +179,7 @@ def test_help_and_version_need_no_terminal() -> None:
 def test_a_dumb_terminal_is_refused() -> None:
     with terminal("-c", "import os; os.environ['TERM']='dumb'\n" + RUN_MAIN) as it:
         assert it.exit_code() == 2
-        assert "(TERM=dumb) can't be drawn on" in it.output
+        assert "(TERM=dumb) can't show the console" in it.output
 
 
 RUN_MAIN = "from console.cli import main\nraise SystemExit(main(['--demo']))"

@@ -72,8 +72,8 @@ def plural(count: int, noun: str) -> str:
 def sparkline(values: Mapping[int, float], width: int, levels: str) -> str:
     """Return values in the order of their keys as bars between their own least and greatest.
 
-    More values than ``width`` are averaged in groups of equal size, oldest first, so that the trend
-    of all of them shows and not the noise of the newest. What is not finite is shown as a gap.
+    If there are more values than ``width``, groups of equal size are averaged: the line shows the
+    trend, not noise. A value that is not finite is shown as a gap.
     """
     series = [values[key] for key in sorted(values)]
     bars = min(width, len(series))

@@ -1,8 +1,8 @@
 """Rows and columns into lines: which columns fit, how wide they are, what is left out.
 
 Columns are kept by priority, shown in their given order. A column is as wide as its widest cell
-but never narrower than ``least``, so that a number which gains a digit does not move the rest. The
-flexible column, if any, takes what is left and is dropped when that would be useless.
+but never narrower than ``least``: a number that gains a digit does not move the other columns. The
+flexible column, if any, takes the remaining width.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row: ``key`` identifies what it shows, whatever its position."""
+    """One row. ``key`` identifies its node, task or incident, independent of the position."""
 
     key: str
     cells: Mapping[str, Cell]

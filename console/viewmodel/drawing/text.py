@@ -1,9 +1,9 @@
 """Toned text: the only currency between view model and widgets.
 
 A ``Line`` is a row of the terminal: spans of text, each with a ``Tone``, on a ``Ground``. Tones name
-meanings; ``console.themes`` decides what they look like. ``span`` is the one door for text that
-comes from a cluster: control characters, escape sequences and bidirectional overrides never get
-past it, and no markup is ever interpreted. Widths are terminal cells, not characters.
+meanings; ``console.themes`` gives them colours. All text of a cluster passes through ``span``, which
+removes control characters, escape sequences and bidirectional overrides. Markup is never
+interpreted. Widths are terminal cells, not characters.
 """
 
 import re
@@ -27,7 +27,7 @@ _UNPRINTABLE: Final = re.compile(
 
 
 class Tone(StrEnum):
-    """What a piece of text means. Never the only carrier of that meaning."""
+    """The meaning of a piece of text. A word or sign always says the same."""
 
     PLAIN = "plain"
     DIM = "dim"

@@ -1,1 +1,1 @@
-"""The panels of the overview, each as lines or a table."""
+"""The panels of the overview, each as lines or as a table. Begin with ``nodes_panel``."""

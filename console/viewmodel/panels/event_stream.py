@@ -1,7 +1,7 @@
-"""The event stream: a window of lines that does not move while it is read.
+"""The event stream: a window of lines that does not move while the operator reads it.
 
-The window is anchored by the sequence number of its lowest line, not by a position, so lines that
-arrive or are forgotten never move what is on screen. Without an anchor it follows the newest line.
+The window is anchored by the sequence number of its lowest line. New lines and dropped lines
+therefore never move the window. Without an anchor it follows the newest line.
 """
 
 from bisect import bisect_right
@@ -79,7 +79,7 @@ def _heading(log: EventWindow, anchor: int | None, width: int, glyphs: Glyphs) -
         spans.append(span(f"  {glyphs.warn} {log.num_missed} missed", Tone.WARN))
     newer = num_newer(log, anchor)
     if newer:
-        spans.append(span(f"  +{newer} new below, end follows", Tone.BUSY))
+        spans.append(span(f"  +{newer} new below, press end to follow", Tone.BUSY))
     elif anchor is None:
         spans.append(span("  following", Tone.DIM))
     return Line(fit(spans, width, glyphs.ellipsis), Ground.HEADING)

@@ -72,7 +72,7 @@ def _item(hint: KeyHint) -> Cell:
 
 
 def help_lines(hints: Sequence[KeyHint], width: int, glyphs: Glyphs) -> list[Line]:
-    """Return every command with its keys, and why it is not to be had just now."""
+    """Return every command with its keys, or the reason why it is disabled."""
     lines: list[Line] = []
     scopes = dict.fromkeys(hint.scope for hint in hints)
     keys = {hint.id: ", ".join(key_name(key) for key in hint.keys.split(",")) for hint in hints}
@@ -91,13 +91,13 @@ def help_lines(hints: Sequence[KeyHint], width: int, glyphs: Glyphs) -> list[Lin
 
 
 def legend_lines(glyphs: Glyphs) -> list[Line]:
-    """Return what the worker cells mean."""
+    """Return the meaning of the worker cells."""
     texts = (
         (" A0", "worker holds rank 0 of task A"),
         (f"{glyphs.busy}A0", "rank is being started"),
         (f"{glyphs.ask}A0", "node unreachable, presumed training"),
-        (f"{glyphs.bad}{glyphs.dash}", "node lost, holds no worker"),
-        (f" A{glyphs.dash}", "process waits to be a rank of task A"),
+        (f"{glyphs.bad}{glyphs.dash}", "node lost, or GPU isolated"),
+        (f" A{glyphs.dash}", "spare for task A"),
         (f" {glyphs.dash}", "idle worker"),
     )
     head = Line((span("Worker cells", Tone.TITLE),))

@@ -1,8 +1,7 @@
 """The status bar and the activity line.
 
-The bar says what matters in segments, each in a long and a short wording. Where the line is too
-narrow, the least important segments are shortened first and then left out; what the console may do
-and whether it is connected always stay.
+The bar consists of segments, each in a long and a short wording. If the line is too narrow, the least
+important segments are shortened first and then left out. Mode and connection always stay.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from console.viewmodel.words import ACTION_WORDS, marked
 from controller.api.views import ClusterView, NodeCondition, PlanState
 
 DISARM_NOTICE_S = 120.0
-"""The countdown is shown when the console disarms itself this soon."""
+"""The countdown is shown when armed mode ends this soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def status_line(state: State, width: int, glyphs: Glyphs) -> Line:
 
 
 def bar_ground(state: State) -> Ground:
-    """Return the ground of the bar: it tells the mode from across the room."""
+    """Return the ground of the bar: its colour shows the mode."""
     if state.view is not None and not state.is_live:
         return Ground.BAR_LOST
     return Ground.BAR_ARMED if state.is_armed else Ground.BAR_VIEW
@@ -79,14 +78,14 @@ def _mode(state: State, _: Glyphs) -> Segment:
 def _demo(state: State, _: Glyphs) -> Segment | None:
     if not state.owns_demo:
         return None
-    return Segment(8, (span("demo, thrown away on quit"),), (span("demo"),))
+    return Segment(8, (span("demo, ends on quit"),), (span("demo"),))
 
 
 def _link(state: State, glyphs: Glyphs) -> Segment:
     age = seconds(state.age_s)
     match state.link.phase:
         case LinkPhase.LIVE if state.view is not None and state.age_s > STALE_AFTER_S:
-            text = f"{glyphs.warn} no news for {age}"
+            text = f"{glyphs.warn} no update for {age}"
             return Segment(1, (span(text, Tone.BAD),), (span(f"{glyphs.warn} {age}", Tone.BAD),))
         case LinkPhase.LIVE:
             text = f"{glyphs.ok} live +{age}"
@@ -180,7 +179,7 @@ def _policy(state: State, _: Glyphs) -> Segment | None:
     if view is None:
         return None
     if view.is_closing:
-        return Segment(7, (span("closing down", Tone.WARN),), (span("closing", Tone.WARN),))
+        return Segment(7, (span("shutting down", Tone.WARN),), (span("closing", Tone.WARN),))
     if not view.is_auto_heal:
         return None
     return Segment(7, (span("auto-heal"),), (span("auto"),))
@@ -207,12 +206,16 @@ def _clock(state: State) -> Cell:
 
 
 def activity_line(state: State, width: int, glyphs: Glyphs) -> Line:
-    """Return the life of the operator's last action, or how to begin."""
+    """Return the outcome of the operator's last action, or the mode if there was none."""
     activity = state.activity
     if activity is None:
-        hint = " view mode, no key acts: ctrl+t arms"
+        hint = " view mode: no key changes the cluster, ctrl+t allows actions"
         if state.is_armed:
-            hint = " armed: this demo is thrown away on quit" if state.owns_demo else " armed"
+            hint = (
+                " armed: keys can change the cluster; the demo ends on quit"
+                if state.owns_demo
+                else " armed: keys can change the cluster"
+            )
         return Line(fit((span(hint, Tone.DIM),), width, glyphs.ellipsis))
     word = ACTION_WORDS[activity.phase]
     ago = f"  {seconds(state.now - activity.changed_at)} ago"

@@ -5,7 +5,7 @@ from collections import Counter
 from console.command_registry import COMMANDS, Danger, can_act, can_propose
 from console.viewmodel.console_state import State
 from console.viewmodel.drill_targets import hit_lines, proposed, targets
-from console.viewmodel.reducer import ArmSwitched, reduce
+from console.viewmodel.reducer import ModeSwitched, reduce
 from tests.fakes import cluster_views
 from tests.unit.console.viewmodel.test_console_state import live
 
@@ -25,10 +25,10 @@ def test_only_capital_letters_can_touch_the_cluster() -> None:
 def test_verbs_need_current_data_and_an_armed_console() -> None:
     assert can_act(State()) == "not connected to the controller"
     seen = live(cluster_views.waiting())
-    assert can_act(seen) == "view mode, ctrl+t arms"
-    armed = reduce(seen, ArmSwitched(10.0, is_armed=True))
+    assert can_act(seen) == "view mode, ctrl+t allows actions"
+    armed = reduce(seen, ModeSwitched(10.0, is_armed=True))
     assert can_act(armed) is True
-    assert can_propose(armed) == "P-2 waits already"
+    assert can_propose(armed) == "P-2 already waits for a decision"
 
 
 def test_every_dangerous_command_is_refused_in_view_mode() -> None:

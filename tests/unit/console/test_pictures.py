@@ -11,13 +11,13 @@ from console.viewmodel.drawing.glyphs import ASCII, UNICODE, Glyphs
 from console.viewmodel.drawing.table_layout import TextTable
 from console.viewmodel.drawing.text import Ground, Line, Tone, cells_wide, span
 from console.viewmodel.panels.event_stream import event_lines, moved_anchor, num_newer
-from console.viewmodel.panels.incidents import incident_table, where
+from console.viewmodel.panels.incidents_panel import incident_table, where
 from console.viewmodel.panels.key_bar import draw_key_bar, help_lines
-from console.viewmodel.panels.nodes import node_table
-from console.viewmodel.panels.plan import decision_line, plan_lines, waiting_words
+from console.viewmodel.panels.nodes_panel import node_table
+from console.viewmodel.panels.plan_panel import decision_line, plan_lines, waiting_words
 from console.viewmodel.panels.status_bar import activity_line, status_line
-from console.viewmodel.panels.tasks import task_table
-from console.viewmodel.panels.transition import transition_lines
+from console.viewmodel.panels.tasks_panel import task_table
+from console.viewmodel.panels.transition_steps import transition_lines
 from console.viewmodel.words import (
     ACTION_WORDS,
     INCIDENT_WORDS,
@@ -246,9 +246,9 @@ def test_the_explanation_of_a_plan_is_shown_once_it_is_there() -> None:
     before = [line.text for line in plan_lines(WAITING, view.plans[-1], 100, UNICODE)]
     after = [line.text.rstrip() for line in plan_lines(WAITING, plan, 100, UNICODE)]
     assert [line for line in after if line not in [text.rstrip() for text in before]] == [
-        "  or    gpt-a 3 gives 2.4 of 2.5 GFLOP/s",
-        "        gpt-b 0 gives 2.0 of 2.5 GFLOP/s",
-        "  if    0.01 x the MTBF: gpt-b 0",
+        "  or    gpt-a on 3 workers gives 2.4 of 2.5 GFLOP/s",
+        "        gpt-b on 0 workers gives 2.0 of 2.5 GFLOP/s",
+        "  if    the MTBF were 0.01 times as long: gpt-b on 0 workers",
     ]
 
 
@@ -304,7 +304,7 @@ def test_plans_for_what_comes_next_are_counted_while_they_hold() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 @pytest.mark.parametrize(
-    ("armed", "keys"), [(None, "arms, then L or W"), (99.0, "<L>lost <W>wait")]
+    ("armed", "keys"), [(None, "ctrl+t, then L or W"), (99.0, "<L>lost <W>wait")]
 )
 def test_question_about_a_node_stands_where_decisions_do(
     width: int, armed: float | None, keys: str
@@ -312,7 +312,7 @@ def test_question_about_a_node_stands_where_decisions_do(
     asked = state(cluster_views.asking(), armed_until=armed)
     line = decision_line(asked, width, UNICODE)
     assert line.ground is Ground.DECISION
-    assert "is n4 lost? asks 20 s" in line.text
+    assert "is n4 lost? waits 20 s" in line.text
     assert keys in line.text
     assert cells_wide(line.spans) == width
     assert "1 question waits" in status_line(asked, 160, UNICODE).text
@@ -329,7 +329,7 @@ def test_keys_for_nodes_out_of_contact_are_on_the_bar_only_while_there_are_some(
 def test_help_explains_what_is_not_to_be_had() -> None:
     lines = help_lines(help_hints(state(cluster_views.calm())), 100, UNICODE)
     text = "\n".join(line.text for line in lines)
-    assert "Approve the plan that waits  (not now: no plan waits)" in text
+    assert "Approve the waiting plan  (not now: no plan waits)" in text
     assert all(cells_wide(line.spans) <= 100 for line in lines)
 
 

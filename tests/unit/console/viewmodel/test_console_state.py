@@ -13,10 +13,10 @@ from console.viewmodel.reducer import (
     ActionBlocked,
     ActionSent,
     ActionUnanswered,
-    ArmSwitched,
+    DemoOutput,
     Event,
     LinkChanged,
-    Progress,
+    ModeSwitched,
     Received,
     Ticked,
     reduce,
@@ -76,12 +76,12 @@ def test_another_controller_run_begins_with_an_empty_log() -> None:
 
 
 def test_arming_expires_and_a_verb_prolongs_it() -> None:
-    state = reduce(live(cluster_views.calm()), ArmSwitched(10.0, is_armed=True))
+    state = reduce(live(cluster_views.calm()), ModeSwitched(10.0, is_armed=True))
     assert reduce(state, Ticked(10.0 + ARMED_FOR_S - 1)).is_armed
     assert not reduce(state, Ticked(10.0 + ARMED_FOR_S)).is_armed
     state = reduce(state, ActionSent(300.0, "r1", "x"))
     assert reduce(state, Ticked(10.0 + ARMED_FOR_S)).is_armed
-    assert not reduce(state, ArmSwitched(400.0, is_armed=False)).is_armed
+    assert not reduce(state, ModeSwitched(400.0, is_armed=False)).is_armed
 
 
 def test_sending_does_not_arm() -> None:
@@ -89,7 +89,7 @@ def test_sending_does_not_arm() -> None:
 
 
 def test_a_lost_connection_disarms_but_a_demo_that_is_starting_stays_armed() -> None:
-    armed = reduce(State(owns_demo=True), ArmSwitched(0.0, is_armed=True))
+    armed = reduce(State(owns_demo=True), ModeSwitched(0.0, is_armed=True))
     assert reduce(armed, LinkChanged(Link(LinkPhase.LOST, 1.0))).is_armed
     seen = reduce(armed, Received(1.0, Snapshot(view=cluster_views.calm())))
     assert not reduce(seen, LinkChanged(Link(LinkPhase.LOST, 2.0))).is_armed
@@ -104,7 +104,7 @@ def test_current_data_is_what_can_be_acted_upon() -> None:
     ended = reduce(state, LinkChanged(Link(LinkPhase.ENDED, 11.0)))
     assert why_not_current(ended) == "the demo has ended"
     closing = live(cluster_views.calm().model_copy(update={"is_closing": True}))
-    assert why_not_current(closing) == "the cluster is closing down"
+    assert why_not_current(closing) == "the cluster is shutting down"
     assert why_not_current(State()) == "not connected to the controller"
 
 
@@ -196,8 +196,8 @@ def plans(state: State, plan_state: PlanState) -> State:
 
 EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(Ticked, st.floats(0, 2_000)),
-    st.builds(ArmSwitched, st.floats(0, 2_000), st.booleans()),
-    st.builds(Progress, st.floats(0, 2_000), st.text(max_size=5)),
+    st.builds(ModeSwitched, st.floats(0, 2_000), st.booleans()),
+    st.builds(DemoOutput, st.floats(0, 2_000), st.text(max_size=5)),
     st.builds(LinkChanged, st.builds(Link, st.sampled_from(LinkPhase), st.floats(0, 2_000))),
     st.builds(
         Received,
@@ -228,6 +228,6 @@ def test_any_sequence_of_events_gives_a_consistent_state(events: list[Event]) ->
         assert state.age_s >= 0
         if state.view is not None and state.link.phase is LinkPhase.LOST:
             assert why_not_current(state)
-        if not isinstance(event, ArmSwitched):
+        if not isinstance(event, ModeSwitched):
             assert before.is_armed or not state.is_armed
         assert before == replace(before)

@@ -1,8 +1,7 @@
-"""How a task goes from one generation to the next: step by step, predicted beside actual.
+"""The steps of a task's transition to its next generation, predicted beside actual.
 
-Shown are the transition that is under way, or the newest, what was found out about the task's last
-fault (where its state came from, and how many micro-batches that saved), and why a task does not
-recover in process, where it does not.
+Shown is the running transition, or the newest. Below it stand the source of the state after the last
+fault, the micro-batches that were kept, and the reasons if a task cannot recover in process.
 """
 
 from console.viewmodel.console_state import State
@@ -31,7 +30,7 @@ def transition_lines(state: State, name: str | None, width: int, glyphs: Glyphs)
         if name in (None, task.name):
             lines += [Line()] if lines else []
             lines += _task_lines(state, task, position, width, glyphs)
-    return lines or [Line((span("the task is gone", Tone.DIM),))]
+    return lines or [Line((span("the task no longer exists", Tone.DIM),))]
 
 
 def transition_words(transition: TransitionView) -> str:

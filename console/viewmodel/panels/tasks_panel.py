@@ -5,7 +5,7 @@ from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import short, sparkline, weight
 from console.viewmodel.drawing.table_layout import Column, TableRow, TextTable, draw
 from console.viewmodel.drawing.text import Cell, Tone, cell, span
-from console.viewmodel.panels.transition import transition_words
+from console.viewmodel.panels.transition_steps import transition_words
 from console.viewmodel.words import TASK_WORDS, marked, task_letter, task_tone
 from controller.api.views import LayoutView, TaskPhase, TaskView
 

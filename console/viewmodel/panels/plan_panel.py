@@ -1,6 +1,6 @@
-"""The plan that waits: what was seen, what would change, what it is worth, and what happens next.
+"""The waiting plan: observation, changes, WAF, the cost of waiting, reason and steps.
 
-Shares are of the cluster's weighted FLOP/s with every node in place. What matters most stands
+Shares are of the cluster's weighted FLOP/s with every node in place. The most important lines stand
 first, since a small terminal shows only the beginning.
 """
 
@@ -19,7 +19,7 @@ from console.viewmodel.drawing.text import (
     span,
     wrap,
 )
-from console.viewmodel.panels.tasks import layout_words
+from console.viewmodel.panels.tasks_panel import layout_words
 from console.viewmodel.words import PLAN_WORDS, task_letter, task_tone
 from controller.api.views import (
     AlternativeView,
@@ -88,7 +88,7 @@ def _explanation_lines(
         return []
     texts = [("or", f"{_sizes(each)} {each.verdict}") for each in explanation.alternatives]
     texts += [
-        ("if", f"{each.factor:g} x the {each.estimate}: {_sizes(each)}")
+        ("if", f"the {each.estimate} were {each.factor:g} times as long: {_sizes(each)}")
         for each in explanation.sensitivity
     ]
     lines: list[Line] = []
@@ -101,7 +101,7 @@ def _explanation_lines(
 
 
 def _sizes(other: AlternativeView | SensitivityView) -> str:
-    return ", ".join(f"{task} {workers}" for task, workers in other.differs.items())
+    return ", ".join(f"{task} on {number}" for task, number in other.differs.items()) + " workers"
 
 
 def change_lines(view: ClusterView, plan: PlanView, width: int, glyphs: Glyphs) -> list[Line]:
@@ -188,8 +188,8 @@ def waf_cell(view: ClusterView, plan: PlanView, glyphs: Glyphs) -> Cell:
 def waiting_words(view: ClusterView, plan: PlanView) -> str:
     """Return the price of each minute in which ``plan`` is not applied.
 
-    The WAF that the plan would add, divided by the WAF of one GPU in the whole cluster: a cluster
-    of 16 GPUs that could do a fifth more loses 3.2 GPU-minutes a minute.
+    This is the WAF that the plan would add, divided by the WAF of one GPU in the whole cluster.
+    Example: if a cluster of 16 GPUs lacks a fifth of its WAF, it loses 3.2 GPU-minutes a minute.
     """
     lost = max(0.0, plan.waf_after - view.waf)
     if lost == 0.0 or view.waf_full <= 0.0:
@@ -200,7 +200,7 @@ def waiting_words(view: ClusterView, plan: PlanView) -> str:
 
 
 def decision_line(state: State, width: int, glyphs: Glyphs) -> Line:
-    """Return what waits for the operator; without it, what was decided last."""
+    """Return the decision that waits for the operator, or else the newest decided plans."""
     view, plan = state.view, state.pending
     if view is None:
         return Line()
@@ -230,10 +230,10 @@ def decision_line(state: State, width: int, glyphs: Glyphs) -> Line:
 
 
 def _question_line(state: State, node: NodeView, width: int, glyphs: Glyphs) -> Line:
-    """Return the question whether a node out of contact is lost."""
+    """Return the question whether an unreachable node is lost."""
     waited = seconds(state.cluster_now - (node.asked_at or 0.0))
     keys = _keys(state, ("L", "lost"), ("W", "wait"))
-    text = f" {glyphs.warn} is {node.node} lost? asks {waited}: {node.note.removeprefix('lost? ')}"
+    text = f" {glyphs.warn} is {node.node} lost? waits {waited}: {node.note.removeprefix('lost? ')}"
     room = width - cells_wide(keys)
     return Line((*fit((span(text, Tone.STRONG),), room, glyphs.ellipsis), *keys), Ground.DECISION)
 
@@ -244,7 +244,7 @@ def _decision_keys(state: State) -> Cell:
 
 def _keys(state: State, yes: tuple[str, str], no: tuple[str, str]) -> Cell:
     if not state.is_armed:
-        return (span(" ctrl+t", Tone.KEY), span(f" arms, then {yes[0]} or {no[0]} "))
+        return (span(" ctrl+t", Tone.KEY), span(f", then {yes[0]} or {no[0]} "))
     return tuple(
         part
         for key, word in (yes, no)
@@ -278,7 +278,7 @@ def history_cell(state: State, glyphs: Glyphs) -> Cell:
 
 
 def _prepared(state: State) -> Cell:
-    """Return how much of what may come next has been planned for."""
+    """Return the number of precomputed plans."""
     prepared = state.view.prepared if state.view else None
     if prepared is None or not prepared.is_current:
         return ()

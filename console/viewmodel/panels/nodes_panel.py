@@ -1,7 +1,7 @@
 """Nodes and their workers: one row per node, one cell per worker.
 
-A worker cell is the letter of its task and the rank it holds, with a sign in front where something
-is not as it should be. Where the cells do not fit, they are counted per task instead.
+A worker cell is the letter of its task and the number of its rank. A sign in front marks a problem.
+If the cells do not fit, the workers are counted per task instead.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ def node_table(state: State, width: int, glyphs: Glyphs) -> TextTable:
         Column("name", f"NODES {len(nodes)}", 0, least=8),
         Column("condition", "condition", 0, least=13),
         Column("workers", "workers", 1, least=7, most=max(20, width)),
-        Column("heard", "heard", 2, least=8, align_right=True),
+        Column("heartbeat", "heartbeat", 2, least=8, align_right=True),
         Column("memory", "memory", 4, least=7, align_right=True),
         Column("agent", "agent", 5, least=7, align_right=True),
         Column("address", "address", 6, least=9),
@@ -62,7 +62,7 @@ def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> TableRo
         "name": cell(node.node, Tone.STRONG),
         "condition": marked(word, glyphs),
         "workers": workers,
-        "heard": _heard(state, node, glyphs),
+        "heartbeat": _heartbeat(state, node, glyphs),
     }
     if note:
         is_calm = word[2] is Tone.GOOD and not node.findings and not gpus
@@ -77,7 +77,7 @@ def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> TableRo
     return TableRow(node.node, cells)
 
 
-def _heard(state: State, node: NodeView, glyphs: Glyphs) -> Cell:
+def _heartbeat(state: State, node: NodeView, glyphs: Glyphs) -> Cell:
     if node.heartbeat_at is None:
         return cell(glyphs.dash, Tone.DIM)
     age = state.cluster_now - node.heartbeat_at

@@ -1,4 +1,4 @@
-"""Incidents, newest first: what it was, what it hit, what was done, and how long each took."""
+"""Incidents, newest first: status, place, action, and how long detection and cure took."""
 
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
