@@ -30,7 +30,7 @@ from harness.result_pages import (
 )
 from harness.termination import end_on_sigterm
 
-from controller.drill_matrix.drill_options import chosen, cluster_options
+from controller.drill_matrix.drill_options import choose_drills, cluster_options
 from controller.drill_matrix.drill_runs import MatrixRun
 from profiles.drills.drill import Drill
 
@@ -40,10 +40,10 @@ _PAPER: Final = {
     "exception": "0.3 s",
     "lose-node": "5.6 s",
     "freeze-node": "5.6 s",
-    "stop-rank": "3 x an iteration",
+    "freeze-rank": "3 x an iteration",
     "hang-collective": "3 x an iteration",
 }
-_HANGS: Final = ("stop-rank", "hang-collective")
+_HANGS: Final = ("freeze-rank", "hang-collective")
 _LIMIT_S: Final = {"kill-rank": 0.2, "exception": 0.2, "lose-node": 3.0, "freeze-node": 3.0}
 """What the medians are to stay below; of a hang 3 x the average iteration and 0.5 s."""
 _MEANING: Final = {
@@ -51,7 +51,7 @@ _MEANING: Final = {
     "exception": "exception in a rank",
     "lose-node": "lost node whose port refuses",
     "freeze-node": "lost node that answers nothing",
-    "stop-rank": "hang: a stopped rank",
+    "freeze-rank": "hang: a stopped rank",
     "hang-collective": "hang: a rank that does not enter the collective",
 }
 
@@ -78,7 +78,7 @@ def main() -> int:
     arguments = parser.parse_args()
     drills = [
         drill
-        for drill in chosen(arguments.only or list(_PAPER))
+        for drill in choose_drills(arguments.only or list(_PAPER))
         if drill.kind in (arguments.only or _PAPER)
     ]
     samples = asyncio.run(measure(drills, arguments.drills))
@@ -101,16 +101,16 @@ async def measure(drills: list[Drill], num: int) -> dict[str, Samples]:
     await matrix.run(drills * num)
     samples = {drill.kind: Samples() for drill in drills}
     for row in matrix.rows:
-        of_kind, seen = samples[row.drill.kind], row.seen
+        of_kind, observed = samples[row.drill.kind], row.observed
         of_kind.num_wrong += not row.agrees
-        if seen.detection_s is None:
+        if observed.detection_s is None:
             of_kind.num_unseen += 1
             continue
-        of_kind.detection_s.append(seen.detection_s)
+        of_kind.detection_s.append(observed.detection_s)
         if row.average_s is not None:
             of_kind.average_s.append(row.average_s)
-        if seen.recovery_s is not None:
-            of_kind.recovery_s.append(seen.recovery_s)
+        if observed.recovery_s is not None:
+            of_kind.recovery_s.append(observed.recovery_s)
     return samples
 
 

@@ -27,7 +27,7 @@ from typing import Any, Final
 from planning.instance_campaign import Cluster, run_campaign
 from planning.planner_instances import Kind, make_instance
 
-from controller.background import Turns
+from controller.background import LoopPauses
 from controller.core.rules.planner.cost import Problem, horizon_s
 from controller.core.rules.planner.lookup import Key, LookupTable, Loss, Outlook, look_ahead
 from controller.core.rules.planner.solver import solve
@@ -91,7 +91,7 @@ def _measure(
         "ratio": round(afresh_s / build_s, 1),
         "find_ms": round(1000 * statistics.median(find_s), 3),
         "solve_ms": round(1000 * statistics.median(solve_s), 3),
-        "lag_ms": round(1000 * asyncio.run(_lag_s(lambda: look_ahead(outlook, Turns()))), 1),
+        "lag_ms": round(1000 * asyncio.run(_lag_s(lambda: look_ahead(outlook, LoopPauses()))), 1),
         "idle_lag_ms": round(1000 * asyncio.run(_lag_s(lambda: time.sleep(build_s))), 1),
     }
 

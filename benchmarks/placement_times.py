@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from controller.core.rules.packing.exhaustive import DomainSite, Kind
+from controller.core.rules.packing.exhaustive import DomainSite, GroupKind
 from controller.core.rules.packing.fewest_moves import Packing, pack
-from controller.core.rules.packing.seating import Crew
+from controller.core.rules.packing.slot_assignment import TaskSlots
 from controller.core.rules.placement import Placement, Unplaceable, Worker, place
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
@@ -110,14 +110,14 @@ def cases() -> list[Case]:
 
 def packed(case: Case) -> Packing:
     """Return the counts that the placement is made of."""
-    kinds: list[Kind] = []
+    kinds: list[GroupKind] = []
     for task in sorted(case.layouts):
         held = {
             rank: (int(worker.node[1:]), worker.slot)
             for rank, worker in enumerate(case.current.get(task, ()))
             if worker.node != LOST
         }
-        kinds += Crew(case.layouts[task], case.before.get(task), held).kinds()
+        kinds += TaskSlots(case.layouts[task], case.before.get(task), held).kinds()
     packing = pack(kinds, DomainSite(case.rooms, range(case.num_nodes)))
     assert isinstance(packing, Packing), case.name
     return packing

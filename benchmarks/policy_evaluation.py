@@ -3,7 +3,7 @@
     python benchmarks/policy_evaluation.py [--seeds N] [--write-docs]
 
 Every scenario is run with all policies. Then trace-a and trace-b are run again with one input
-changed at a time: the repair law, the timeouts, the tasks, the spare nodes, the recovery times of
+changed at a time: the repair law, the timeouts, the tasks, the standby nodes, the recovery times of
 Unicron. Nothing is chosen for what comes out.
 """
 
@@ -40,7 +40,7 @@ from controller.simulation.scenarios.scenario_file import load_scenario, shipped
 _NAME = "policy_evaluation"
 _PAGE = ROOT / "docs" / "evaluation.md"
 _TRACES = ("trace-a", "trace-b")
-_FEW = (UNICRON, "megatron", "megatron-spare", "megatron-elastic", "oobleck", "varuna", "bamboo")
+_FEW = (UNICRON, "megatron", "megatron-standby", "megatron-elastic", "oobleck", "varuna", "bamboo")
 _LARGE = {"byterobust-9600", "llama3-54d", "stepfun"}
 
 
@@ -56,17 +56,17 @@ def variations(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
         ("repair: exponential, mean 5.5 days", Exponential(law="exponential", mean_s=5.5 * 86400)),
     ):
         yield text, _with(scenario, repair=law)
-    others = scenario.values.others
-    short = others.model_copy(update={"timeout": _constant(600.0)})
-    yield "collectives time out after 10 min", _with(scenario, others=short)
-    quick = others.model_copy(update={"resubmit": _constant(60.0), "setup": _constant(60.0)})
-    yield "Megatron is submitted and set up in 2 min", _with(scenario, others=quick)
+    baselines = scenario.values.baselines
+    short = baselines.model_copy(update={"timeout": _constant(600.0)})
+    yield "collectives time out after 10 min", _with(scenario, baselines=short)
+    quick = baselines.model_copy(update={"resubmit": _constant(60.0), "setup": _constant(60.0)})
+    yield "Megatron is submitted and set up in 2 min", _with(scenario, baselines=quick)
     steps = scenario.values.steps
     slow = steps.model_copy(
         update={name: _constant(300.0) for name in ("regroup", "restart", "start", "disk")}
     )
     yield "Unicron's steps take 5 min each", _with(scenario, steps=slow)
-    yield "two spare nodes", _with(scenario, spare_nodes=2)
+    yield "two standby nodes", _with(scenario, standby_nodes=2)
     one = [ScenarioTask(name="gpt3-13b", model="gpt3-13b", global_batch=1024)]
     yield "one task of 13B on all nodes", _with(scenario, tasks=one)
     two = [

@@ -34,11 +34,14 @@ _NUM_HARD_WORDS: Final = 2
 _MIN_WORDS: Final = 3
 
 HARD_WORDS: Final = re.compile(
-    r"\b(?:what|who|whom|whose|whoever|whatever|those of|the ones?|the others|of which)\b",
+    r"\b(?:what(?!-if)|who|whom|whose|whoever|whatever|those of|the ones?|the others|of which)\b",
     re.IGNORECASE,
 )
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[A-Z`*\"'(])|\n\s*\n")
-_CODE: Final = re.compile(r"^\s*(?:>>>|\.\.\.|#!|\$ )")
+_SENTENCE_END: Final = re.compile(
+    r"(?<=[.!?])[\"')]*\s+(?=[A-Z`*\"'(])|\n\s*\n"
+    r"|\n(?=\s*\w+: )"  # the next attribute or argument of a docstring
+)
+_CODE_OR_ADDRESS: Final = re.compile(r"`[^`]*`|\]\([^)]*\)")
 _KINDS: Final = ("docstring", "comment", "announcement", "page")
 
 
@@ -67,7 +70,7 @@ class Text:
 
 def is_hard(sentence: str) -> bool:
     """Return whether a sentence holds two or more words that stand for something unnamed."""
-    return len(HARD_WORDS.findall(sentence)) >= _NUM_HARD_WORDS
+    return len(HARD_WORDS.findall(_CODE_OR_ADDRESS.sub(" ", sentence))) >= _NUM_HARD_WORDS
 
 
 def is_long(sentence: str) -> bool:

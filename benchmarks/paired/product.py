@@ -25,13 +25,13 @@ from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
+from nodeagent.public import Context, Loop
+from nodeagent.rank.agent_link.control_link import ControlLink
 from nodeagent.rank.agent_link.dependencies import Dependencies
-from nodeagent.rank.agent_link.link import ControlLink
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.program.loop import Context, Loop
 from nodeagent.rank.program.program_loading import build_loop
 from nodeagent.rank.state.sharded_adam import ShardedOptimizer
-from nodeagent.rank.training.train import PausedError, Training
+from nodeagent.rank.training.training_loop import ParkedError, Training
 from paired.ranks import Seat
 
 
@@ -68,7 +68,7 @@ class _BlockControl:
     is_stop_requested = False
 
     @property
-    def is_pause_requested(self) -> bool:
+    def is_park_requested(self) -> bool:
         """Whether the iteration that begins is the last one of the block."""
         return len(self.stamps) == self.num_wanted
 
@@ -157,7 +157,7 @@ class Product:
         """Train ``num_iterations`` more and return how long each took, seconds."""
         control = self._control
         control.stamps, control.num_wanted = [time.perf_counter()], num_iterations
-        with contextlib.suppress(PausedError):
+        with contextlib.suppress(ParkedError):
             self._training.run()
         # The last one takes until the loop is out of it, what follows its pulse included.
         stamps = [*control.stamps[:-1], time.perf_counter()]

@@ -22,7 +22,7 @@ from typing import Final
 from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.rank_launch import TrainingSpec
-from nodeagent.public.attach import Monitor, attach
+from nodeagent.public import Monitor, attach
 from paired.plain import PlainMegatron
 from paired.ranks import Seat, agree, take_seat
 from profiles.layout import Layout

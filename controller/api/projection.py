@@ -1,4 +1,4 @@
-"""From the core's state to the views that operators see: a pure function of state and time."""
+"""The views that operators see, as a pure function of the core's state and the time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ from profiles.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a view says beyond the core's state."""
+    """The parts of a view that are not in the core's state."""
 
     cluster: str
     started_wall_s: float
@@ -43,7 +43,7 @@ class Frame:
     is_closing: bool = False
     drills: Sequence[DrillView] = ()
     max_losses: int | None = 120
-    """Newest losses per task; None for all of them."""
+    """Number of losses per task, the newest; None for all."""
     explanations: Mapping[tuple[str, int], Explanation | None] = field(default_factory=dict)
     prepared: PreparedView | None = None
 

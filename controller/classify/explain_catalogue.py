@@ -1,4 +1,4 @@
-"""The catalogue in words: what a status means, what an entry looks for, where it is from."""
+"""Prints the catalogue of faults: meanings of statuses, patterns and sources of entries."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -10,14 +10,14 @@ from profiles.faults.status import Status
 
 
 class UnknownNameError(Exception):
-    """There is no such status or entry. The text names the nearest ones."""
+    """There is no such status or entry. The text suggests similar names."""
 
 
 def explanation(name: str, catalogue: Catalogue) -> Iterator[str]:
     """Yield the lines that explain the status or entry ``name``.
 
     Raises:
-        UnknownNameError: There is none of that name.
+        UnknownNameError: Neither a status nor an entry has that name.
     """
     if name in catalogue.statuses:
         return _status_lines(catalogue.statuses[name], catalogue)

@@ -145,7 +145,8 @@ _BEFORE_MESSAGES: Final = (
         "rank", _of(default_statuses()["disk_full"], _PROPAGATION), "loop",
     ),
     Drill(
-        "stop-rank", "Stop a rank", "SIGSTOP to the rank's process: alive, and silent for good.",
+        "freeze-rank", "Freeze a rank",
+        "SIGSTOP to the rank's process: it stays alive and never goes on.",
         "rank", _HANGS,
     ),
     Drill(
@@ -190,8 +191,8 @@ _LAST: Final = (
     ),
     Drill(
         "freeze-node", "Lose a node without a reset",
-        "Everything on the node is stopped (SIGSTOP) as by a power loss or a cut network: nothing"
-        " answers, nothing is reset. After 15 s it goes on where it was.",
+        "Every process on the node is frozen (SIGSTOP) for 15 s, as by a power loss or a cut network:"
+        " nothing answers, no connection is reset.",
         "node", _LOST,
     ),
     Drill(
@@ -201,9 +202,9 @@ _LAST: Final = (
         "node", _LOST, needs_namespaces=True,
     ),
     Drill(
-        "stop-ssh", "Stop a node's SSH server",
-        "The node's SSH server is stopped for 8 s, so that neither controller nor peers get a word"
-        " through, while its ranks reach their peers.",
+        "freeze-ssh", "Freeze a node's SSH server",
+        "The node's SSH server is frozen (SIGSTOP) for 8 s: controller and peers can't reach the node,"
+        " while its ranks reach their peers.",
         "node", _OUT_OF_SIGHT,
     ),
     Drill(

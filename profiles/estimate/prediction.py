@@ -14,7 +14,7 @@ from profiles.estimate.constants import Constants
 from profiles.estimate.hardware import GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration_time import flops_per_s, iteration_s
 from profiles.estimate.layer import GpuSpeed
-from profiles.estimate.layout_search import Wish, best
+from profiles.estimate.layout_search import LayoutRequest, best
 from profiles.estimate.points import Point
 from profiles.estimate.shape import DecoderShape
 from profiles.estimate.training_setup import (
@@ -58,14 +58,14 @@ class PredictionCase:
         shape: Its model.
         gpu: Its hardware.
         stack: Abilities of its software.
-        wish: The part of its setup that it states.
+        request: The part of its setup that it states.
     """
 
     point: Point
     shape: DecoderShape
     gpu: Gpu
     stack: Stack
-    wish: Wish
+    request: LayoutRequest
 
     @property
     def series(self) -> str:
@@ -76,7 +76,7 @@ class PredictionCase:
     def measured_flops_per_s(self) -> float | None:
         """What all GPUs together were measured to achieve."""
         tflops = self.point.model_tflops_per_gpu
-        return None if tflops is None else tflops * 1e12 * self.wish.workers
+        return None if tflops is None else tflops * 1e12 * self.request.workers
 
     def gpu_speed(self, constants: Constants) -> GpuSpeed:
         """Return the hardware with these constants."""
@@ -84,14 +84,14 @@ class PredictionCase:
 
     def setup(self, constants: Constants) -> tuple[TrainingSetup, bool]:
         """Return the fastest way to train that the point leaves open, and whether it fits."""
-        found = best(self.shape, self.wish, self.stack, self.gpu_speed(constants))
+        found = best(self.shape, self.request, self.stack, self.gpu_speed(constants))
         if found is None:  # more workers than samples: most of them idle
-            return TrainingSetup(Layout(dp=self.wish.workers)), False
+            return TrainingSetup(Layout(dp=self.request.workers)), False
         return found.setup, found.fits
 
     def flops_per_s(self, setup: TrainingSetup, constants: Constants) -> float:
         """Return T of all GPUs together."""
-        batch = self.wish.global_batch
+        batch = self.request.global_batch
         seconds = iteration_s(self.shape, setup, self.stack, self.gpu_speed(constants), batch)
         return flops_per_s(self.shape, batch, seconds)
 
@@ -138,8 +138,8 @@ def case_of(point: Point) -> PredictionCase | None:
         vocab=point.vocab, kv_heads=point.kv_heads or kv_heads, ffn=point.ffn or ffn,
         gated=gated if point.gated is None else point.gated,
     )  # fmt: skip
-    wish = _wish(point, stack, point.gpus, point.global_batch)
-    return PredictionCase(point, shape, gpu, stack, wish)
+    request = _request_of(point, stack, point.gpus, point.global_batch)
+    return PredictionCase(point, shape, gpu, stack, request)
 
 
 def _unstated(point: Point, layers: int, hidden: int, heads: int) -> tuple[int, int, bool]:
@@ -151,8 +151,8 @@ def _unstated(point: Point, layers: int, hidden: int, heads: int) -> tuple[int, 
     return heads, 4 * hidden, False
 
 
-def _wish(point: Point, stack: Stack, gpus: int, global_batch: int) -> Wish:
-    return Wish(
+def _request_of(point: Point, stack: Stack, gpus: int, global_batch: int) -> LayoutRequest:
+    return LayoutRequest(
         workers=gpus,
         global_batch=global_batch,
         tp=point.tp,

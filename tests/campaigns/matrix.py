@@ -1,9 +1,9 @@
-"""The cases of the campaign over the phases of an iteration: who breaks where, and what follows.
+"""The cases of the campaign over the phases of an iteration: a rank, a point, and the recovery.
 
-A case is one fault, or two of which the second strikes while the first is being recovered from. All
-cases of a layout are: every point of an iteration, on every rank, with a replacement and with one
-replica less; some of them in the first and in the last iteration, as an exception, and as a stopped
-process; and every point of a regroup as the second fault.
+A case is one fault, or two faults. The second strikes during the recovery from the first. The cases
+of a layout are: every point of an iteration on every rank, with a replacement and with one replica
+less; every point of a regroup as the second fault; and some points in the first and in the last
+iteration, as an exception, and as a frozen process.
 """
 
 import functools
@@ -59,8 +59,8 @@ _STOPPING: Final[tuple[Point, ...]] = ("backward", "in vote")
 
 
 Ending = Literal["replace", "shrink", "reattempt"]
-"""What follows a fault: a new process in the rank's place, one replica less, or all ranks go on, the
-one that raised included, and only the dead are replaced."""
+"""The recovery from a fault: a new process for the rank, one replica less, or a reattempt. A
+reattempt keeps the rank that raised, and replaces only ended processes."""
 
 
 @dataclass(frozen=True)

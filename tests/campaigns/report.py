@@ -51,7 +51,7 @@ they are on their way have tests of their own (`tests/ranks/test_memory.py`, `te
 seed: cases of a kind differ in the rank that is lost and in what follows. The columns of rungs
 count regroups; a case with two faults has two, and is run again where the second one comes to nothing,
 since less was reduced when the first one struck. A survivor is *stuck* if it has not parked after ten
-seconds: it waits in an operation that gloo has forgotten (`nodeagent/rank/groups/wake.py`), and is replaced.
+seconds: it waits in an operation that gloo has forgotten (`nodeagent/rank/groups/halting.py`), and is replaced.
 
 {table}
 
@@ -60,18 +60,18 @@ seconds: it waits in an operation that gloo has forgotten (`nodeagent/rank/group
 
 
 class Summary(BaseModel):
-    """What the cases of one layout and optimizer were like.
+    """The results of the cases of one layout and optimizer.
 
     Attributes:
-        selection: ``all``, or which part of them.
+        selection: ``all``, or the part that was run.
         failures: Case and reason of each failure.
         num_double: Cases with two faults.
         num_by_rung: Regroups by how they took up training.
         num_stuck: Survivors that did not park in time.
         difference: Largest relative L2 difference of the final parameters.
         median_s: Duration of a case.
-        commit: What was run; empty for results from before this was recorded.
-        versions: Of what was run.
+        commit: The commit that was run; empty in results that do not record it.
+        versions: Versions of the libraries.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -113,7 +113,7 @@ class Failure:
 
 @dataclass
 class Findings:
-    """What the cases of one layout and optimizer were like."""
+    """The results of the cases of one layout and optimizer."""
 
     outcomes: list[tuple[Case, Outcome]] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)

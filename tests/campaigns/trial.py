@@ -92,8 +92,8 @@ class Trials:
         How many buckets there are to copy depends on how far the other ranks were at the first one.
 
         Args:
-            case: What breaks, and what follows.
-            note: Called with why it is run again.
+            case: Faults and recovery.
+            note: Called with the reason for another run.
 
         Raises:
             AssertionError: Something that must hold did not; the text says what.
@@ -166,8 +166,8 @@ class Trials:
 def check_counted_once(contributions: list[Contribution], layouts: list[Layout]) -> None:
     """Check that every bucket of every iteration was made of every micro-batch once.
 
-    A bucket may be reduced in several generations; the newest attempt is the one that counts, since
-    whoever has a bucket that is complete does not reduce it again.
+    A bucket may be reduced in several generations; the newest attempt counts,
+    since a rank with a complete bucket does not reduce the bucket again.
 
     Args:
         contributions: What the ranks gave to each reduction.

@@ -1,4 +1,4 @@
-"""Runs checkpoints on real gloo ranks: what a test asks for, and what the ranks found.
+"""Runs checkpoints on real gloo ranks: cases in, findings out.
 
 A ``Case`` is one generation of a task: a layout, and steps that all its ranks take one after the
 other. ``CheckpointRanks`` hands cases to ``checkpoint_ranks``, which forks the ranks.

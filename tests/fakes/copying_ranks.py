@@ -2,9 +2,10 @@
 
     python -m tests.fakes.copying_ranks
 
-Prints, as JSON, the iterations that rank 0 has of each stage while the first copies of the next
-generation are on their way; what rank 1 has, and says, when it finds no memory for a copy of its own; and
-what rank 0 has of its own stage in a generation that keeps two iterations, after its first and its second copy.
+Prints three results as JSON. First: the iterations that rank 0 has of each stage while the first
+copies of the next generation are on their way. Second: the iterations that rank 1 has, and its
+report, when it finds no memory for its own copy. Third: the iterations that rank 0 has of its own
+stage after its first and its second copy, in a generation that keeps two iterations.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Trains the built-in model on real gloo ranks: what a test asks for, and what the ranks found.
+"""Trains the built-in model on real gloo ranks: cases in, findings out.
 
 ``ModelRanks`` hands cases to the program ``model_ranks``, which forks the ranks of each.
 """

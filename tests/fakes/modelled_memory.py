@@ -53,7 +53,7 @@ class ModelledMemory:
     _kept: Collection[int] = ()
 
     def enter(self, groups: Groups, rank: int, *, is_sharded: bool, kept: Collection[int]) -> None:
-        """Take up a generation: what was on its way is not there, what has arrived stays."""
+        """Take up a generation: copies that have arrived stay, copies on their way are lost."""
         layout = groups.layout
         nodes = [Worker(NodeId(f"n{number}"), 0) for number in range(layout.num_workers)]
         holders = copy_holders(layout, nodes, is_sharded=is_sharded)

@@ -8,7 +8,7 @@ from nodeagent.protocol.ids import Generation
 from tests.fakes.modelled_groups import Groups
 
 Cell = tuple[int, int]
-"""(tp, pp): whose parameters and whose buckets are the same."""
+"""(tp, pp): ranks of one cell have the same parameters and buckets."""
 
 
 @dataclass(frozen=True, slots=True)

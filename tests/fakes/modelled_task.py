@@ -1,8 +1,8 @@
-"""A task of modelled ranks: who is there, who is parked, and one generation after another.
+"""A task of modelled ranks: its members, the parked ranks, and one generation after another.
 
-Stands where agents and controller stand: it halts, collects positions, asks the real ``decide`` how
-to go on, and begins the next generation with those who go on and new processes for the others. What
-must hold is checked on the way.
+It replaces agents and controller: it halts, collects positions, asks the real ``decide`` for the next
+step, and begins the next generation with parked and with new processes. Invariants are checked on
+the way.
 """
 
 from collections import Counter
@@ -95,9 +95,9 @@ class ModelledTask:
         goal = max((each.committed for each in ledgers if each.has_state), default=0) + 1
         self._run_until(lambda each: each.ledger.has_state and each.ledger.committed >= goal)
 
-    def pause(self, which: int) -> None:
+    def park_at_boundary(self, which: int) -> None:
         """Have all ranks park at the end of an iteration, on the word of one."""
-        self.processes[which].wants_pause = True
+        self.processes[which].wants_park = True
         self._run_until(lambda each: each.run is None)
         self.is_halting = True
         assert len({each.ledger.committed for each in self.processes.values()}) == 1
@@ -122,7 +122,7 @@ class ModelledTask:
                 process.interrupt()
 
     def finish_computing(self, replica: int) -> None:
-        """Have a replica finish what it can without the others, if it is whole."""
+        """Have a whole replica finish all work that needs no other replica."""
         members = [p for r, p in self.processes.items() if self.layout.dp_rank(r) == replica]
         if all(each.is_well for each in members):
             while able := [each for each in members if each.can_advance and each.is_computing]:
@@ -144,8 +144,8 @@ class ModelledTask:
 
         Args:
             dp: Replicas of the new generation.
-            order: Old replicas by new one; the others give up their places.
-            is_mixed: Whether new replicas are put together from whoever is left of each cell.
+            order: Old replica of each new one; all other old replicas end.
+            is_mixed: Whether new replicas are put together from the survivors of each cell.
             excluded: As in ``decide``.
             allows_reuse: As in ``decide``.
         """

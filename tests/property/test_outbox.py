@@ -1,10 +1,10 @@
-"""The outbox against a model: an agent that dies after any number of bytes loses nothing it told.
+"""The outbox against a model: an agent that dies after any number of bytes loses no report.
 
 A rank sends numbered reports and repeats those that were not answered. The agent may be killed at
 any instant, between records or in the middle of one. A controller sees reports, acknowledges, and
-attaches again. What it has seen in the end must be every report once, in the rank's order.
+attaches again. In the end it must have seen every report once, in the rank's order.
 
-It also halts generations; what it was told is done of them stays, whole, whatever comes after.
+It also halts generations. A halted generation stays recorded, as a whole, in every later state.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""What must hold for every placement: nothing shared, groups whole, what can stay stays."""
+"""Every placement shares no worker, keeps groups whole, and moves no rank without need."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -140,7 +140,7 @@ def test_tasks_keep_exactly_what_they_hold_if_the_rest_fits_around_it(
 
 @given(situation=lost_nodes(), num_spares=st.integers(0, 4))
 @settings(max_examples=100, deadline=None)
-def test_spare_nodes_take_what_was_lost_and_nothing_else_moves(
+def test_standby_nodes_take_what_was_lost_and_nothing_else_moves(
     situation: tuple[Layouts, dict[TaskId, Placement], Nodes], num_spares: int
 ) -> None:
     wanted, current, left = situation

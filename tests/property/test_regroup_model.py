@@ -1,13 +1,14 @@
 """The regroup protocol under faults anywhere, second faults included: a model of it, broken at will.
 
-Modelled ranks train with the real ledger. Any of them goes on, is killed or frozen at any point;
-what is left is parked, at any point and in any order, the real ``decide`` says how the next
-generation begins, with more or fewer replicas and with new processes, and that is carried out step
-by step under more faults. Frozen ranks wake in generations that are long over.
+Modelled ranks train with the real ledger. Each rank trains on, is killed, or is frozen at any point.
+The survivors park, at any point and in any order. The real ``decide`` says how the next generation
+begins, with more or fewer replicas and with new processes. That is carried out step by step under
+more faults. Frozen ranks are thawed in generations that ended long ago.
 
-What must hold is checked wherever it could break: an update that is applied consists of every
-micro-batch of the iteration once; who has the state after an iteration has exactly that; what every
-shard has a copy of is not lost; nobody is told what he can't do, or to wait for what never comes.
+Invariants are checked wherever they could break. An applied update consists of every micro-batch of
+the iteration, once. A rank with the state after an iteration has exactly that state. An iteration
+with a copy of every shard is not lost. No rank gets an order that it can't carry out, and no rank
+waits for data that never comes.
 
 ``UNICRON_MODEL_EXAMPLES`` sets how many runs are tried, for a campaign.
 """
@@ -111,7 +112,7 @@ class RegroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.task.is_intact)
     @rule(which=someone)
     def all_pause_after_the_iteration(self, which: int) -> None:
-        self.task.pause(which % len(self.task.processes))
+        self.task.park_at_boundary(which % len(self.task.processes))
 
     @rule(which=someone | none())
     def checkpoint_is_written(self, which: int | None) -> None:
@@ -299,7 +300,7 @@ def as_if_voted(position: Position) -> Position:
         loss=1.0,
         grad_norm=1.0,
         num_tokens=1.0,
-        is_pause_wanted=False,
+        is_park_wanted=False,
     )
     is_waiting = position.phase == "vote" and position.vote is None
     return position.model_copy(update={"vote": vote}) if is_waiting else position

@@ -236,7 +236,7 @@ def test_a_sharded_state_goes_on_without_ranks_that_leave_at_a_boundary(
     host.start(ranks)
     record = host.record(ranks[0])
     host.wait_for(lambda: 2 in record.loss_by_iteration)
-    host.pause(ranks, completes_copies=True)
+    host.park_at_boundary(ranks, completes_copies=True)
     positions = {launch.global_rank: host.wait_for_position(launch) for launch in ranks}
     before = record.loss_by_iteration
     newest = max(before)

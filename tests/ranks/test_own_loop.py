@@ -349,7 +349,7 @@ def test_a_process_that_does_not_recover_will_not_go_on(
     alone = ranks[0].model_copy(update={"generation": 2, "layout": Layout(), "continues": ref})
     host.join(ranks[0], alone)
     raised = host.wait_for_raise(alone)
-    assert (raised.exception_type, raised.is_in_collective) == ("OutlivedError", False)
+    assert (raised.exception_type, raised.is_in_collective) == ("CannotRejoinError", False)
     assert "overlap_grad_reduce = False" in raised.message
 
 
@@ -378,7 +378,10 @@ MISTAKES = {
     "ends on import": ("raise SystemExit(2)", "importing mine raised SystemExit"),
     "no function": ("def bild(context): ...", "has no function build"),
     "not a function": ("build = 3", "can't call build"),
-    "no loop": ("def build(context): return 3", "returned int; it must return a nodeagent.rank"),
+    "no loop": (
+        "def build(context): return 3",
+        "returned int; it must return a nodeagent.public.Loop",
+    ),
     "no chunks": ("return replace(loop, chunks=[])", "the loop has 0 chunks"),
     "not wrapped": (
         "return replace(loop, chunks=[loop.chunks[0].module])",

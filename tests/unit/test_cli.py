@@ -1,4 +1,4 @@
-"""``unicron``: what it imports, and whose errors are those of standard output."""
+"""``unicron`` imports only what a command needs, and reports errors of standard output."""
 
 import errno
 import subprocess

@@ -17,7 +17,7 @@ from peers.runs.workload_plan import NUM_NODES, FaultKind, PlannedFault, Workloa
 _DRILLS: Final[dict[FaultKind, str]] = {
     "kill": "kill-rank@{after}:rank={rank}",
     "exception": "exception@{after}:rank={rank}",
-    "hang": "stop-rank@{after}:rank={rank}",
+    "hang": "freeze-rank@{after}:rank={rank}",
     "killed-node": "lose-node@{after}:node=n{node}",
 }
 

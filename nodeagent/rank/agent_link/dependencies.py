@@ -17,7 +17,7 @@ class Control(Protocol):
         """Whether the ranks should stop after the running iteration."""
 
     @property
-    def is_pause_requested(self) -> bool:
+    def is_park_requested(self) -> bool:
         """Whether the ranks should park after the running iteration."""
 
     @property

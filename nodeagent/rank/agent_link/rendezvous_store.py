@@ -34,7 +34,7 @@ DEFAULT_TIMEOUT_S: Final = 3600.0
 replacement that builds a large model may take minutes."""
 
 _CONNECT_TIMEOUT_S: Final = 5.0
-_RECONNECT_PAUSE_S: Final = 0.1
+_RECONNECT_WAIT_S: Final = 0.1
 _REPLY_GRACE_S: Final = 30.0  # beyond a call's own timeout, for the way there and back
 
 
@@ -199,7 +199,7 @@ class AgentStore(Store):
                 connection.close()
                 if self._monotonic_s() > deadline:
                     raise StoreError(f"no agent at {self._socket_path}: {error}") from error
-                self._closed.wait(_RECONNECT_PAUSE_S)
+                self._closed.wait(_RECONNECT_WAIT_S)
             else:
                 self._connection = connection
                 self._splitter = LineSplitter()

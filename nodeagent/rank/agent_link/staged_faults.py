@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 
 from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.rank.agent_link.drill_error import DrillError
 from profiles.drills.exception_texts import RAISED_BY_STATUS, ExceptionName
 
 _EXCEPTIONS: Final[Mapping[ExceptionName, type[Exception]]] = {
@@ -29,11 +30,7 @@ _EXCEPTIONS: Final[Mapping[ExceptionName, type[Exception]]] = {
 }
 
 
-class DrillError(Exception):
-    """Raised on an operator's request, to rehearse an exception in a rank."""
-
-
-class Drills:
+class StagedFaults:
     """What is staged in this process. For the training thread alone.
 
     Args:
@@ -53,8 +50,8 @@ class Drills:
         self._monotonic_s = monotonic_s
         self._fault: RankFault | None = None
         self._first_iteration = 0
-        self._struck: int | None = None
-        self._num_struck = 0
+        self._chosen: int | None = None
+        self._num_chosen = 0
         self._left_at: tuple[int, float] | None = None
         self._pause_s = 0.0
 
@@ -82,14 +79,14 @@ class Drills:
             self._choose(fault, micro_batch)
         elif fault.kind not in ("spike", "hang"):
             self._fault = None
-            _strike(fault, micro_batch)
+            _inject(fault, micro_batch)
 
-    def spoil(self, loss: torch.Tensor, micro_batch: int, num_replicas: int) -> torch.Tensor:
+    def alter_loss(self, loss: torch.Tensor, micro_batch: int, num_replicas: int) -> torch.Tensor:
         """Return the loss of ``micro_batch`` as the drill wants it; nearly always as it is."""
         fault = self._fault
         if fault is None:
             return loss
-        if fault.kind == "nan" and self._struck == micro_batch:
+        if fault.kind == "nan" and self._chosen == micro_batch:
             return loss * math.nan
         if fault.kind == "spike":
             # This rank alone lifts the mean over all replicas.
@@ -104,18 +101,18 @@ class Drills:
     def _begin(self, fault: RankFault, iteration: int) -> None:
         self._fault = fault
         self._first_iteration = iteration
-        self._struck = None
-        self._num_struck = 0
+        self._chosen = None
+        self._num_chosen = 0
         self._left_at = None
         self._pause_s = 0.0
 
     def _choose(self, fault: RankFault, micro_batch: int) -> None:
         """Strike the first micro-batch, and the same one again when the iteration is run again."""
-        if self._struck is None:
-            self._struck = micro_batch
-        if micro_batch == self._struck:
-            self._num_struck += 1
-            if self._num_struck > fault.count:
+        if self._chosen is None:
+            self._chosen = micro_batch
+        if micro_batch == self._chosen:
+            self._num_chosen += 1
+            if self._num_chosen > fault.count:
                 self._fault = None
 
     def _slow_down(self, fault: RankFault, iteration: int) -> None:
@@ -127,7 +124,7 @@ class Drills:
         self._left_at = iteration, self._monotonic_s()
 
 
-def _strike(fault: RankFault, micro_batch: int) -> None:
+def _inject(fault: RankFault, micro_batch: int) -> None:
     match fault.kind:
         case "exit":
             sys.stderr.flush()

@@ -21,8 +21,8 @@ On disk, under the task's ``checkpoint_dir``::
     losses.jsonl                   losses of the newest iterations, to compare with after a load
 """
 
-from nodeagent.rank.checkpoint.checkpoints import Checkpoints
 from nodeagent.rank.checkpoint.manifest import CheckpointError
 from nodeagent.rank.checkpoint.saving import MissedCheckpoint, SavedCheckpoint
+from nodeagent.rank.checkpoint.task_checkpoints import Checkpoints
 
 __all__ = ["CheckpointError", "Checkpoints", "MissedCheckpoint", "SavedCheckpoint"]

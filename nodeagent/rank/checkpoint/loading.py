@@ -21,8 +21,8 @@ from megatron.core.optimizer import MegatronOptimizer
 
 from nodeagent.protocol.rank_launch import TrainingSpec
 from nodeagent.rank.agent_link.exception_report import first_line
-from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
-from nodeagent.rank.checkpoint.losses import RecordedLosses
+from nodeagent.rank.checkpoint.block_reading import BlockReading
+from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.manifest import (
     METADATA,
     CheckpointError,
@@ -31,8 +31,8 @@ from nodeagent.rank.checkpoint.manifest import (
     check_content,
     read_manifest,
 )
-from nodeagent.rank.checkpoint.reading import BlockReading
-from nodeagent.rank.checkpoint.whole import Block, WholeState, whole_state
+from nodeagent.rank.checkpoint.recorded_losses import RecordedLosses
+from nodeagent.rank.checkpoint.whole_model import Block, WholeState, whole_state
 from nodeagent.rank.groups.rank_place import Place
 from profiles.model import ModelShape
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 _KEY: Final = "unicron/checkpoint/candidates"
 
 
-class Exchange(Protocol):
+class KeyValueStore(Protocol):
     """What the loader needs of the rendezvous store. ``AgentStore`` is the real one."""
 
     def set(self, key: str, value: str | bytes) -> None:
@@ -51,7 +51,7 @@ class Exchange(Protocol):
         """Return the value, waiting for the key."""
 
 
-def told_by_rank_0(place: Place, store: Exchange, key: str, value: str) -> str:
+def value_of_rank_0(place: Place, store: KeyValueStore, key: str, value: str) -> str:
     """Return the ``value`` of global rank 0, on all ranks of the generation."""
     if place.global_rank == 0:
         store.set(key, value)
@@ -101,7 +101,7 @@ class Loader:
         self,
         chunks: Sequence[DistributedDataParallel],
         optimizer: MegatronOptimizer,
-        store: Exchange,
+        store: KeyValueStore,
     ) -> Loaded | None:
         """Load the newest usable checkpoint on all ranks; None if there is none.
 
@@ -122,12 +122,12 @@ class Loader:
 
     # --- agreement ---------------------------------------------------------------------------
 
-    def _agree(self, store: Exchange) -> list[tuple[int, dict[int, float]]]:
+    def _agree(self, store: KeyValueStore) -> list[tuple[int, dict[int, float]]]:
         """Return iterations and following losses of the candidates, the same on all ranks."""
         self._num_loads += 1
         key = f"{_KEY}/{self._num_loads}"
         own = json.dumps(self._proposal()) if self._place.global_rank == 0 else ""
-        proposal = json.loads(told_by_rank_0(self._place, store, key, own))
+        proposal = json.loads(value_of_rank_0(self._place, store, key, own))
         if "error" in proposal:
             raise CheckpointError(proposal["error"])
         return [
@@ -168,7 +168,7 @@ class Loader:
         iteration: int,
         chunks: Sequence[DistributedDataParallel],
         optimizer: MegatronOptimizer,
-        store: Exchange,
+        store: KeyValueStore,
     ) -> bool:
         path = self._directory.path / name_of(iteration)
         state = whole_state(chunks, optimizer, is_loading=True)
@@ -186,9 +186,9 @@ class Loader:
             logger.warning("%s is damaged: %s", path, damage)
         is_misfit, is_damaged = self._is_so_anywhere(bool(misfit), bool(damage))
         if is_misfit:
-            raise CheckpointError(self._told_by_any(misfit, store))
+            raise CheckpointError(self._finding_of_any(misfit, store))
         if is_damaged:
-            self._quarantine(iteration, self._told_by_any(damage, store), store)
+            self._quarantine(iteration, self._finding_of_any(damage, store), store)
             return False
         assert manifest is not None
         _restore(state, staged, optimizer, manifest)
@@ -219,7 +219,7 @@ class Loader:
         reading.read()
         return staged
 
-    def _quarantine(self, iteration: int, reason: str, store: Exchange) -> None:
+    def _quarantine(self, iteration: int, reason: str, store: KeyValueStore) -> None:
         problem = ""
         if self._place.global_rank == 0:
             try:
@@ -230,7 +230,7 @@ class Loader:
                 problem = str(error)
         self.refuse_alike(problem, store)
 
-    def _told_by_any(self, finding: str, store: Exchange) -> str:
+    def _finding_of_any(self, finding: str, store: KeyValueStore) -> str:
         """Return a finding of some rank, on all ranks, at least one of which has one."""
         self._num_findings += 1
         key = f"{_KEY}/found/{self._num_findings}"
@@ -238,7 +238,7 @@ class Loader:
             store.set(key, f"rank {self._place.global_rank}: {finding}")
         return bytes(store.get(key)).decode()
 
-    def refuse_alike(self, problem: str, store: Exchange) -> None:
+    def refuse_alike(self, problem: str, store: KeyValueStore) -> None:
         """Raise what rank 0 has found, on all ranks, which all call it; nothing if that is an empty text.
 
         Raises:
@@ -247,7 +247,7 @@ class Loader:
         """
         self._num_refusals += 1
         key = f"{_KEY}/refused/{self._num_refusals}"
-        if problem := told_by_rank_0(self._place, store, key, problem):
+        if problem := value_of_rank_0(self._place, store, key, problem):
             raise CheckpointError(problem)
 
     def _is_so_anywhere(self, *findings: bool) -> list[bool]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from nodeagent.rank.agent_link.exception_report import first_line
-from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
+from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of
+from nodeagent.rank.checkpoint.checkpoint_parts import GivenUpError, Parts
 from nodeagent.rank.checkpoint.manifest import CheckpointError, CheckpointPart, Manifest
-from nodeagent.rank.checkpoint.parts import GivenUpError, Parts
+from nodeagent.rank.checkpoint.part_writing import AbandonedError, write_metadata, write_part
 from nodeagent.rank.checkpoint.snapshot import HostSnapshot
-from nodeagent.rank.checkpoint.writing import AbandonedError, write_metadata, write_part
 from nodeagent.rank.groups.device_shim import use_device
 from nodeagent.rank.groups.rank_place import Place
 

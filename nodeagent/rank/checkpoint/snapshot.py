@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from nodeagent.rank.checkpoint.whole import Block
+from nodeagent.rank.checkpoint.whole_model import Block
 from nodeagent.rank.tensors.host_copy import copy_to_host
 
 

@@ -27,10 +27,10 @@ from torch.distributed import ProcessGroup
 
 from nodeagent.rank.agent_link.rendezvous_store import DEFAULT_TIMEOUT_S, AgentStore
 from nodeagent.rank.groups.device_shim import use_device
-from nodeagent.rank.groups.forming import interruptible, run_in_thread
+from nodeagent.rank.groups.group_creation import abandonable, run_in_thread
+from nodeagent.rank.groups.halting import Connections, HaltedError
 from nodeagent.rank.groups.nccl import wait_for_aborts
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.wake import Connections, HaltedError
 
 _NUM_FORMED: Final = "unicron/num_formed"
 _ALL_FORMED: Final = "unicron/all_formed"
@@ -52,15 +52,15 @@ _KEPT: Final[list[ProcessGroup]] = []
 
 
 class Groups:
-    """The process groups of one generation. ``cut`` may be called from any thread, at any time."""
+    """The process groups of one generation. ``halt`` may be called from any thread, at any time."""
 
     def __init__(self, store: AgentStore, place: Place, backend: Literal["gloo", "nccl"]) -> None:
         self._store = store
         self._place = place
         self._backend: Literal["gloo", "nccl"] = backend
         self._lock = threading.Lock()
-        self._is_cut = False
-        self.is_inner_cut = False
+        self._is_halted = False
+        self.is_inner_halted = False
         """Whether collectives inside this rank's replica were made to fail."""
         self._inner: list[Connections] = []
         self._spanning: list[Connections] = []
@@ -72,7 +72,7 @@ class Groups:
         Blocks until every rank has come, at most for the store's timeout.
 
         Raises:
-            HaltedError: ``cut`` was called meanwhile.
+            HaltedError: ``halt`` was called meanwhile.
             RuntimeError: A peer did not come, or was lost.
         """
         self._make(self._spanning, self._make_world)
@@ -104,7 +104,7 @@ class Groups:
             By global rank, the group with each rank that this one sends copies to or has copies of.
 
         Raises:
-            HaltedError: ``cut`` was called meanwhile.
+            HaltedError: ``halt`` was called meanwhile.
             RuntimeError: A peer was lost.
         """
         own = self._place.global_rank
@@ -124,28 +124,28 @@ class Groups:
         assert group is not None
         return group
 
-    def cut(self, *, with_inner: bool) -> None:
+    def halt(self, *, with_inner: bool) -> None:
         """Make collectives of this rank fail: those that connect replicas, or all of them.
 
         If it is blocked in one it is woken, and also if it still waits for peers to come.
         """
         with self._lock:
-            self._is_cut = True
-            self.is_inner_cut |= with_inner
+            self._is_halted = True
+            self.is_inner_halted |= with_inner
             doomed = [*self._spanning, *(self._inner if with_inner else ())]
         self._store.close()
         for connections in doomed:
-            connections.cut()
+            connections.halt()
 
-    def hang_up(self) -> None:
+    def close_connections(self) -> None:
         """Make all collectives fail; with gloo also in peers that were not told to halt.
 
         Call it when the training thread is in none of them: what a peer is sending then fails, and gloo
         may forget it (``wake``).
         """
-        self.cut(with_inner=True)
+        self.halt(with_inner=True)
         for connections in [*self._spanning, *self._inner]:
-            connections.hang_up()
+            connections.close()
 
     def wake_peers(self) -> None:
         """Have peers that wait for this rank, which has parked, do so no longer.
@@ -153,13 +153,13 @@ class Groups:
         With NCCL nothing here can: they are told. Aborting would only have them take for data what it leaves.
         """
         if self._backend == "gloo":
-            self.hang_up()
+            self.close_connections()
 
     def leave(self, *, has_stuck_work: bool = False) -> None:
         """Take all groups apart. The generation is over for this process.
 
         Ending a group waits for its operations. Where one never ends, the groups are kept as they
-        are, out of use, for the rest of the process's life. ``hang_up`` comes first.
+        are, out of use, for the rest of the process's life. ``close_connections`` comes first.
         """
         wait_for_aborts()
         if has_stuck_work:
@@ -194,7 +194,7 @@ class Groups:
         connections = Connections()
         with self._lock:
             kind.append(connections)
-        with connections.recording(), interruptible(lambda: self._is_cut):
+        with connections.recording(), abandonable(lambda: self._is_halted):
             made = make()
         # torch gives a rank that is no member a number for a group.
         group = made if isinstance(made, ProcessGroup) else None
@@ -203,8 +203,8 @@ class Groups:
             if self._backend == "nccl":
                 connections.group = group
         # A cut that came while the group was made has not seen its connections.
-        if self._is_cut:
-            connections.cut()
+        if self._is_halted:
+            connections.halt()
             raise HaltedError("the generation was halted while its groups were formed")
         return made
 
@@ -218,7 +218,9 @@ class Groups:
         if self._store.add(_NUM_FORMED, 1) == num_ranks:
             self._store.set(_ALL_FORMED, b"")
         self._store.get(_ALL_FORMED)
-        run_in_thread(lambda: _use_each(_groups_of_iterations(), self._place), lambda: self._is_cut)
+        run_in_thread(
+            lambda: _use_each(_groups_of_iterations(), self._place), lambda: self._is_halted
+        )
 
 
 def _use_each(groups: Sequence[ProcessGroup], place: Place) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import distributed
 
-from nodeagent.rank.groups.wake import wait_unless_halted
+from nodeagent.rank.groups.halting import wait_unless_halted
 from profiles.layout import Layout
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
-from nodeagent.rank.process.exit_recorder import CannotStartError, keep
+from nodeagent.rank.process.exit_recorder import CannotStartError, run_recorded
 from nodeagent.rank.process.rendezvous_port import RendezvousPortError, agree_on_port
 
 EXIT_CANNOT_RUN: Final = 126
@@ -31,7 +31,7 @@ _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the command and wait for its end. Returns 0, or 2 if nothing could be started."""
-    return keep("nodeagent.rank.process.command_rank", arguments, _become, check)
+    return run_recorded("nodeagent.rank.process.command_rank", arguments, _become, check)
 
 
 def check(launch: RankLaunch) -> None:

@@ -19,14 +19,14 @@ from pydantic import ValidationError
 from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_rank
-from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.process.process_files import ProcessFiles
 
 
 class CannotStartError(ValueError):
     """The rank would fail before its first instruction; the text says why."""
 
 
-def keep(
+def run_recorded(
     program: str,
     arguments: Sequence[str] | None,
     run: Callable[[Path, RankLaunch], int],
@@ -50,7 +50,7 @@ def keep(
     try:
         launch = RankLaunch.model_validate_json(options.launch.read_bytes())
         check(launch)
-        files = RankFiles.of(options.state_dir, launch)
+        files = ProcessFiles.of(options.state_dir, launch)
         pid = fork_rank(files, launch, lambda: run(options.state_dir, launch), lambda: None)
     except CannotStartError as error:
         sys.stderr.write(f"{error}\n")

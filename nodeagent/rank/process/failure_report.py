@@ -8,7 +8,7 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position
 from nodeagent.rank.agent_link.exception_report import is_of_collective, raised
 from nodeagent.rank.agent_link.rendezvous_store import StoreError
-from nodeagent.rank.groups.wake import HaltedError
+from nodeagent.rank.groups.halting import HaltedError
 
 
 def describe(

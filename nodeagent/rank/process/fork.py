@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from nodeagent.protocol.rank_launch import RankLaunch
-from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.process.process_files import ProcessFiles
 
 _INHERITED_SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -39,7 +39,7 @@ def fork_hazard() -> str | None:
 
 
 def fork_rank(
-    files: RankFiles, launch: RankLaunch, run: Callable[[], int], release: Callable[[], None]
+    files: ProcessFiles, launch: RankLaunch, run: Callable[[], int], release: Callable[[], None]
 ) -> int:
     """Fork ``launch``'s process, record it, and return its pid.
 
@@ -72,7 +72,7 @@ def set_process_name(name: str) -> None:
     Path("/proc/self/comm").write_text(name)
 
 
-def _be_rank(files: RankFiles, run: Callable[[], int], release: Callable[[], None]) -> NoReturn:
+def _be_rank(files: ProcessFiles, run: Callable[[], int], release: Callable[[], None]) -> NoReturn:
     exit_code = 1
     try:
         os.setsid()

@@ -28,21 +28,21 @@ from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.standing import Standing
+from nodeagent.rank.agent_link.control_link import ControlLink
 from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.flight_recorder import recorded_collectives
-from nodeagent.rank.agent_link.link import ControlLink
-from nodeagent.rank.agent_link.own_standing import allow_dumps, look
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore
+from nodeagent.rank.agent_link.training_stacks import dump_stacks_on_signal, read_own_standing
 from nodeagent.rank.groups.device_shim import prepare_device, use_device
+from nodeagent.rank.groups.halting import HaltedError, StuckWorkError
 from nodeagent.rank.groups.parallel_groups import Groups
+from nodeagent.rank.groups.placeholder_groups import placeholder_groups
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.unconnected import unconnected
-from nodeagent.rank.groups.wake import HaltedError, StuckWorkError
 from nodeagent.rank.process.failure_report import describe
 from nodeagent.rank.process.fork import set_process_name
-from nodeagent.rank.process.process_files import RankFiles
-from nodeagent.rank.training.building import build, check_launch
-from nodeagent.rank.training.train import PausedError, Training
+from nodeagent.rank.process.process_files import ProcessFiles
+from nodeagent.rank.training.loop_building import build, check_launch
+from nodeagent.rank.training.training_loop import ParkedError, Training
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ _STORED_TIMEOUT_S: Final = 600.0
 """How long a rank that is done waits for an agent to hear it: as long as one may take to come back."""
 
 
-class OutlivedError(Exception):
+class CannotRejoinError(Exception):
     """This process can't go on in another generation: its loop does not recover in process."""
 
 
@@ -62,17 +62,17 @@ def run_rank(state_dir: Path, launch: RankLaunch) -> int:
     ``RankHalted`` where it was asked for), and then the process waits.
     """
     _settle(launch)
-    allow_dumps(RankFiles.of(state_dir, launch).stack)
+    dump_stacks_on_signal(ProcessFiles.of(state_dir, launch).stack)
     process = _Process(state_dir, launch)
     while True:
-        done = process.take_part(launch)
+        done = process.run_generation(launch)
         if done is not None:
             return process.leave(done)
         launch = process.next_launch()
 
 
 class _Process:
-    """The parts of a rank's process. ``_interrupt`` and ``_stand`` run in the link's thread."""
+    """The parts of a rank's process. ``_halt_generation`` and ``_read_standing`` run in the link's thread."""
 
     def __init__(self, state_dir: Path, launch: RankLaunch) -> None:
         self._socket_path = state_dir / "ranks.sock"
@@ -83,7 +83,7 @@ class _Process:
             pid=os.getpid(),
         )
         self._link = ControlLink(
-            self._socket_path, hello, _CLOCK.wall_s, self._interrupt, self._stand
+            self._socket_path, hello, _CLOCK.wall_s, self._halt_generation, self._read_standing
         )
         self._device: torch.device | None = None
         self._training: Training | None = None
@@ -99,14 +99,14 @@ class _Process:
         self._has_stuck_work = False
         self._link.start()
 
-    def take_part(self, launch: RankLaunch) -> RankDone | None:
+    def run_generation(self, launch: RankLaunch) -> RankDone | None:
         """Train in the generation of ``launch`` to its end; None where it ended otherwise."""
         set_process_name(f"ur:{launch.task}/{launch.global_rank}")
         try:
             if launch.prepares_for is None:
                 return self._train(launch)
-            self._prepare(launch, launch.prepares_for)
-        except (PausedError, HaltedError) as error:
+            self._become_spare(launch, launch.prepares_for)
+        except (ParkedError, HaltedError) as error:
             self._park(launch, error)
         except Exception as error:  # noqa: BLE001 - whatever ends training is reported, never guessed at
             traceback.print_exc()
@@ -131,7 +131,7 @@ class _Process:
         began = _CLOCK.monotonic_s()
         check_launch(launch)
         if self._training is not None and self._unsupported:
-            raise OutlivedError("; ".join(self._unsupported))
+            raise CannotRejoinError("; ".join(self._unsupported))
         place = self._place_of(launch, launch.global_rank)
         store = AgentStore(
             self._socket_path,
@@ -174,7 +174,7 @@ class _Process:
             reason=reason,
         )
 
-    def _prepare(self, launch: RankLaunch, global_rank: int) -> None:
+    def _become_spare(self, launch: RankLaunch, global_rank: int) -> None:
         """Have a model for a later generation, and say so. Others train on meanwhile."""
         self._leave_generation()
         with self._lock:
@@ -183,10 +183,10 @@ class _Process:
             self._halted.clear()
         if self._training is None:
             place = self._place_of(launch, global_rank)
-            with unconnected(place):
+            with placeholder_groups(place):
                 self._training = self._build(launch, place)
         else:
-            self._training.fall_behind()
+            self._training.become_spare()
         self._report_halted(launch, self._training.position())
         logger.info("waits to be rank %d of %s, or one like it", global_rank, launch.layout)
 
@@ -203,7 +203,7 @@ class _Process:
         if self._groups is None:
             return
         with self._lock:  # a halt may come
-            self._groups.hang_up()
+            self._groups.close_connections()
         if self._training is not None and self._training.leave():
             self._has_stuck_work = True
         self._groups.leave(has_stuck_work=self._has_stuck_work)
@@ -220,10 +220,10 @@ class _Process:
             # A halt may come as soon as the agent knows this rank, and is not repeated.
             if self._newest_halt >= launch.generation:
                 self._halted.set()
-                self._groups.cut(with_inner=True)
+                self._groups.halt(with_inner=True)
             return self._groups
 
-    def _interrupt(self, generation: Generation, broken: list[int] | None) -> None:
+    def _halt_generation(self, generation: Generation, broken: list[int] | None) -> None:
         """End what the training thread does in ``generation``; it may be blocked, or computing.
 
         A replica without a broken rank is cut off from the others only: it can finish what it
@@ -236,16 +236,16 @@ class _Process:
                 return
             self._halted.set()
             lost_replicas = {place.layout.dp_rank(rank) for rank in broken or ()}
-            groups.cut(with_inner=broken is None or place.dp_rank in lost_replicas)
+            groups.halt(with_inner=broken is None or place.dp_rank in lost_replicas)
 
-    def _stand(self) -> Standing:
+    def _read_standing(self) -> Standing:
         """Return where the training thread stands. Runs in the link's thread."""
         if self._device is not None:
             # What is wrong with the GPU is reported by the thread that trains.
             with contextlib.suppress(RuntimeError):
                 use_device(self._device)
         collectives = recorded_collectives(self._formed_at_ns)
-        standing = look().model_copy(update={"collectives": collectives})
+        standing = read_own_standing().model_copy(update={"collectives": collectives})
         training = self._training
         return standing if training is None else training.locate(standing)
 
@@ -257,16 +257,16 @@ class _Process:
         reductions were complete, and they wait for this rank to finalise.
         """
         self._has_stuck_work = isinstance(error, StuckWorkError)
-        is_halting = not isinstance(error, PausedError)
+        is_halting = not isinstance(error, ParkedError)
         groups = self._groups
         if self._training is not None and groups is not None and is_halting:
-            self._training.settle(lambda: groups.is_inner_cut)
+            self._training.settle(lambda: groups.is_inner_halted)
         position = self._training.position() if self._training is not None else None
         if position is None and launch.continues is not None and launch.resume.source == "disk":
             position = Position(committed=0, has_state=False)  # it has let go of its model, no more
         # A generation that was refused before it began was not halted: the halt was of the one before.
         is_halted = self._halted.is_set() and launch.generation == self._generation
-        if isinstance(error, PausedError) or is_halted:
+        if isinstance(error, ParkedError) or is_halted:
             # Without a position it was halted before its model was built.
             self._report_halted(launch, position or Position(committed=0, has_state=False))
         else:

@@ -31,9 +31,9 @@ FIRST_PORT: Final = 20_000
 LAST_PORT: Final = 29_999
 
 _NUM_ATTEMPTS: Final = 200
-_PATIENCE_S: Final = 600.0
+_RANK_0_TIMEOUT_S: Final = 600.0
 """How long peers wait for rank 0, whose node may still have to be told."""
-_RECONNECT_PAUSE_S: Final = 0.1
+_RECONNECT_WAIT_S: Final = 0.1
 
 
 class RendezvousPortError(Exception):
@@ -46,7 +46,7 @@ def agree_on_port(socket_path: Path, launch: RankLaunch) -> int:
     Waits for as long as neither the agent nor the controller answers.
 
     Raises:
-        MeetingError: The generation is over, or no port is free.
+        RendezvousPortError: The generation is over, or no port is free.
     """
     if launch.global_rank == 0:
         port = free_port()
@@ -60,7 +60,7 @@ def free_port() -> int:
     """Return a TCP port that nobody on this machine listens on.
 
     Raises:
-        MeetingError: None was found.
+        RendezvousPortError: None was found.
     """
     draw = random.Random()  # noqa: S311 - no secret; seeded by the kernel
     for _ in range(_NUM_ATTEMPTS):
@@ -84,12 +84,12 @@ def _call(
         operation=operation,
         keys=[KEY],
         values=list(values),
-        timeout_s=_PATIENCE_S,
+        timeout_s=_RANK_0_TIMEOUT_S,
     )
     while True:
         reply = _try_call(socket_path, call)
         if reply is None:
-            time.sleep(_RECONNECT_PAUSE_S)
+            time.sleep(_RECONNECT_WAIT_S)
         elif reply.error is not None:
             raise RendezvousPortError(
                 f"{launch.task}, generation {launch.generation}: {reply.error}"

@@ -33,8 +33,8 @@ from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_hazard, fork_rank, set_process_name
-from nodeagent.rank.process.imports import RunRank, import_training_program
-from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.process.process_files import ProcessFiles
+from nodeagent.rank.process.warm_imports import RunRank, import_training_program
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Template:
         self._run_rank = run_rank
         self._hello = TemplateHello(pid=os.getpid(), import_s=import_s)
         self._codec: Codec[ForkRank] = Codec(TypeAdapter(ToTemplate))
-        self._files_by_pid: dict[int, RankFiles] = {}
+        self._files_by_pid: dict[int, ProcessFiles] = {}
         self._is_ending = False
         self._selector = selectors.DefaultSelector()
         self._connection: socket.socket | None = None
@@ -151,7 +151,7 @@ class Template:
 
     def _fork(self, launch: RankLaunch) -> RankForked | ForkRefused:
         try:
-            files = RankFiles.of(self._state_dir, launch)
+            files = ProcessFiles.of(self._state_dir, launch)
             pid = self._living(files)
             if pid is None:
                 pid = self._fork_new(files, launch)
@@ -170,7 +170,7 @@ class Template:
             pid=pid,
         )
 
-    def _fork_new(self, files: RankFiles, launch: RankLaunch) -> int:
+    def _fork_new(self, files: ProcessFiles, launch: RankLaunch) -> int:
         hazard = fork_hazard()
         if hazard is not None:
             raise _ForkHazardError(hazard)
@@ -179,7 +179,7 @@ class Template:
         self._files_by_pid[pid] = files
         return pid
 
-    def _living(self, files: RankFiles) -> int | None:
+    def _living(self, files: ProcessFiles) -> int | None:
         """Return the pid of the rank if it was forked already: the request came twice."""
         return next((pid for pid, known in self._files_by_pid.items() if known == files), None)
 

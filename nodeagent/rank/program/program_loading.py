@@ -19,7 +19,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.utils import get_model_config
 
-from nodeagent.rank.groups.alone import NotAloneError, building_alone
+from nodeagent.rank.groups.build_guard import CollectiveWhileBuildingError, refusing_collectives
 from nodeagent.rank.program import builtin
 from nodeagent.rank.program.in_process_support import Unsupported, as_chosen, unsupported
 from nodeagent.rank.program.loop import Context, Loop
@@ -47,16 +47,16 @@ def build_loop(context: Context) -> Loop:
     name = f"program {program.function}" if program else _BUILT_IN
     build = _find(program, name) if program else builtin.build_loop
     try:
-        with building_alone():
+        with refusing_collectives():
             loop: object = build(context)
-    except NotAloneError as error:
+    except CollectiveWhileBuildingError as error:
         raise ProgramError(
             f"{name}: {error} while the loop was built; a replacement builds it alone: make weights"
             " from the seed, and no process groups of your own"
         ) from error
     if not isinstance(loop, Loop):
         raise ProgramError(
-            f"{name} returned {type(loop).__name__}; it must return a nodeagent.rank.program.loop.Loop"
+            f"{name} returned {type(loop).__name__}; it must return a nodeagent.public.Loop"
         )
     mistake = _mistake(loop, context) or _mistake_in_data(loop)
     if mistake:

@@ -27,7 +27,12 @@ from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.state.held_copies import Copy, HeldCopies, ShardKey
 from nodeagent.rank.state.rank_state import TrainingState
 from nodeagent.rank.tensors.host_copy import copy_to_host
-from nodeagent.rank.tensors.packed import checksum, extents_of, num_packed_bytes, packed_over
+from nodeagent.rank.tensors.packed_tensors import (
+    checksum,
+    extents_of,
+    num_packed_bytes,
+    packed_over,
+)
 
 logger = logging.getLogger(__name__)
 

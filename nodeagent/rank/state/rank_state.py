@@ -21,7 +21,7 @@ from torch.distributed import ProcessGroup
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.state.optimizers import MOMENTS, adams_of, new_adam_state, parameters_of
 from nodeagent.rank.state.sharded_adam import ShardedOptimizer
-from nodeagent.rank.tensors.packed import Extent, extents_of, num_packed_bytes, packed_over
+from nodeagent.rank.tensors.packed_tensors import Extent, extents_of, num_packed_bytes, packed_over
 
 _CHUNK_BYTES: Final = 64 * 1024 * 1024
 

@@ -23,8 +23,8 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.checkpoint.manifest import CheckpointError
-from nodeagent.rank.checkpoint.whole import FlatSlice, Tree
-from nodeagent.rank.groups.wake import wait_unless_halted
+from nodeagent.rank.checkpoint.whole_model import FlatSlice, Tree
+from nodeagent.rank.groups.halting import wait_unless_halted
 from nodeagent.rank.state.optimizers import (
     MOMENTS,
     UnsupportedOptimizerError,
@@ -33,7 +33,7 @@ from nodeagent.rank.state.optimizers import (
     new_adam_state,
     parameters_of,
 )
-from nodeagent.rank.tensors.packed import Extent
+from nodeagent.rank.tensors.packed_tensors import Extent
 
 _GATHERED_AT_ONCE: Final = 16 * 1024 * 1024
 """Elements; bounds the memory that gathering needs."""

@@ -25,7 +25,7 @@ from nodeagent.rank.iteration.iteration_phases import Iterations
 from nodeagent.rank.iteration.ledger import Ledger
 from nodeagent.rank.state.held_copies import HeldCopies
 from nodeagent.rank.state.rank_state import TrainingState, broadcast_state
-from nodeagent.rank.state.shards import spread_shards
+from nodeagent.rank.state.shard_distribution import distribute_shards
 
 
 class ResumeError(Exception):
@@ -63,13 +63,13 @@ def resume_from_peers(
     has_state = place.global_rank in resume.state_from
     level = resume.level
     if has_state:
-        _come_to(level, resume, iterations, ledger)
+        _advance_to(level, resume, iterations, ledger)
     else:
         ledger.has_state = False
     with _keeping_shard(place, state, ledger) as own:
-        got_copy = spread_shards(resume, level, place, state, copies, own)
+        got_copy = distribute_shards(resume, level, place, state, copies, own)
         if state.sharded is None:
-            _spread_state(resume, place, state)
+            _broadcast_missing_state(resume, place, state)
         else:
             iterations.share_parameters()
         iterations.check_complete()
@@ -112,14 +112,14 @@ def _keeping_shard(
         raise
 
 
-def _come_to(level: int, resume: Resume, iterations: Iterations, ledger: Ledger) -> None:
+def _advance_to(level: int, resume: Resume, iterations: Iterations, ledger: Ledger) -> None:
     if ledger.committed == level - 1 and resume.vote is not None:
         iterations.step(resume.vote)
     if not ledger.has_state or ledger.committed != level:
         raise ResumeError(f"this rank has committed iteration {ledger.committed}, not {level}")
 
 
-def _spread_state(resume: Resume, place: Place, state: TrainingState) -> None:
+def _broadcast_missing_state(resume: Resume, place: Place, state: TrainingState) -> None:
     """Copy the state inside each data-parallel group where one of its ranks lacks it."""
     peers = place.ranks_at(place.tp_rank, place.pp_rank)
     sources = [rank for rank in peers if rank in resume.state_from]
@@ -152,11 +152,11 @@ def _gather_partial_results(
         for bucket in resume.reduced
         if (bucket.tp_rank, bucket.pp_rank) == (place.tp_rank, place.pp_rank)
     ]
-    unheard = ledger.reduced - {bucket.bucket for bucket in mine}
-    if unheard:
+    unknown = ledger.reduced - {bucket.bucket for bucket in mine}
+    if unknown:
         # Where all is reduced the sums are gone: reducing such a bucket again would be wrong.
         raise ResumeError(
-            f"holds {len(unheard)} reduced bucket(s) that the others were not told of"
+            f"holds {len(unknown)} reduced bucket(s) that the others were not told of"
         )
     for bucket in sorted(mine, key=lambda one: one.bucket):
         iterations.reduction.share(bucket.bucket, bucket.holder)

@@ -1,4 +1,4 @@
-"""The API server on a real unix socket: who gets what, and what a bad client can't do."""
+"""The API server on a real unix socket: messages to each client, and limits of a bad client."""
 
 import asyncio
 import socket
@@ -169,7 +169,7 @@ def drill(request_id: str = "r1") -> RunDrill:
 async def test_a_client_gets_greeting_view_and_log_at_once(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_SILENCE_S", 60.0)  # what is sent then is not what is meant
+    monkeypatch.setattr(server, "_SILENCE_S", 60.0)  # the line then differs from the intended one
     served.write("one")
     served.write("two")
     async with asyncio.timeout(20), connected(served) as client:

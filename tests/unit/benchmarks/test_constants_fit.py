@@ -40,7 +40,7 @@ def test_the_fit_finds_constants_that_made_the_measurements() -> None:
             point=case.point.model_copy(
                 update={
                     "model_tflops_per_gpu": case.flops_per_s(setup, truth)
-                    / case.wish.workers
+                    / case.request.workers
                     / 1e12
                 }
             ),

@@ -68,7 +68,7 @@ class Ticks:
 
 
 class Scripted(Machine):
-    """A machine that wants what its test says, and notes what it was told when."""
+    """A machine with scripted instructions that records its events."""
 
     def __init__(self, script: Callable[[Event], Sequence[Instruction]] | None = None) -> None:
         super().__init__([], [], Policy())
@@ -209,7 +209,7 @@ async def test_instructions_are_carried_out_in_order_before_the_next_event(
         Call("stop_ranks", (stop,)),
         Call("probe", (probe,)),
         Call("drop_rendezvous", (A, 1)),
-        Call("hear", (0.0, announce)),
+        Call("publish", (0.0, announce)),
         Call("answer", (answer,)),
         Call("carry_out", (drill,)),
         Call("state_changed"),

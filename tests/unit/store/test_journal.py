@@ -90,7 +90,7 @@ POSITION = Position(
     reduced=("0a", "ff"),
     num_buckets=3,
     vote=VoteResult(
-        iteration=5, loss=2.5, grad_norm=float("inf"), num_tokens=768.0, is_pause_wanted=True
+        iteration=5, loss=2.5, grad_norm=float("inf"), num_tokens=768.0, is_park_wanted=True
     ),
     copies=(HeldCopy(tp_rank=1, pp_rank=0, dp_rank=2, iteration=4),),
 )

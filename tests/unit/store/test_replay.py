@@ -114,7 +114,7 @@ def test_a_clock_goes_on_where_another_one_stood(started_wall_s: float, newest: 
     """Also where the wall clock was set back meanwhile: what was shown is never undercut."""
     clock = SystemClock()
     began_at = clock.started_wall_s
-    clock.go_on(began_at + started_wall_s, newest)
+    clock.continue_from(began_at + started_wall_s, newest)
     assert clock.now() >= max(newest, -started_wall_s)
     assert clock.started_wall_s == began_at + started_wall_s
 
@@ -122,5 +122,5 @@ def test_a_clock_goes_on_where_another_one_stood(started_wall_s: float, newest: 
 def test_a_clock_that_goes_on_with_itself_is_not_moved() -> None:
     clock = SystemClock()
     before = clock.now()
-    clock.go_on(clock.started_wall_s, before)
+    clock.continue_from(clock.started_wall_s, before)
     assert clock.now() < before + 5.0

@@ -1,6 +1,6 @@
 """In-memory checkpoints that together are a state: one of every shard, all of one iteration.
 
-Copies lie in the memory of nodes, so ranks of any place can hand them out.
+HoldersByLevel lie in the memory of nodes, so ranks of any place can hand them out.
 """
 
 from collections import defaultdict
@@ -12,40 +12,42 @@ from controller.core.rules.regroup.parked import Shard
 from nodeagent.protocol.regroup import HeldCopy, Position
 from profiles.layout import Layout
 
-Copies: TypeAlias = Mapping[tuple[int, int], Mapping[Shard, int]]
+HoldersByLevel: TypeAlias = Mapping[tuple[int, int], Mapping[Shard, int]]
 """By iteration and number of shards, who can hand out which shard."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Copies of one iteration, one of every shard, with the rank that hands each out."""
+class CompleteCopies:
+    """HoldersByLevel of one iteration, one of every shard, with the rank that positions each out."""
 
     iteration: int
     num_shards: int
     holder_of: dict[Shard, int]
 
 
-def copies_by_level(hands: Mapping[int, Position]) -> Copies:
-    """Return the copies that ranks have told of; ``hands`` are by new rank."""
+def copies_by_level(positions: Mapping[int, Position]) -> HoldersByLevel:
+    """Return the copies that ranks have told of; ``positions`` are by new rank."""
     found: dict[tuple[int, int], dict[Shard, int]] = {}
-    for rank, position in sorted(hands.items()):
+    for rank, position in sorted(positions.items()):
         for copy in position.copies:
             of_level = found.setdefault((copy.iteration, copy.num_shards), {})
             of_level.setdefault(_shard_of(copy), rank)
     return found
 
 
-def newest_cut(copies: Copies, layout: Layout) -> Cut | None:
+def newest_complete_copies(copies: HoldersByLevel, layout: Layout) -> CompleteCopies | None:
     """Return the newest iteration of which every shard has a copy."""
     for (iteration, num_shards), holder_of in sorted(copies.items(), reverse=True):
         needed = all_shards(layout, num_shards)
         if needed <= set(holder_of):
-            return Cut(iteration, num_shards, {shard: holder_of[shard] for shard in needed})
+            return CompleteCopies(
+                iteration, num_shards, {shard: holder_of[shard] for shard in needed}
+            )
     return None
 
 
 def iterations_to_keep(
-    hands: Mapping[int, Position], layout: Layout, newest: int
+    positions: Mapping[int, Position], layout: Layout, newest: int
 ) -> tuple[int, ...]:
     """Return the iterations up to ``newest`` whose copies are to be kept until newer ones are complete.
 
@@ -57,13 +59,13 @@ def iterations_to_keep(
     """
     holders: defaultdict[tuple[int, int], defaultdict[Shard, set[int]]]
     holders = defaultdict(lambda: defaultdict(set))
-    for rank, position in hands.items():
+    for rank, position in positions.items():
         for copy in position.copies:
             if copy.iteration <= newest:
                 holders[copy.iteration, copy.num_shards][_shard_of(copy)].add(rank)
     complete: list[int] = []
     kept: list[int] = []
-    exposed = set(hands)
+    exposed = set(positions)
     for (iteration, num_shards), holders_of in sorted(holders.items(), reverse=True):
         of_each = [holders_of[shard] for shard in all_shards(layout, num_shards)]
         if not all(of_each):

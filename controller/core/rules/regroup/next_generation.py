@@ -11,7 +11,7 @@ rank of the new generation, follows one ``Resume`` for all of its ranks. The fir
    replica has counted is dealt over the new replicas, evenly, because all begin at the same time.
 3. *Re-run*: everybody keeps the state, and iteration i begins afresh.
 4. *Restore*: some shard of the state has no living copy. In-memory checkpoints serve where they are
-   a cut complete for one iteration, else the disk. Nothing of the iteration is reused.
+   a complete complete for one iteration, else the disk. Nothing of the iteration is reused.
 
 A shard that no survivor has is taken from an in-memory checkpoint also on the first three rungs, if
 that is of the very iteration that the survivors are at.
@@ -27,12 +27,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from controller.core.rules.regroup.complete_copies import (
-    Copies,
-    Cut,
+    CompleteCopies,
+    HoldersByLevel,
     all_shards,
     copies_by_level,
     iterations_to_keep,
-    newest_cut,
+    newest_complete_copies,
 )
 from controller.core.rules.regroup.parked import Parked, Shard, Survivor, new_ranks, survivors_of
 from controller.core.rules.regroup.partial_results import PartialResults
@@ -77,29 +77,31 @@ def decide(
         allows_reuse: False skips the second rung.
         disk_iteration: Iteration of the newest checkpoint on disk; older copies in memory give way.
     """
-    hands = {
+    positions = {
         new: parked.positions[old] for old, new in continues.items() if old in parked.positions
     }
-    cuts = copies_by_level(hands) if _is_same_model(parked.layout, layout) else {}
-    allowed = {} if "memory" in excluded else cuts
+    copies = copies_by_level(positions) if _is_same_model(parked.layout, layout) else {}
+    allowed = {} if "memory" in excluded else copies
     survivors = survivors_of(parked, layout, continues)
     decision = None
     if "peer" not in excluded:
-        decision = _of_survivors(parked, layout, survivors, allowed, allows_reuse=allows_reuse)
+        decision = _from_survivors(parked, layout, survivors, allowed, allows_reuse=allows_reuse)
     if decision is None:
-        decision = _restore(parked, layout, survivors, newest_cut(allowed, layout), disk_iteration)
+        decision = _restore(
+            parked, layout, survivors, newest_complete_copies(allowed, layout), disk_iteration
+        )
     resume = decision.resume
-    if resume.source == "disk" or not cuts:
+    if resume.source == "disk" or not copies:
         return decision
-    kept = iterations_to_keep(hands, layout, resume.level)
+    kept = iterations_to_keep(positions, layout, resume.level)
     return replace(decision, resume=resume.model_copy(update={"kept_copies": kept}))
 
 
-def _of_survivors(
+def _from_survivors(
     parked: Parked,
     layout: Layout,
     survivors: Sequence[Survivor],
-    cuts: Copies,
+    copies: HoldersByLevel,
     *,
     allows_reuse: bool,
 ) -> ResumeDecision | None:
@@ -112,9 +114,9 @@ def _of_survivors(
             if survivor.num_shards == num_shards
         ]
         missing = all_shards(layout, num_shards) - {survivor.shard for survivor in holders}
-        copies = cuts.get((level, num_shards), {})
-        if holders and missing <= set(copies):
-            sources = _Sources(parked, holders, {shard: copies[shard] for shard in missing})
+        holder_of = copies.get((level, num_shards), {})
+        if holders and missing <= set(holder_of):
+            sources = _Sources(parked, holders, {shard: holder_of[shard] for shard in missing})
             if any(_is_behind(survivor, level) for survivor in survivors):
                 return _commit(survivors, sources, level, votes.get(level))
             return _finish(parked, layout, sources, level, allows_reuse=allows_reuse)
@@ -220,9 +222,9 @@ def _commit(
     resume = Resume(
         committed=level - 1 if num_stepping else level, vote=vote if num_stepping else None
     )
-    what = ", ".join(filter(None, (steps, copies)))
+    actions = ", ".join(filter(None, (steps, copies)))
     resume = sources.named_in(resume)
-    return ResumeDecision("commit", resume, f"commit: iteration {level} was voted; {what}")
+    return ResumeDecision("commit", resume, f"commit: iteration {level} was voted; {actions}")
 
 
 def _finish(
@@ -248,7 +250,7 @@ def _restore(
     parked: Parked,
     layout: Layout,
     survivors: Sequence[Survivor],
-    cut: Cut | None,
+    complete: CompleteCopies | None,
     disk_iteration: int,
 ) -> ResumeDecision:
     """Take the state from in-memory checkpoints, or from the disk, if that is newer."""
@@ -258,19 +260,19 @@ def _restore(
     level = max((each.committed for each in parked.positions.values()), default=0)
     iteration = PartialResults(parked, parked.layout, (), level)
     num_recomputed = iteration.num_begun(range(parked.layout.dp))
-    if cut is None or cut.iteration < disk_iteration:
+    if complete is None or complete.iteration < disk_iteration:
         resume = Resume(source="disk", num_recomputed=num_recomputed)
         return ResumeDecision(
             "restore", resume, f"from disk: {reason}, and no copies in memory serve"
         )
     resume = Resume(
         source="memory",
-        committed=cut.iteration,
-        shards=_shard_holders(cut.holder_of, cut.holder_of),
-        num_shards=cut.num_shards,
+        committed=complete.iteration,
+        shards=_shard_holders(complete.holder_of, complete.holder_of),
+        num_shards=complete.num_shards,
         num_recomputed=num_recomputed,
     )
-    text = f"from memory: {reason}; the copies of iteration {cut.iteration} are complete"
+    text = f"from memory: {reason}; the copies of iteration {complete.iteration} are complete"
     return ResumeDecision("restore", resume, text)
 
 

@@ -1,6 +1,6 @@
 """Which of its replicas a task still has, and which of its ranks make one.
 
-Which it gets when it changes size is told in ``controller.core.rules.packing.seating``.
+Which it gets when it changes size is told in ``controller.core.rules.packing.slot_assignment``.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -1,0 +1,109 @@
+"""The shape of the house: folders, modules, and how hard the prose is to read."""
+
+import ast
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import prose
+import pytest
+
+REPOSITORY: Final = Path(__file__).parents[2]
+_PACKAGES: Final = ("console", "controller", "nodeagent", "profiles", "benchmarks")
+_MAX_MODULES: Final = 15
+_MAX_LINES: Final = 350
+_MIN_COMMENTS: Final = 3.0
+_COMMENTED: Final = (
+    "controller/core/machine.py",
+    "controller/core/rules/packing",
+    "controller/core/rules/planner",
+    "controller/core/rules/regroup",
+    "nodeagent/rank/iteration/iteration_phases.py",
+    "nodeagent/rank/iteration/reduction.py",
+)
+
+
+def _modules() -> Iterator[Path]:
+    for package in _PACKAGES:
+        for path in (REPOSITORY / package).rglob("*.py"):
+            if ".venv" not in path.as_posix():
+                yield path.relative_to(REPOSITORY)
+
+
+def test_no_folder_holds_more_than_fifteen_modules() -> None:
+    sizes = Counter(path.parent for path in _modules() if path.name != "__init__.py")
+    assert [f"{folder}: {n}" for folder, n in sizes.items() if n > _MAX_MODULES] == []
+
+
+def test_no_module_is_longer_than_350_lines() -> None:
+    lengths = {path: len((REPOSITORY / path).read_text().splitlines()) for path in _modules()}
+    assert [f"{path}: {n}" for path, n in lengths.items() if n > _MAX_LINES] == []
+
+
+def test_no_module_is_called_like_its_folder() -> None:
+    assert [str(path) for path in _modules() if path.stem == path.parent.name] == []
+
+
+def test_every_folder_says_what_it_is_for() -> None:
+    folders = {path.parent for path in _modules()} - {Path("benchmarks")}
+    silent = []
+    for folder in sorted(folders):
+        init = REPOSITORY / folder / "__init__.py"
+        if not init.exists() or not ast.get_docstring(ast.parse(init.read_text())):
+            silent.append(str(folder))
+    assert silent == []
+
+
+def test_few_sentences_in_docstrings_are_hard() -> None:
+    counts = prose.count([text for text in prose.read_texts([]) if text.kind == "docstring"])
+    hard = {package: one.hard_percent for (package, _), one in counts.items()}
+    assert {package: n for package, n in hard.items() if n >= prose.MAX_HARD_PERCENT} == {}
+
+
+@pytest.mark.parametrize("place", _COMMENTED)
+def test_hard_algorithms_have_comments_that_say_why(place: str) -> None:
+    path = REPOSITORY / place
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    assert files
+    num_lines, num_comments = 0, 0
+    for file in files:
+        source = file.read_text()
+        num_lines += len(source.splitlines())
+        num_comments += sum(
+            token.type == tokenize.COMMENT and not token.string.startswith(("# fmt", "# noqa"))
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        )
+    assert 100 * num_comments / num_lines >= _MIN_COMMENTS
+
+
+@pytest.mark.parametrize(
+    ("sentence", "is_hard"),
+    [
+        ("Whoever is told of this knows what to do.", True),
+        ("What a rank waits for is named by those of its peers.", True),
+        ("The agent reports what it has seen.", False),
+        ("The rank waits for the collective.", False),
+    ],
+)
+def test_a_sentence_is_hard_with_two_words_for_something_unnamed(
+    sentence: str, is_hard: bool
+) -> None:
+    assert prose.is_hard(sentence) is is_hard
+
+
+def test_docstrings_comments_and_announcements_are_told_apart() -> None:
+    source = '"""Names the module."""\n# Why it is so.\nLOG.info("rank lost: rank=%s", 1)\n'
+    assert [(text.kind, text.text) for text in prose.texts_of_python("a.py", source)] == [
+        ("docstring", "Names the module."),
+        ("announcement", "rank lost: rank=%s"),
+        ("comment", "Why it is so."),
+    ]
+
+
+def test_code_and_tables_of_pages_are_no_prose() -> None:
+    page = "# A title\n\nThe first paragraph.\n\n    code of the page\n\n| a | b |\n\n- one item\n"
+    texts = [text.text for text in prose.texts_of_page("a.md", page)]
+    assert texts == ["The first paragraph.", "one item"]
