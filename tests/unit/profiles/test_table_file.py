@@ -206,7 +206,7 @@ def test_a_plot_is_drawn_over_no_table_nor_a_table_written_as_a_plot(
     table = write(tmp_path / "a.json", point(1, 1.0))
     before = table.read_bytes()
     assert main(["profile", "show", str(table), "--png", str(table), *force]) == 2
-    assert capsys.readouterr().err.endswith("a.json: name it .png, as what is written there\n")
+    assert capsys.readouterr().err.endswith("a.json: give a name that ends in .png\n")
     assert table.read_bytes() == before
     png = tmp_path / "a.png"
     assert main(["profile", "merge", str(table), "--output", str(png), *force]) == 2
