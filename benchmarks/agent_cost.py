@@ -48,8 +48,7 @@ import sys
 from dataclasses import asdict
 from typing import Any, Final
 
-from ending import end_on_sigterm
-from pages import (
+from harness.result_pages import (
     MEASUREMENTS,
     commands_of,
     machine,
@@ -59,6 +58,7 @@ from pages import (
     write_results,
     write_section,
 )
+from harness.termination import end_on_sigterm
 from paired.ratio import Ratio, ratio_of_means, ratio_of_pairs
 from paired.watched import Stretch, run_round
 from paired.workload import SIZES, add_model_arguments, training_spec

@@ -33,10 +33,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from ending import end_on_sigterm
-from killing.cluster import Cluster, SessionOverError
-from killing.recovery import PARTS_OF_JOIN, PHASES, Recovery
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+from harness.result_pages import (
+    MEASUREMENTS,
+    command_line,
+    machine,
+    machine_line,
+    write_results,
+    write_section,
+)
+from harness.termination import end_on_sigterm
+from killing.commit_recovery import PARTS_OF_JOIN, PHASES, CommitRecovery
+from killing.demo_cluster import Cluster, SessionOverError
 
 from profiles.layout import Layout
 
@@ -81,7 +88,7 @@ def main() -> None:
 
 def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     generator = random.Random(f"{arguments.seed}/{name}")  # noqa: S311 - repeatable, not secret
-    recoveries: list[Recovery] = []
+    recoveries: list[CommitRecovery] = []
     intervals: list[float] = []
     num_not_recovered = 0
     while len(recoveries) + num_not_recovered < arguments.kills:
@@ -109,7 +116,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return _figures(name, recoveries, intervals, num_not_recovered)
 
 
-def _kill_one(cluster: Cluster, generator: random.Random) -> Recovery:
+def _kill_one(cluster: Cluster, generator: random.Random) -> CommitRecovery:
     iteration_s = cluster.wait_for_iterations(_NUM_SETTLED)
     time.sleep(generator.uniform(0, 2 * iteration_s))
     global_rank = generator.randrange(cluster.num_ranks)
@@ -119,7 +126,7 @@ def _kill_one(cluster: Cluster, generator: random.Random) -> Recovery:
 
 
 def _figures(
-    name: str, recoveries: list[Recovery], intervals: list[float], num_not_recovered: int
+    name: str, recoveries: list[CommitRecovery], intervals: list[float], num_not_recovered: int
 ) -> dict[str, Any]:
     if not recoveries:
         raise SystemExit(f"kill_to_commit.py: {name}: no kill was recovered from")

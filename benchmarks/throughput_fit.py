@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from profiles.estimate.fit import (
+from fitting.constants_fit import (
     baseline_errors,
     fit_constants,
     left_out_errors,
@@ -21,6 +21,7 @@ from profiles.estimate.fit import (
     source_of,
     within_series_errors,
 )
+
 from profiles.estimate.prediction import PredictionCase, error_of, spread
 
 _KEPT = Path(__file__).parents[1] / "profiles" / "data" / "throughput" / "constants.json"

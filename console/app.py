@@ -18,8 +18,8 @@ from textual.screen import Screen
 from console.client.source import Inbox, NoReplyError, Source
 from console.command_palette import CommandSearch
 from console.command_registry import COMMAND_BY_ID, COMMANDS as REGISTRY, bar_hints
-from console.dialogs.frame import Dialog
 from console.operator_actions import OperatorActions, OperatorSession, ResultT
+from console.screens.console_screen import ConsoleScreen
 from console.screens.overview import Overview
 from console.screens.waiting import TooSmall, WaitingScreen
 from console.themes.colours import BACKGROUND
@@ -37,8 +37,9 @@ from console.viewmodel.reducer import (
     Ticked,
     reduce,
 )
+from console.widgets.appearance import Appearance
 from console.widgets.bars import KeyBar
-from console.widgets.look import Appearance
+from console.widgets.shows_state import ShowsState
 from controller.api.wire import Command
 
 TICK_S: Final = 0.1
@@ -69,13 +70,13 @@ class ConsoleApp(App[int], inherit_bindings=False):
         clock: Callable[[], float],
         new_request_id: Callable[[], str],
         *,
-        look: Appearance | None = None,
+        appearance: Appearance | None = None,
     ) -> None:
         super().__init__()
         self.animation_level = "none"
-        self.look = look or Appearance()
+        self.appearance = appearance or Appearance()
         self.inbox = Inbox()
-        self.overview = Overview(self.look, bar_hints)
+        self.overview = Overview(self.appearance, bar_hints)
         self._source = source
         self._session = session
         self._clock = clock
@@ -95,7 +96,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Start the connection and the tick."""
-        self._waiting = WaitingScreen(self.look, self.state)
+        self._waiting = WaitingScreen(self.appearance, self.state)
         _ = self.push_screen(self._waiting)
         self._check_size(self.size)
         self.run_worker(self._connected(), name="source")
@@ -112,7 +113,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._due = now + self._period_s(now)
         self._end_waiting()
         for screen in self.screen_stack:
-            if isinstance(screen, Overview | WaitingScreen | Dialog) and screen.is_mounted:
+            if isinstance(screen, ShowsState) and screen.is_mounted:
                 screen.show(self.state)
 
     def apply(self, event: Event) -> None:
@@ -124,8 +125,8 @@ class ConsoleApp(App[int], inherit_bindings=False):
         """Run a command on the newest state, or say why it can't be run now."""
         self.tick(is_forced=True)
         command = COMMAND_BY_ID[command_id]
-        if isinstance(self.screen, TooSmall | WaitingScreen) and command.id != "app.quit":
-            return  # nobody acts on what is not on screen
+        if isinstance(self.screen, ConsoleScreen) and not self.screen.allows(command_id):
+            return
         enabled = command.enabled(self.state)
         if enabled is True:
             command.run(self._operator_actions)
@@ -135,6 +136,10 @@ class ConsoleApp(App[int], inherit_bindings=False):
     def ask(self, dialog: Screen[ResultT], answered: Callable[[ResultT | None], None]) -> None:
         """Open a dialog and hand over its result."""
         _ = self.push_screen(dialog, answered)
+
+    def open(self, screen: Screen[None]) -> None:
+        """Put a screen on top of the present one until it is dismissed."""
+        _ = self.push_screen(screen)
 
     def transmit(self, command: Command, title: str, effect: Effect) -> None:
         """Send a command to the controller and follow its life."""
@@ -184,7 +189,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
             return  # a first resize comes before the screens are there; on_mount asks again
         is_needed = is_too_small(size.width, size.height)
         if is_needed and self._too_small is None:
-            self._too_small = TooSmall(self.look, ends_demo=self._session.owns_demo)
+            self._too_small = TooSmall(self.appearance, self.state)
             _ = self.push_screen(self._too_small)
         elif self._too_small is not None and not is_needed:
             _ = self._too_small.dismiss()

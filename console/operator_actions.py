@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from textual.geometry import Size
 from textual.screen import Screen
 
 from console.command_registry import help_hints
@@ -19,8 +20,9 @@ from console.dialogs.information import HelpDialog, QuitDialog, TransitionDialog
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.console_state import LinkPhase, State
+from console.viewmodel.panel_places import is_too_small
 from console.viewmodel.reducer import ArmSwitched, Event
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
 from controller.api.views import NodeView, PlanState
 from controller.api.wire import (
     ApprovePlan,
@@ -47,11 +49,19 @@ class Host(Protocol):
     """What the desk needs of the app."""
 
     state: State
-    look: Appearance
+    appearance: Appearance
     overview: Overview
+
+    @property
+    def size(self) -> Size:
+        """Columns and rows of the terminal."""
+        ...
 
     def ask(self, dialog: Screen[ResultT], answered: Callable[[ResultT | None], None]) -> None:
         """Open a dialog and hand over its result, None if it was refused."""
+
+    def open(self, screen: Screen[None]) -> None:
+        """Put a screen on top of the present one until it is dismissed."""
 
     def apply(self, event: Event) -> None:
         """Fold an event and show the state."""
@@ -98,7 +108,7 @@ class OperatorActions:
                 effect = PlanEffect(plan.id, PlanState.APPLIED)
                 self._host.transmit(command, f"approve {plan.id} r{plan.revision}", effect)
 
-        dialog = ApproveDialog(self._host.look, self._clock, self._host.state, plan)
+        dialog = ApproveDialog(self._host.appearance, self._clock, self._host.state, plan)
         self._host.ask(dialog, answered)
 
     def reject(self) -> None:
@@ -119,7 +129,7 @@ class OperatorActions:
                 effect = PlanEffect(plan.id, PlanState.REJECTED)
                 self._host.transmit(command, f"reject {plan.id} r{plan.revision}", effect)
 
-        dialog = RejectDialog(self._host.look, self._clock, self._host.state, plan)
+        dialog = RejectDialog(self._host.appearance, self._clock, self._host.state, plan)
         self._host.ask(dialog, answered)
 
     def give_up(self) -> None:
@@ -132,7 +142,7 @@ class OperatorActions:
             if is_lost:
                 self._judge(node, is_lost=True)
 
-        dialog = GiveUpDialog(self._host.look, self._clock, self._host.state, node)
+        dialog = GiveUpDialog(self._host.appearance, self._clock, self._host.state, node)
         self._host.ask(dialog, answered)
 
     def wait(self) -> None:
@@ -152,7 +162,7 @@ class OperatorActions:
         """Open the drill menu, beginning with what is selected on the overview."""
         selection = self._host.overview.selection
         dialog = DrillDialog(
-            self._host.look,
+            self._host.appearance,
             self._clock,
             self._host.state,
             selected_node=selection.node,
@@ -171,13 +181,15 @@ class OperatorActions:
     def show_transition(self) -> None:
         """Show how the selected task, or every task, goes from one generation to the next."""
         host = self._host
-        dialog = TransitionDialog(host.look, self._clock, host.state, host.overview.selection.task)
-        host.ask(dialog, lambda _: None)
+        dialog = TransitionDialog(
+            host.appearance, self._clock, host.state, host.overview.selection.task
+        )
+        host.open(dialog)
 
     def show_help(self) -> None:
         """Show all commands."""
-        dialog = HelpDialog(self._host.look, self._clock, self._host.state, help_hints)
-        self._host.ask(dialog, lambda _: None)
+        dialog = HelpDialog(self._host.appearance, self._clock, self._host.state, help_hints)
+        self._host.open(dialog)
 
     def show_palette(self) -> None:
         """Search the commands by name."""
@@ -187,8 +199,8 @@ class OperatorActions:
         """Quit, after a question if that ends a demo that is running."""
         state = self._host.state
         is_running = state.view is not None and state.link.phase is not LinkPhase.ENDED
-        # A screen on top of the overview leaves no room for a question.
-        if not (state.owns_demo and is_running and self._host.overview.is_active):
+        has_room = not is_too_small(self._host.size.width, self._host.size.height)
+        if not (state.owns_demo and is_running and has_room):
             self._host.end()
             return
 
@@ -196,7 +208,7 @@ class OperatorActions:
             if is_quitting:
                 self._host.end()
 
-        self._host.ask(QuitDialog(self._host.look, self._clock, state), answered)
+        self._host.ask(QuitDialog(self._host.appearance, self._clock, state), answered)
 
     def focus_panel(self, delta: int) -> None:
         """Go to another panel."""

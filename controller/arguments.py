@@ -1,9 +1,11 @@
-"""What options of several commands stand for: files, counts and weights. A mistake is told by argparse."""
+"""Types of options that several commands share. argparse prints their mistakes."""
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
 from pathlib import Path
 from typing import Final, NoReturn
+
+from typing_extensions import override
 
 from controller.printing import refuse
 
@@ -12,28 +14,38 @@ _NUMBER: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MAX_SHOWN: Final = 80
 
 
+class HelpText(HelpFormatter):
+    """Wraps a text of one line to the terminal; prints a text with line breaks as it is."""
+
+    @override
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return "".join(indent + line for line in text.splitlines(keepends=True))
+        return super()._fill_text(text, width, indent)
+
+
 class Parser(ArgumentParser):
-    """Tells a mistake in one line, without the usage; its subcommands do the same."""
+    """Prints a mistake in one line, without the usage. Its subcommands do the same."""
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the arguments."""
+        """Print the mistake and exit with code 2."""
         self.exit(refuse(self.prog, f"{message} (see {self.prog} --help)"))
 
 
 def file_path(text: str) -> Path:
-    """Return the path that a user names; an empty one would be the directory one is in."""
+    """Return the path; refuse an empty one, which would be the working directory."""
     if not text:
-        raise ArgumentTypeError("the name is empty: name a file")
+        raise ArgumentTypeError("the file name is empty: give the path of a file")
     return Path(text)
 
 
 def count_of(text: str) -> int | None:
-    """Return a number in plain decimal digits, without zeros in front and of 18 digits at most; else None."""
+    """Return a whole number of at most 18 digits; None if ``text`` is none or begins with 0."""
     return int(text) if _COUNT.fullmatch(text) else None
 
 
 def number_of(text: str) -> float | None:
-    """Return a decimal number without a sign, as it is commonly written; else None."""
+    """Return a decimal number without a sign; None if ``text`` is none."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
@@ -42,6 +54,6 @@ def num_workers(text: str) -> int:
     count = count_of(text)
     if count is None:
         raise ArgumentTypeError(
-            f"{text!r:.{_MAX_SHOWN}} is no number of workers: write it in digits"
+            f"{text!r:.{_MAX_SHOWN}} is not a number of workers: write a whole number, 0 or more"
         )
     return count

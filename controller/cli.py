@@ -1,6 +1,6 @@
 """The command line of the controller: ``unicron COMMAND``.
 
-Only what the command needs is imported: a second of imports less for most.
+Each command imports only its own modules, which saves most commands a second of start-up.
 """
 # ruff: noqa: PLC0415
 
@@ -12,12 +12,12 @@ from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
 
-from controller.arguments import Parser
+from controller.arguments import HelpText, Parser
 from controller.printing import drop_output, is_of_output, refuse
 
 _DESCRIPTION = """\
-Unicron keeps Megatron training alive: it names faults, takes the cheapest cure, and divides the
-workers that are left over all tasks so that the most weighted FLOP/s come out.
+Unicron keeps Megatron training alive. It detects and classifies faults, chooses the cheapest recovery,
+and divides the remaining workers over all tasks for the highest weighted FLOP/s.
 """
 
 
@@ -92,61 +92,62 @@ def _unreachable() -> _Parts:
 _COMMANDS = (
     _Command(
         "demo",
-        "heal two real training tasks on a local cluster of SSH nodes",
-        "Build a local cluster of SSH nodes, train two Megatron tasks on it, break it, and watch it"
-        " heal. Everything ends with the demo.",
+        "train two real tasks on a local cluster, and recover them from faults",
+        "Start a local cluster of SSH nodes, train two Megatron tasks on it, inject faults (drills) and"
+        " recover from them. The demo removes all of its processes and files when it ends.",
         _demo,
     ),
     _Command(
         "classify",
-        "name the faults in logs of ranks, kernels and monitors",
-        "Read stderr, kernel and monitor logs and name the faults in them: status, severity, the line"
-        " that shows it, and what to do first.",
+        "find and classify the faults in logs of ranks, kernels and monitors",
+        "Read stderr, kernel and monitor logs. Report each fault with its status, its severity, the line"
+        " that shows it, and the first response.",
         _classify,
     ),
     _Command(
         "drill",
-        "explain what can be broken on purpose, and check that it is seen for what it is",
-        "Drills stage faults in a local cluster. Every one is explained, and the matrix runs them all"
-        " and compares what was seen with what should be.",
+        "list the drills, or run them and check each diagnosis",
+        "A drill injects one fault into a local cluster. `list` explains every drill; `matrix` runs the"
+        " drills and compares each diagnosis and recovery with the expected one.",
         _drill,
     ),
     _Command(
         "plan",
-        "divide workers over tasks, of a file or of a cluster",
-        "Ask the planner what it would do with the workers and tasks of a file, or of a cluster if something"
-        " were different there.",
+        "divide workers over tasks, for a problem file or a cluster",
+        "Ask the planner how it would divide workers over tasks: for a problem in a file, or for a cluster"
+        " after a supposed change. Nothing is changed on a cluster.",
         _plan,
     ),
     _Command(
         "policy",
-        "explain what is done about which fault",
-        "What the controller does about which fault.",
+        "explain how the controller responds to each fault",
+        "Explain how the controller responds to each fault, and every setting of the policy.",
         _policy,
     ),
     _Command(
         "profile",
-        "estimate and measure what models achieve on clusters",
-        "What models achieve on clusters of any size, in their best layouts.",
+        "estimate, measure, show and merge the throughput of models",
+        "Throughput of models by number of workers: estimate it, measure it on a running controller, check"
+        " estimates against measurements, show tables and merge them.",
         _profile,
     ),
     _Command(
         "simulate",
-        "show what policies make of months of faults",
-        "Run the controller's own core, and other ways to handle failures, through months of faults on a"
-        " modelled cluster, which may begin as a real one is now, in seconds.",
+        "compare policies over months of simulated faults",
+        "Simulate months of faults in seconds. The controller's own core and other ways to handle failures"
+        " run on the same modelled cluster, which can start as a copy of a real one.",
         _simulate,
     ),
     _Command(
         "uncordon",
-        "take an isolated node back into service",
-        "Ask a running controller to take an isolated node back into service.",
+        "return an isolated node or GPU to service",
+        "Ask a running controller to return an isolated node or GPU to service.",
         _uncordon,
     ),
     _Command(
         "unreachable",
-        "say whether a node out of contact is lost",
-        "Tell a running controller whether a node out of contact is lost, or is to be waited for.",
+        "decide whether a node out of contact is lost",
+        "Tell a running controller that a node out of contact is lost, or to wait for it.",
         _unreachable,
     ),
 )
@@ -157,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="unicron",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         epilog="Start here: unicron-console --demo, or unicron demo --help",
     )
     parser.add_argument("--version", action="version", version=f"unicron {version('unicron')}")

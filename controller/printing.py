@@ -1,8 +1,8 @@
-"""What commands print for people: text as it is, and tables whose cells stay whole.
+"""Prints text and tables for people.
 
-A name from a file may hold brackets, which rich takes for markup: no console of ours does. A table that a
-terminal has no room for is not cut: its heads are broken into words, and if that is not enough, every
-row becomes lines of its own. In a pipe lines are as long as they want to be.
+Names from files may hold brackets, so rich's markup is off. A table that is too wide for the
+terminal is not truncated. First its headings are broken into words; if that is not enough, each row
+becomes several lines. In a pipe, lines have any length.
 """
 
 import errno
@@ -24,33 +24,33 @@ _OUTPUT_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errn
 
 
 class _Console(Console):
-    """Prints texts as they are, each on one line: what steers terminals is printed as escapes."""
+    """Prints each text on one line, with control characters as escapes."""
 
     def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401 - rich's own
-        """Return the text with such characters escaped."""
+        """Return the text with control characters escaped."""
         return super().render_str(on_one_line(text), **options)
 
 
 def refuse(program: str, mistake: str) -> int:
-    """Tell a mistake of the user in one line on standard error; return the exit code for it."""
+    """Print a user's mistake in one line on standard error; return exit code 2."""
     sys.stderr.write(f"{program}: {on_one_line(mistake)}\n")
     return 2
 
 
 def is_of_output(error: OSError) -> bool:
-    """Whether what is printed could not be written, as to a full disk or to a pipe that is closed."""
+    """Return whether standard output could not be written: a full disk, or a closed pipe."""
     return error.filename is None and error.errno in _OUTPUT_ERRORS
 
 
 def drop_output() -> None:
-    """Forget what standard output still holds, so that the end of the process does not try to write it."""
+    """Drop what standard output still buffers, so that Python does not try to write it at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def plain_console() -> Console:
-    """Return a console for standard output; ``COLUMNS`` sets its width in a pipe, too."""
+    """Return a console for standard output. ``COLUMNS`` sets its width, also in a pipe."""
     console = _Console(markup=False, emoji=False, highlight=False)
     if not (console.is_terminal or "COLUMNS" in os.environ):
         console.width = _ENDLESS
@@ -69,12 +69,12 @@ def print_table(
     """Print a table in the widest form that fits.
 
     Args:
-        console: Where to.
-        heads: Of the columns; the first one names the rows.
-        rows: As many cells each.
-        numbers: The columns, from 0, that are flush right.
-        title: Above the table.
-        box: Its lines.
+        console: The console to print on.
+        heads: The headings of the columns. The first column names the rows.
+        rows: The cells of each row, one per heading.
+        numbers: The columns, from 0, to align on the right.
+        title: The line above the table; empty for none.
+        box: The table's lines.
     """
     lines = list(rows)
     for shown in (heads, [head.replace(" ", "\n") for head in heads]):
@@ -109,7 +109,7 @@ def _width(console: Console, table: Table) -> int:
 
 
 def _record(heads: Iterable[str], cells: Iterable[RenderableType]) -> Table:
-    """Return a line per cell that is not empty."""
+    """Return a grid with one line for each cell that is not empty."""
     grid = Table.grid(padding=(0, 0, 0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")

@@ -27,7 +27,7 @@ class BlockLoop(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class BlockTurns:
     """How two loops take turns.
 
     Attributes:
@@ -44,7 +44,7 @@ class Turns:
 def take_turns(
     make_measured: Callable[[], Product],
     make_reference: Callable[[], BlockLoop],
-    turns: Turns,
+    turns: BlockTurns,
     seat: Seat,
     *,
     swaps: bool,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from nodeagent.protocol.rank_launch import TrainingSpec
-from paired.blocks import BlockLoop, Turns, take_turns
+from paired.blocks import BlockLoop, BlockTurns, take_turns
 from paired.product import Product, running_agents
 from paired.ranks import Seat, run_ranks
 from paired.ratio import Pair, ratio_of_means, ratio_of_pairs
@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def turns_of(arguments: argparse.Namespace) -> Turns:
+def turns_of(arguments: argparse.Namespace) -> BlockTurns:
     """Return what the options of ``add_arguments`` say."""
-    return Turns(arguments.rounds, arguments.pairs, arguments.block)
+    return BlockTurns(arguments.rounds, arguments.pairs, arguments.block)
 
 
 def compare(
@@ -59,7 +59,7 @@ def compare(
     make_spec: Callable[[str], TrainingSpec],
     make_measured: Callable[[Stage], Product],
     make_reference: Callable[[Stage], BlockLoop],
-    turns: Turns,
+    turns: BlockTurns,
 ) -> dict[str, Any]:
     """Run all rounds and return the figures, in seconds, of the clock of rank 0.
 
@@ -106,7 +106,7 @@ def _run_round(
     make_spec: Callable[[str], TrainingSpec],
     make_measured: Callable[[Stage], Product],
     make_reference: Callable[[Stage], BlockLoop],
-    turns: Turns,
+    turns: BlockTurns,
     *,
     swaps: bool,
 ) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pages import ROOT
+from harness.result_pages import ROOT
 
 from controller.localcluster.local_cluster import LocalCluster
 from nodeagent.probes.process_stats import rss_bytes
@@ -68,7 +68,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TimedBlock:
     """What the ranks say of a block.
 
     Attributes:
@@ -82,17 +82,17 @@ class Block:
     link_cpu_s: float
 
 
-class Ranks:
+class WatchedRanks:
     """The ranks' end of the orders: runs a block on them."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
-    async def run(self, num_iterations: int, *, is_watched: bool) -> Block:
+    async def run(self, num_iterations: int, *, is_watched: bool) -> TimedBlock:
         """Train and return how that went."""
         self._order(num_iterations, is_watched=is_watched)
-        return Block(**json.loads(await self._reader.readline()))
+        return TimedBlock(**json.loads(await self._reader.readline()))
 
     def end(self) -> None:
         """Have the ranks end."""
@@ -143,14 +143,14 @@ async def run_round(
 @asynccontextmanager
 async def _training(
     layout: Layout, spec: TrainingSpec, directory: Path, session: Session
-) -> AsyncIterator[Ranks]:
+) -> AsyncIterator[WatchedRanks]:
     """Have the agent start the ranks, and wait until they ask for orders."""
     spec_file, orders = directory / "spec.json", directory / "orders.sock"
     spec_file.write_text(spec.model_dump_json())
-    came: asyncio.Future[Ranks] = asyncio.get_running_loop().create_future()
+    came: asyncio.Future[WatchedRanks] = asyncio.get_running_loop().create_future()
 
     def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came.set_result(Ranks(reader, writer))
+        came.set_result(WatchedRanks(reader, writer))
 
     server = await asyncio.start_unix_server(take, orders, limit=2**24)
     async with server:
@@ -168,12 +168,12 @@ async def _training(
 
 
 async def _take_turns(
-    agent_pid: int, ranks: Ranks, size: int, num_pairs: int
-) -> list[tuple[Block, Block]]:
+    agent_pid: int, ranks: WatchedRanks, size: int, num_pairs: int
+) -> list[tuple[TimedBlock, TimedBlock]]:
     """Run pairs of blocks, watched ones first; which is run first changes from pair to pair."""
     pairs = []
     for number in range(num_pairs):
-        blocks: dict[bool, Block] = {}
+        blocks: dict[bool, TimedBlock] = {}
         for is_on in (True, False) if number % 2 else (False, True):
             os.kill(agent_pid, signal.SIGCONT if is_on else signal.SIGSTOP)
             blocks[is_on] = await ranks.run(size, is_watched=is_on)
@@ -182,7 +182,7 @@ async def _take_turns(
     return pairs
 
 
-def share_waited(blocks: Iterable[Block]) -> float:
+def share_waited(blocks: Iterable[TimedBlock]) -> float:
     """Return how long training threads were ready to run without a core, as a share of the time."""
     waited_s, took_s = 0.0, 0.0
     for block in blocks:
@@ -200,7 +200,7 @@ class _Processes:
         if not self._servers:
             raise RuntimeError("no OpenSSH server serves the node: its cost can't be read")
 
-    async def read_during(self, ranks: Ranks, num_iterations: int) -> dict[str, float]:
+    async def read_during(self, ranks: WatchedRanks, num_iterations: int) -> dict[str, float]:
         """Train without interruption; return what each part took meanwhile, seconds per hour."""
         linked_s = (await ranks.run(1, is_watched=True)).link_cpu_s
         before, began = self._read(), time.perf_counter()

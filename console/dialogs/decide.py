@@ -13,7 +13,7 @@ from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, TextField, choice_line
 from console.viewmodel.drawing.text import Line, Tone, span
 from console.viewmodel.panels.plan import change_lines, plan_lines
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
 from controller.api.views import PlanState, PlanView
 
 
@@ -34,9 +34,9 @@ class ApproveDialog(Question[bool]):
     """Shows what a plan will do and asks for ``y``, Enter. True: approve."""
 
     def __init__(
-        self, look: Appearance, clock: Callable[[], float], state: State, plan: PlanView
+        self, appearance: Appearance, clock: Callable[[], float], state: State, plan: PlanView
     ) -> None:
-        super().__init__(look, clock, state)
+        super().__init__(appearance, clock, state)
         self._plan = plan
 
     def why_frozen(self) -> str:
@@ -73,9 +73,9 @@ class RejectDialog(Dialog[str]):
     """Asks why a plan is rejected. The result is the reason, which may be empty."""
 
     def __init__(
-        self, look: Appearance, clock: Callable[[], float], state: State, plan: PlanView
+        self, appearance: Appearance, clock: Callable[[], float], state: State, plan: PlanView
     ) -> None:
-        super().__init__(look, clock, state)
+        super().__init__(appearance, clock, state)
         self._plan = plan
         self._reason = TextField()
 

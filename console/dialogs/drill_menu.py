@@ -13,7 +13,7 @@ from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, choice_line
 from console.viewmodel.drawing.text import Cell, Ground, Line, Span, Tone, span, wrap
 from console.viewmodel.drill_targets import DrillTarget, hit_lines, proposed, target_cell, targets
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
 from controller.api.views import DrillView
 
 
@@ -36,14 +36,14 @@ class DrillDialog(Dialog[DrillChoice]):
 
     def __init__(
         self,
-        look: Appearance,
+        appearance: Appearance,
         clock: Callable[[], float],
         state: State,
         *,
         selected_node: str | None = None,
         selected_task: str | None = None,
     ) -> None:
-        super().__init__(look, clock, state)
+        super().__init__(appearance, clock, state)
         self._selected = {"node": selected_node, "rank": selected_task}
         self._step = _Step.KIND
         self._kind = state.view.drills[0].kind if state.view and state.view.drills else ""

@@ -11,26 +11,28 @@ from typing import Final
 from textual import events
 from textual.app import ComposeResult
 from textual.screen import ModalScreen, ScreenResultType
+from typing_extensions import override
 
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import CHROME_WIDTH, DialogContent, draw_dialog, inner_width
 from console.viewmodel.drawing.glyphs import Glyphs
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
 from console.widgets.painted import Painted
+from console.widgets.shows_state import ShowsState
 
 GUARD_S: Final = 0.4
 
 
-class Dialog(ModalScreen[ScreenResultType]):
+class Dialog(ModalScreen[ScreenResultType], ShowsState):
     """Base of all dialogs. A subclass gives ``content`` and handles ``pressed``."""
 
     DEFAULT_CSS = """
     Dialog { align: center middle; background: black 35%; }
     """
 
-    def __init__(self, look: Appearance, clock: Callable[[], float], state: State) -> None:
+    def __init__(self, appearance: Appearance, clock: Callable[[], float], state: State) -> None:
         super().__init__()
-        self.look = look
+        self.appearance = appearance
         self.state = state
         self._clock = clock
         self._opened_at = clock()
@@ -39,7 +41,7 @@ class Dialog(ModalScreen[ScreenResultType]):
     @property
     def glyphs(self) -> Glyphs:
         """The console's signs."""
-        return self.look.glyphs
+        return self.appearance.glyphs
 
     @property
     def text_width(self) -> int:
@@ -59,7 +61,7 @@ class Dialog(ModalScreen[ScreenResultType]):
 
     def compose(self) -> ComposeResult:
         """Create the only widget."""
-        yield Painted(self.look)
+        yield Painted(self.appearance)
 
     def on_mount(self) -> None:
         """Draw at once."""
@@ -69,8 +71,8 @@ class Dialog(ModalScreen[ScreenResultType]):
         """Draw for the new size."""
         self.redraw()
 
+    @override
     def show(self, state: State) -> None:
-        """Show the dialog for a newer state; what it asks about may have changed."""
         self.state = state
         self.redraw()
 
@@ -118,8 +120,8 @@ class Question(Dialog[ScreenResultType]):
     It freezes, with a banner, as soon as ``why_frozen`` finds a reason.
     """
 
-    def __init__(self, look: Appearance, clock: Callable[[], float], state: State) -> None:
-        super().__init__(look, clock, state)
+    def __init__(self, appearance: Appearance, clock: Callable[[], float], state: State) -> None:
+        super().__init__(appearance, clock, state)
         self.is_yes = False
 
     def why_frozen(self) -> str:

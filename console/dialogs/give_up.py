@@ -7,7 +7,7 @@ from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, choice_line
 from console.viewmodel.drawing.text import Line, Tone, span, wrap
 from console.viewmodel.panels.nodes import tasks_on
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
 from controller.api.views import NodeView
 
 
@@ -15,9 +15,9 @@ class GiveUpDialog(Question[bool]):
     """Says what is known of the node and what its loss would mean. True: it is lost."""
 
     def __init__(
-        self, look: Appearance, clock: Callable[[], float], state: State, node: NodeView
+        self, appearance: Appearance, clock: Callable[[], float], state: State, node: NodeView
     ) -> None:
-        super().__init__(look, clock, state)
+        super().__init__(appearance, clock, state)
         self._node = node
 
     def why_frozen(self) -> str:

@@ -9,7 +9,7 @@ from console.viewmodel.drawing.numbers import plural
 from console.viewmodel.drawing.text import Line, Tone, span
 from console.viewmodel.panels.key_bar import KeyHint, help_lines, legend_lines
 from console.viewmodel.panels.transition import transition_lines
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
 
 
 class HelpDialog(Dialog[None]):
@@ -17,12 +17,12 @@ class HelpDialog(Dialog[None]):
 
     def __init__(
         self,
-        look: Appearance,
+        appearance: Appearance,
         clock: Callable[[], float],
         state: State,
         hints: Callable[[State], Sequence[KeyHint]],
     ) -> None:
-        super().__init__(look, clock, state)
+        super().__init__(appearance, clock, state)
         self._hints = hints
 
     def content(self) -> DialogContent:
@@ -49,9 +49,9 @@ class TransitionDialog(Dialog[None]):
     """How a task, or every task, goes from one generation to the next; it moves with them."""
 
     def __init__(
-        self, look: Appearance, clock: Callable[[], float], state: State, task: str | None
+        self, appearance: Appearance, clock: Callable[[], float], state: State, task: str | None
     ) -> None:
-        super().__init__(look, clock, state)
+        super().__init__(appearance, clock, state)
         self._task_name = task
 
     def content(self) -> DialogContent:

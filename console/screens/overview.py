@@ -4,39 +4,29 @@ The screen owns no data. It gives every panel the state and places the panels by
 ``viewmodel.arrange``, so that their sizes follow from the terminal and from what there is to show.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from textual.app import ComposeResult
-from textual.screen import Screen
 from textual.widget import Widget
+from typing_extensions import override
 
+from console.screens.console_screen import ConsoleScreen
 from console.viewmodel.console_state import State
 from console.viewmodel.panel_places import WIDE, Box, Need, arrange, is_too_small, shares_space
 from console.viewmodel.panels.incidents import incident_table
-from console.viewmodel.panels.key_bar import KeyHint
 from console.viewmodel.panels.nodes import node_table
 from console.viewmodel.panels.plan import decision_line, plan_lines
 from console.viewmodel.panels.status_bar import activity_line, status_line
 from console.viewmodel.panels.tasks import task_table
-from console.widgets.bars import KeyBar, StateBar
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
+from console.widgets.bars import Hints, KeyBar, StateBar
 from console.widgets.painted import Panel
+from console.widgets.shows_state import ShowsState
 from console.widgets.table_panels import TablePanel
 from console.widgets.text_panels import EventPanel, PlanPanel
 
 FRESH_S = 8.0
 """An action this recent is shown in preference to the decision line where only one fits."""
-
-Hints = Callable[[State], Sequence[KeyHint]]
-
-
-class ShowsState(Protocol):
-    """A screen that wants every new state."""
-
-    def show(self, state: State) -> None:
-        """Show ``state``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +37,7 @@ class Selection:
     task: str | None
 
 
-class Overview(Screen[None]):
+class Overview(ConsoleScreen):
     """Status, nodes, tasks, incidents, plan, events, and what can be done."""
 
     DEFAULT_CSS = """
@@ -55,38 +45,40 @@ class Overview(Screen[None]):
     Overview > Painted { position: absolute; }
     """
 
-    def __init__(self, look: Appearance, hints: Hints) -> None:
+    def __init__(self, appearance: Appearance, hints: Hints) -> None:
         super().__init__()
-        self._look = look
+        self._appearance = appearance
         self._hints = hints
         self._state = State()
         self._is_plan_first = True
         self._boxes: dict[str, Box] = {}
 
-    def compose(self) -> ComposeResult:
-        """Create the widgets; ``show`` places them."""
-        look = self._look
-        yield StateBar(status_line, look, id="status")
-        yield TablePanel(node_table, look, id="nodes")
-        yield TablePanel(task_table, look, id="tasks")
-        yield PlanPanel(look, id="plan")
-        yield TablePanel(incident_table, look, id="incidents")
-        yield EventPanel(look, id="events")
-        yield StateBar(decision_line, look, id="decision")
-        yield StateBar(activity_line, look, id="activity")
-        yield KeyBar(look, id="keys")
+    @override
+    def allows(self, command_id: str) -> bool:
+        return True
 
+    @override
+    def compose(self) -> ComposeResult:
+        appearance = self._appearance
+        yield StateBar(status_line, appearance, id="status")
+        yield TablePanel(node_table, appearance, id="nodes")
+        yield TablePanel(task_table, appearance, id="tasks")
+        yield PlanPanel(appearance, id="plan")
+        yield TablePanel(incident_table, appearance, id="incidents")
+        yield EventPanel(appearance, id="events")
+        yield StateBar(decision_line, appearance, id="decision")
+        yield StateBar(activity_line, appearance, id="activity")
+        yield KeyBar(self._hints, appearance, id="keys")
+
+    @override
     def show(self, state: State) -> None:
-        """Place and paint everything for ``state``."""
         self._state = state
         if not self.is_mounted or is_too_small(self.size.width, self.size.height):
             return
         self._place(arrange(self.size.width, self.size.height, self._need()))
-        for widget in self.query(Panel):
-            widget.show(state)
-        for bar in self.query(StateBar):
-            bar.show(state)
-        self.query_one(KeyBar).show_hints(self._hints(state))
+        for widget in self.children:
+            if isinstance(widget, ShowsState):
+                widget.show(state)
 
     def swap_plan(self) -> None:
         """Show incidents instead of the plan where only one fits, or back."""
@@ -122,7 +114,7 @@ class Overview(Screen[None]):
         view, plan, activity = self._state.view, self._state.pending, self._state.activity
         # Its length depends on its width, which depends on the arrangement: half is near enough.
         width = self.size.width if self.size.width < WIDE else self.size.width * 56 // 100
-        lines = plan_lines(self._state, plan, width, self._look.glyphs) if plan else []
+        lines = plan_lines(self._state, plan, width, self._appearance.glyphs) if plan else []
         return Need(
             nodes=len(view.nodes) if view else 0,
             tasks=len(view.tasks) if view else 0,

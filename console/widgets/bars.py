@@ -4,38 +4,41 @@ from collections.abc import Callable, Sequence
 
 from textual import events
 from textual.message import Message
+from typing_extensions import override
 
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.text import Line
 from console.viewmodel.panels.key_bar import KeyHint, draw_key_bar
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
 from console.widgets.painted import Painted
+from console.widgets.shows_state import ShowsState
 
 DrawLine = Callable[[State, int, Glyphs], Line]
+Hints = Callable[[State], Sequence[KeyHint]]
 
 
-class StateBar(Painted):
+class StateBar(Painted, ShowsState):
     """A line that the view model draws from the state."""
 
-    def __init__(self, draw: DrawLine, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
-        super().__init__(look, id=id)
+    def __init__(self, draw: DrawLine, appearance: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
+        super().__init__(appearance, id=id)
         self._draw_line = draw
         self._state = State()
 
+    @override
     def show(self, state: State) -> None:
-        """Show ``state``."""
         self._state = state
         if self.size.width > 0:
             self.paint(self.draw())
 
+    @override
     def draw(self) -> list[Line]:
-        """Return the line for the present width."""
-        return [self._draw_line(self._state, self.size.width, self.look.glyphs)]
+        return [self._draw_line(self._state, self.size.width, self.appearance.glyphs)]
 
 
-class KeyBar(Painted):
-    """The keys that are to be had now; each can be clicked.
+class KeyBar(Painted, ShowsState):
+    """The keys that can be pressed now. Each can also be clicked.
 
     Drawn from the command registry. Textual's own ``Footer`` leaks a widget per refresh.
     """
@@ -47,21 +50,22 @@ class KeyBar(Painted):
             super().__init__()
             self.command_id = command_id
 
-    def __init__(self, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
-        super().__init__(look, id=id)
+    def __init__(self, hints: Hints, appearance: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
+        super().__init__(appearance, id=id)
+        self._hints_of = hints
         self._hints: Sequence[KeyHint] = ()
         self._places: tuple[tuple[int, int, str], ...] = ()
 
-    def show_hints(self, hints: Sequence[KeyHint]) -> None:
-        """Show ``hints``."""
-        self._hints = hints
+    @override
+    def show(self, state: State) -> None:
+        self._hints = self._hints_of(state)
         if self.size.width > 0:
             self.paint(self.draw())
 
+    @override
     def draw(self) -> list[Line]:
-        """Return the bar for the present width, and remember where its keys lie."""
-        bar = draw_key_bar(self._hints, self.size.width, self.look.glyphs)
-        self._places = bar.places
+        bar = draw_key_bar(self._hints, self.size.width, self.appearance.glyphs)
+        self._places = bar.places  # for clicks
         return [bar.line]
 
     def on_click(self, event: events.Click) -> None:

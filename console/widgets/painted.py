@@ -11,10 +11,12 @@ from textual import events
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
+from typing_extensions import override
 
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone, fit
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
+from console.widgets.shows_state import ShowsState
 
 
 class Painted(Widget):
@@ -22,9 +24,9 @@ class Painted(Widget):
 
     ALLOW_SELECT = False
 
-    def __init__(self, look: Appearance, *, id: str | None = None) -> None:  # noqa: A002 (Textual's name)
+    def __init__(self, appearance: Appearance, *, id: str | None = None) -> None:  # noqa: A002 (Textual's name)
         super().__init__(id=id)
-        self.look = look
+        self.appearance = appearance
         self.lines: list[Line] = []
         self.is_faded = False
         self._drawn_for = Size(0, 0)
@@ -55,24 +57,24 @@ class Painted(Widget):
     def render_line(self, y: int) -> Strip:
         """Return row ``y`` as styled segments of exactly the widget's width."""
         line = self.lines[y] if y < len(self.lines) else Line()
-        ellipsis = self.look.glyphs.ellipsis
+        ellipsis = self.appearance.glyphs.ellipsis
         spans = fit(line.spans, self.size.width, ellipsis)
         segments = [Segment(text, self._style(tone, line.ground)) for text, tone in spans if text]
         return Strip(segments, self.size.width)
 
     def _style(self, tone: Tone, ground: Ground) -> Style:
-        return self.look.palette.style(tone, ground, is_faded=self.is_faded)
+        return self.appearance.palette.style(tone, ground, is_faded=self.is_faded)
 
 
-class Panel(Painted, can_focus=True):
+class Panel(Painted, ShowsState, can_focus=True):
     """A part of the overview that shows the state, with a heading, and can be moved in."""
 
-    def __init__(self, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
-        super().__init__(look, id=id)
+    def __init__(self, appearance: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
+        super().__init__(appearance, id=id)
         self.state = State()
 
+    @override
     def show(self, state: State) -> None:
-        """Show ``state``."""
         self.state = state
         self.repaint()
 
@@ -81,8 +83,8 @@ class Panel(Painted, can_focus=True):
         if self.size.height > 0 and self.size.width > 0:
             self.paint(self.draw(), is_faded=self.state.is_stale)
 
+    @override
     def draw(self) -> list[Line]:
-        """Return the lines to show at the present size."""
         raise NotImplementedError
 
     def move(self, delta: int) -> None:
@@ -99,7 +101,7 @@ class Panel(Painted, can_focus=True):
 
     def headed(self, heading: Line, note: str = "") -> Line:
         """Return ``heading`` with the focus mark and ``note`` at its right end."""
-        glyphs = self.look.glyphs
+        glyphs = self.appearance.glyphs
         spans = _marked(heading.spans, glyphs.cursor) if self.has_focus else heading.spans
         tail = Span(f"  {note} ", Tone.DIM) if note else Span("")
         room = max(0, self.size.width - len(tail.text))

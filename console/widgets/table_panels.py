@@ -12,7 +12,7 @@ from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.table_layout import TextTable
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
 from console.widgets.painted import Panel
 
 Draw = Callable[[State, int, Glyphs], TextTable]
@@ -21,8 +21,8 @@ Draw = Callable[[State, int, Glyphs], TextTable]
 class TablePanel(Panel):
     """A table drawn by the view model, with a cursor and a window on its rows."""
 
-    def __init__(self, draw: Draw, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
-        super().__init__(look, id=id)
+    def __init__(self, draw: Draw, appearance: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
+        super().__init__(appearance, id=id)
         self._draw_table = draw
         self._key: str | None = None
         self._position = 0
@@ -35,7 +35,7 @@ class TablePanel(Panel):
 
     def draw(self) -> list[Line]:
         """Return the heading and the rows in the window."""
-        table = self._draw_table(self.state, self.size.width, self.look.glyphs)
+        table = self._draw_table(self.state, self.size.width, self.appearance.glyphs)
         rows = self.size.height - 1
         self._settle(table.keys, rows)
         shown = range(self._top, min(len(table.rows), self._top + rows))
@@ -50,7 +50,7 @@ class TablePanel(Panel):
 
     def move(self, delta: int) -> None:
         """Move the cursor; the first move puts it on the first row."""
-        keys = self._draw_table(self.state, max(1, self.size.width), self.look.glyphs).keys
+        keys = self._draw_table(self.state, max(1, self.size.width), self.appearance.glyphs).keys
         if not keys:
             return
         target = 0 if self._key is None and abs(delta) == 1 else self._position + delta
@@ -61,7 +61,7 @@ class TablePanel(Panel):
     def on_click(self, event: events.Click) -> None:
         """Put the cursor on the row under the mouse."""
         index = self._top + event.y - 1
-        keys = self._draw_table(self.state, max(1, self.size.width), self.look.glyphs).keys
+        keys = self._draw_table(self.state, max(1, self.size.width), self.appearance.glyphs).keys
         if event.y > 0 and index < len(keys):
             self._position, self._key = index, keys[index]
             self.repaint()
@@ -82,5 +82,5 @@ class TablePanel(Panel):
         if not is_selected:
             return line
         margin, *rest = line.spans
-        mark = Span(self.look.glyphs.cursor + margin.text[1:], Tone.FOCUS)
+        mark = Span(self.appearance.glyphs.cursor + margin.text[1:], Tone.FOCUS)
         return Line((mark, *rest), Ground.SELECTED)

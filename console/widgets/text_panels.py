@@ -3,15 +3,15 @@
 from console.viewmodel.drawing.text import Line
 from console.viewmodel.panels.event_stream import event_lines, moved_anchor
 from console.viewmodel.panels.plan import plan_heading, plan_lines
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
 from console.widgets.painted import Panel
 
 
 class EventPanel(Panel):
     """The event stream. It follows the newest line until the operator moves up."""
 
-    def __init__(self, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
-        super().__init__(look, id=id)
+    def __init__(self, appearance: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
+        super().__init__(appearance, id=id)
         self.anchor_seq: int | None = None
 
     @property
@@ -22,7 +22,7 @@ class EventPanel(Panel):
     def draw(self) -> list[Line]:
         """Return the heading and the window on the stream."""
         heading, *rows = event_lines(
-            self.state, self.anchor_seq, self.size.width, self.size.height, self.look.glyphs
+            self.state, self.anchor_seq, self.size.width, self.size.height, self.appearance.glyphs
         )
         return [self.headed(heading), *rows]
 
@@ -36,8 +36,8 @@ class EventPanel(Panel):
 class PlanPanel(Panel):
     """The plan that waits, scrolled by lines."""
 
-    def __init__(self, look: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
-        super().__init__(look, id=id)
+    def __init__(self, appearance: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
+        super().__init__(appearance, id=id)
         self._plan: tuple[str, int] | None = None
         self._top = 0
 
@@ -48,14 +48,14 @@ class PlanPanel(Panel):
             return []
         if self._plan != (plan.id, plan.revision):
             self._plan, self._top = (plan.id, plan.revision), 0
-        lines = plan_lines(self.state, plan, self.size.width, self.look.glyphs)
+        lines = plan_lines(self.state, plan, self.size.width, self.appearance.glyphs)
         rows = self.size.height - 1
         self._top = min(max(0, self._top), max(0, len(lines) - rows))
         window = lines[self._top : self._top + rows]
         note = ""
         if len(lines) > rows:
             note = f"{self._top + 1}-{self._top + len(window)} of {len(lines)}"
-        return [self.headed(plan_heading(self.state, plan, self.look.glyphs), note), *window]
+        return [self.headed(plan_heading(self.state, plan, self.appearance.glyphs), note), *window]
 
     def move(self, delta: int) -> None:
         """Scroll."""

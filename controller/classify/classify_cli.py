@@ -1,6 +1,6 @@
-"""``unicron classify``: reads logs, prints what they are about.
+"""``unicron classify``: reads logs and prints the faults in them.
 
-The decision is made in ``profiles.faults``; here are files, terminals and exit codes.
+``profiles.faults`` classifies. This module handles files, terminals and exit codes.
 """
 
 import argparse
@@ -18,18 +18,18 @@ from rich.progress import Progress
 from controller.classify.explain_catalogue import UnknownNameError, explanation, listing
 from controller.classify.findings_text import JsonReport, TextReport
 from controller.classify.log_inputs import InputError, chunks, lines, name_of, opened
-from controller.classify.specimens import SpecimenError, answer
+from controller.classify.specimens import SpecimenError, classify_specimen
 from profiles.faults.catalogue import default_catalogue
 from profiles.faults.stream import FindingStream
 
 _PROGRESS_BYTES: Final = 32 << 20
-"""Smallest file worth a progress bar."""
+"""The smallest file that gets a progress bar."""
 _INTERRUPTED: Final = 130
 _PIPE_CLOSED: Final = 141
 
 
 class _UsageError(Exception):
-    """Options make no sense together. The text is one line."""
+    """Two options conflict. The text is one line."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (InputError, UnknownNameError, _UsageError) as error:
         return _fail(str(error))
     except BrokenPipeError:
-        # The reader has seen enough. Python would complain again when it flushes at exit.
+        # The reader closed the pipe. Without this, Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except KeyboardInterrupt:
@@ -55,8 +55,10 @@ def _run(arguments: argparse.Namespace) -> int:
         return _print(explanation(arguments.explain, default_catalogue()))
     if arguments.jsonl is not None:
         if arguments.file != "-" or arguments.json:
-            raise _UsageError("--jsonl names its own file and form: give it alone")
-        return _answer_specimens(arguments.jsonl)
+            raise _UsageError(
+                "--jsonl reads its own file and prints JSON: leave out FILE and --json"
+            )
+        return _classify_specimens(arguments.jsonl)
     return _find(arguments.file, is_json=arguments.json)
 
 
@@ -71,14 +73,14 @@ def _fail(message: str) -> int:
     return 2
 
 
-def _answer_specimens(path: str) -> int:
+def _classify_specimens(path: str) -> int:
     num_wrong = 0
     with opened(path) as file:
         for number, line in enumerate(lines(file, name_of(path)), start=1):
             if not line.strip():
                 continue
             try:
-                verdict = answer(line)
+                verdict = classify_specimen(line)
             except SpecimenError as error:
                 num_wrong += 1
                 _fail(f"{name_of(path)}: line {number}: {error}")
@@ -105,7 +107,7 @@ def _find(path: str, *, is_json: bool) -> int:
 
 @contextmanager
 def _progress(path: str) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error while a big file is read, if somebody looks."""
+    """Show a progress bar while a big file is read, if standard error is a terminal."""
     size = 0 if path == "-" else Path(path).stat().st_size
     if size < _PROGRESS_BYTES or not sys.stderr.isatty():
         yield lambda _: None

@@ -1,28 +1,29 @@
-"""The catalogue in words: what a status means, what an entry looks for, where it is from."""
+"""Prints the catalogue of faults: meanings of statuses, patterns and sources of entries."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
 
 from profiles.faults.catalogue import Catalogue
-from profiles.faults.entry import Combination, Entry, Precedence
-from profiles.faults.status import Status, StatusInfo
+from profiles.faults.entry import Combination, Entry
+from profiles.faults.precedence import Precedence
+from profiles.faults.status import Status
 
 
 class UnknownNameError(Exception):
-    """There is no such status or entry. The text names the nearest ones."""
+    """There is no such status or entry. The text suggests similar names."""
 
 
 def explanation(name: str, catalogue: Catalogue) -> Iterator[str]:
     """Yield the lines that explain the status or entry ``name``.
 
     Raises:
-        UnknownNameError: There is none of that name.
+        UnknownNameError: Neither a status nor an entry has that name.
     """
-    if name in set(Status):
-        return _status_lines(catalogue.statuses[Status(name)], catalogue)
+    if name in catalogue.statuses:
+        return _status_lines(catalogue.statuses[name], catalogue)
     found = _by_id(catalogue).get(name)
     if found is None:
-        known = [*Status, *_by_id(catalogue)]
+        known = [*catalogue.statuses, *_by_id(catalogue)]
         nearest = get_close_matches(name, known, n=3)
         mend = f"did you mean {', '.join(nearest)}?" if nearest else "see unicron classify --list"
         raise UnknownNameError(f"there is no status or entry {name!r}; {mend}")
@@ -31,30 +32,30 @@ def explanation(name: str, catalogue: Catalogue) -> Iterator[str]:
 
 def listing(catalogue: Catalogue) -> Iterator[str]:
     """Yield every status with the names of its entries."""
-    for info in catalogue.statuses.values():
-        names = [entry.id for entry in _entries(catalogue) if _is_about(entry, info.status)]
-        yield f"{info.status}  {info.severity}  {info.meaning}"
+    for status in catalogue.statuses.values():
+        names = [entry.id for entry in _entries(catalogue) if entry.status == status]
+        yield f"{status}  {status.severity}  {status.facts.meaning}"
         for name in names:
             yield f"    {name}"
 
 
-def _status_lines(info: StatusInfo, catalogue: Catalogue) -> Iterator[str]:
-    yield f"{info.status}  {info.severity}"
-    yield f"  means  {info.meaning}"
-    yield f"  first  {info.response}"
+def _status_lines(status: Status, catalogue: Catalogue) -> Iterator[str]:
+    yield f"{status}  {status.severity}"
+    yield f"  means  {status.facts.meaning}"
+    yield f"  first  {status.facts.response}"
     yield "  entries"
     for entry in _entries(catalogue):
-        if _is_about(entry, info.status):
+        if entry.status == status:
             yield f"    {entry.id}  ({entry.precedence}; {entry.source})"
 
 
 def _entry_lines(entry: Entry | Combination, catalogue: Catalogue) -> Iterator[str]:
-    status = entry.status or Status.NONE
+    status = entry.status or catalogue.statuses["none"]
     family = catalogue.families.get(entry.id)
-    yield f"{entry.id}  {status}  {catalogue.severity(status)}"
+    yield f"{entry.id}  {status}  {status.severity}"
     yield f"  weighs as  {entry.precedence}"
     yield f"  source     {entry.source}"
-    yield f"  first      {catalogue.response(entry, status)}"
+    yield f"  first      {entry.response or status.facts.response}"
     if family:
         yield f"  file       profiles/faults/data/entries/{family}.toml"
     if isinstance(entry, Combination):
@@ -66,10 +67,6 @@ def _entry_lines(entry: Entry | Combination, catalogue: Catalogue) -> Iterator[s
         yield f"  pattern    {pattern}"
     for pattern in entry.unless:
         yield f"  unless     {pattern}"
-
-
-def _is_about(entry: Entry | Combination, status: Status) -> bool:
-    return entry.status is status
 
 
 def _entries(catalogue: Catalogue) -> list[Entry | Combination]:

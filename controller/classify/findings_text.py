@@ -1,8 +1,10 @@
-"""How findings are printed: for people, and as one JSON object."""
+"""Prints findings, as text for people or as one JSON object."""
 
 import json
 from collections.abc import Callable
 from typing import Any, Protocol
+
+from typing_extensions import override
 
 from profiles.faults.stream import Finding
 
@@ -12,31 +14,32 @@ Write = Callable[[str], object]
 
 
 class FindingsReport(Protocol):
-    """Takes findings as they come."""
+    """Prints findings one by one."""
 
     def begin(self) -> None:
         """Start the report."""
 
     def add(self, finding: Finding) -> None:
-        """Report one finding."""
+        """Print one finding."""
 
     def end(self, num_lines: int) -> None:
         """Finish the report on a log of ``num_lines`` lines."""
 
 
-class TextReport:
-    """Findings for people."""
+class TextReport(FindingsReport):
+    """Prints findings for people: one paragraph each, and the count at the end."""
 
     def __init__(self, write: Write, name: str) -> None:
         self._write = write
         self._name = name
         self._num_findings = 0
 
+    @override
     def begin(self) -> None:
-        """Print nothing: there may be nothing to say."""
+        pass  # the first finding needs no heading
 
+    @override
     def add(self, finding: Finding) -> None:
-        """Print one finding and an empty line."""
         self._num_findings += 1
         verdict = finding.verdict
         evidence = printable(verdict.evidence)
@@ -47,8 +50,8 @@ class TextReport:
             f"  first     {verdict.response}\n\n"
         )
 
+    @override
     def end(self, num_lines: int) -> None:
-        """Print the count."""
         if num_lines == 0:
             self._write(f"{self._name} is empty: no findings\n")
             return
@@ -56,30 +59,30 @@ class TextReport:
         self._write(f"{found} in {_counted(num_lines, 'line')} of {self._name}\n")
 
 
-class JsonReport:
-    """Findings as one JSON object. It is written as they come, so that memory stays bounded."""
+class JsonReport(FindingsReport):
+    """Prints one JSON object, piece by piece, so that memory stays bounded."""
 
     def __init__(self, write: Write, name: str) -> None:
         self._write = write
         self._name = name
         self._num_findings = 0
 
+    @override
     def begin(self) -> None:
-        """Open the object."""
         self._write(f'{{"file": {json.dumps(self._name)}, "findings": [')
 
+    @override
     def add(self, finding: Finding) -> None:
-        """Write one finding."""
         self._write((", " if self._num_findings else "") + json.dumps(_as_json(finding)))
         self._num_findings += 1
 
+    @override
     def end(self, num_lines: int) -> None:
-        """Close the object."""
         self._write(f'], "num_lines": {num_lines}}}\n')
 
 
 def printable(text: str) -> str:
-    """Return ``text`` on one line, safe for any terminal, at most a few lines long."""
+    """Return ``text`` without control characters, cut to a limit, on one line."""
     safe = "".join(character if character.isprintable() else " " for character in text).strip()
     return safe if len(safe) <= _MAX_EVIDENCE else f"{safe[:_MAX_EVIDENCE]}..."
 
@@ -89,7 +92,7 @@ def _as_json(finding: Finding) -> dict[str, Any]:
     return {
         "line": finding.first_line,
         "num_lines": finding.last_line - finding.first_line + 1,
-        "status": verdict.status.value,
+        "status": str(verdict.status),
         "severity": verdict.severity.value,
         "entry": verdict.entry_id,
         "evidence_line": verdict.line,

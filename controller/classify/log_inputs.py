@@ -1,4 +1,4 @@
-"""Where logs come from: files, standard input, plain or compressed."""
+"""Reads logs from files or standard input, plain or gzip."""
 
 import gzip
 import sys
@@ -13,11 +13,11 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class InputError(Exception):
-    """Something can't be read. The text is one line and names what, why, and the mend."""
+    """An input can't be read. The text is one line with the input, the reason and the mend."""
 
 
 def name_of(path: str) -> str:
-    """Return how messages call the input ``path``."""
+    """Return the name of the input ``path`` for messages."""
     return "standard input" if path == "-" else path
 
 
@@ -51,7 +51,7 @@ def chunks(file: BinaryIO, name: str) -> Iterator[bytes]:
     Raises:
         InputError: Reading fails, or the compressed content is damaged.
     """
-    # What arrives is passed on at once: a pipe may stay open for hours between two lines.
+    # read1 returns what has arrived: a pipe may stay open for hours between two lines.
     read = getattr(file, "read1", file.read)
     while chunk := guarded(lambda: cast("bytes", read(_CHUNK_BYTES)), name):
         yield chunk
@@ -64,7 +64,7 @@ def lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def guarded(read: Callable[[], bytes], name: str) -> bytes:
-    """Read once, with errors of the input as ``InputError``."""
+    """Call ``read``; turn its errors into ``InputError``."""
     try:
         return read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

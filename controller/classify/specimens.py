@@ -1,4 +1,4 @@
-"""JSONL in, JSONL out: one excerpt a line, one verdict a line, in the same order."""
+"""Classifies the excerpts of a JSONL file: one verdict per line, in the same order."""
 
 import json
 from typing import Any, Final
@@ -6,21 +6,21 @@ from typing import Any, Final
 from profiles.faults.excerpt import classify_excerpt
 
 CHANNELS: Final = ("stderr", "kernel", "agent")
-"""Where excerpts come from. The wording decides so far, whatever wrote it: real logs are mixed."""
+"""The sources of excerpts. The verdict does not depend on the source, since real logs are mixed."""
 _KEYS: Final = ("id", "channel", "text")
 
 
 class SpecimenError(Exception):
-    """A line is no specimen. The text says why, without file and line."""
+    """A line is not an excerpt. The text says why, without file and line."""
 
 
-def answer(line: bytes) -> dict[str, Any]:
-    """Return the verdict on the specimen in ``line``.
+def classify_specimen(line: bytes) -> dict[str, Any]:
+    """Return the verdict on the excerpt in ``line``.
 
-    Keys that are not known are ignored: labelled specimens have more of them.
+    Unknown keys are ignored, since labelled excerpts have more keys.
 
     Raises:
-        SpecimenError: The line is not JSON, or lacks something, or names an unknown channel.
+        SpecimenError: The line is not JSON, lacks a key, or names an unknown channel.
     """
     specimen = _parsed(line)
     channel = specimen["channel"]
@@ -31,7 +31,7 @@ def answer(line: bytes) -> dict[str, Any]:
     verdict = classify_excerpt(specimen["text"])
     return {
         "id": specimen["id"],
-        "status": verdict.status.value,
+        "status": str(verdict.status),
         "severity": verdict.severity.value,
         "evidence": verdict.evidence,
         "reason": verdict.reason,

@@ -20,8 +20,7 @@ from controller.core.monitoring.divergence import note_figures
 from controller.core.monitoring.stalls import note_commit, note_joined, take_look
 from controller.core.monitoring.start_and_end import note_done
 from controller.core.nodes.contact import judge_nodes_of
-from controller.core.rules.diagnosis import severity_of
-from controller.core.rules.evidence import HARDWARE, Evidence, evidence_of
+from controller.core.rules.evidence import Evidence, evidence_of
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -93,7 +92,7 @@ def _observe_rank(
             if observation.position is not None:
                 take_position(task, observation.global_rank, observation.position)
             evidence = _evidence(turn, event, observation)
-            is_own = evidence.is_local and severity_of(evidence.status) != Severity.SEV3
+            is_own = evidence.is_local and evidence.status.severity != Severity.SEV3
             rank.is_broken = observation.position is None or is_own
             _take_fault(turn, task, evidence)
         case RankHalted():
@@ -176,7 +175,7 @@ def _take_fault(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     if task.can_regroup or task.phase is TaskPhase.STOPPING:
         take_evidence(turn, task, evidence)
         incident = incident_of(turn, task, task.generation)
-        if incident and evidence.status in HARDWARE:
+        if incident and evidence.status.facts.names_device:
             take_hardware(turn, incident, evidence)
         judge_nodes_of(turn, task)
 

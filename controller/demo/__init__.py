@@ -1,1 +1,4 @@
-"""The demo: a local cluster of SSH nodes, two training tasks, and drills that break them."""
+"""``unicron demo``: a local cluster, two real training tasks, a controller, and drills.
+
+Begin with ``demo_cli``, which starts and ends everything; ``demo_options`` checks the command line.
+"""

@@ -1,7 +1,7 @@
-"""``unicron demo``: a local cluster, real training, and the controller that heals it.
+"""``unicron demo``: a local cluster, real training, and the controller that recovers it.
 
-The cluster's context encloses everything, so that whatever ends the demo ends all of it: the last
-iteration, a console, a signal, a time limit, or an error.
+Everything runs inside the cluster's context. So every end of the demo removes all processes and
+files: the last iteration, a console, a signal, the time limit, or an error.
 """
 
 import argparse
@@ -19,8 +19,9 @@ from controller.demo.demo_session import DemoSession
 from controller.demo.outcome import outcome_of
 from controller.demo.progress_bars import ProgressBars
 from controller.drills.drill_arguments import DrillArgumentError
-from controller.localcluster.cluster_errors import leaves
-from controller.localcluster.local_cluster import DemoError, LocalCluster
+from controller.localcluster.cluster_errors import leaf_errors
+from controller.localcluster.local_cluster import LocalCluster, LocalClusterError
+from controller.logs.log_options import LogOptionError, log_options, logging_to
 from controller.settings.settings_file import SettingsError
 from profiles.corpus import DataError
 from profiles.task_profiles import ProfileError
@@ -29,7 +30,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _EndedEarlyError(Exception):
-    """The demo was ended before its end; carries the exit code."""
+    """A signal or the time limit ended the demo early. Carries the exit code."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -44,8 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _fail(2, error)
     demo = _Demo(options)
     try:
-        code = asyncio.run(demo.run())
-    except (DemoError, ApiSocketError, OSError) as error:
+        with logging_to(log_options(arguments)):
+            code = asyncio.run(demo.run())
+    except LogOptionError as error:
+        return _fail(2, error)
+    except (LocalClusterError, ApiSocketError, OSError) as error:
         return _fail(1, error)
     if options.is_json and demo.final_view:
         json.dump(outcome_of(demo.final_view), sys.stdout)
@@ -66,7 +70,7 @@ class _Demo:
         self._clock = SystemClock()
         self._early_end: asyncio.Future[None] | None = None
         self.final_view: ClusterView | None = None
-        """The view at the end, with every loss; None if it never got as far as training."""
+        """The view at the end, with every loss; None if training never began."""
 
     async def run(self) -> int:
         """Run until the end and return the exit code."""
@@ -85,16 +89,16 @@ class _Demo:
                 watch.cancel()
         except* TimeoutError:
             limit_s = self._options.time_limit_s
-            reason = f"gave up after {limit_s:g} s" if limit_s else "a step timed out"
+            reason = f"stopped at the time limit, {limit_s:g} s" if limit_s else "a step timed out"
             failures.append(_EndedEarlyError(1, reason))
-        except* (_EndedEarlyError, DemoError, ApiSocketError, OSError) as errors:
-            failures.extend(leaves(errors))
+        except* (_EndedEarlyError, LocalClusterError, ApiSocketError, OSError) as errors:
+            failures.extend(leaf_errors(errors))
         finally:
             progress.close()
         for failure in failures:
             if not isinstance(failure, _EndedEarlyError):
                 raise failure
-            progress.say(self._clock.now(), "demo", str(failure))
+            progress.show(self._clock.now(), "demo", str(failure))
             return failure.code
         return 0 if has_succeeded or not self._options.is_headless else 1
 
@@ -114,7 +118,7 @@ class _Demo:
             base_port=options.base_port,
             sshd=options.sshd,
             network=options.network,
-            progress=lambda text: progress.say(self._clock.now(), "demo", text),
+            progress=lambda text: progress.show(self._clock.now(), "demo", text),
         ) as cluster:
             session = DemoSession(options, cluster, self._clock, progress)
             try:

@@ -1,4 +1,4 @@
-"""The demo's command line, checked as a whole before anything is started."""
+"""The command line of ``unicron demo``. All options are checked before anything starts."""
 
 import argparse
 import math
@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.arguments import HelpText
 from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.policy import Policy
 from controller.drills.drill_arguments import ScheduledDrill, parse_drill
 from controller.localcluster.local_node import NetworkChoice, ServerChoice
+from controller.logs.log_options import add_logging_arguments
 from controller.settings.domain_file import load_failure_domains
 from controller.settings.policy_file import load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -18,25 +20,31 @@ from profiles.task_profiles import TaskProfile, default_task_profiles, load_task
 
 _DEFAULT_ITERATIONS = 30
 _EPILOG = """\
-drills
-  KIND@ITERATION[:key=value,...], the iteration of the task after which it happens; unicron drill list
-  explains every kind and what should be seen of it
+drills:
+  KIND@ITERATION[:key=value,...] runs the drill after the task has committed that iteration.
+  `unicron drill list` explains every kind, its keys, and the expected diagnosis.
 
 examples:
   unicron demo --headless --auto-heal --drill kill-rank@8 --drill lose-node@16 --iterations 30 --json
   unicron demo --headless --auto-heal --drill exception@10:task=gpt-b,rank=2 --iterations 20
   unicron demo --headless --auto-heal --drill exception@10:status=ecc_error --iterations 20
-  unicron demo --nodes 6 --auto-heal          then, elsewhere: unicron-console --connect SOCKET
+  unicron demo --nodes 6 --auto-heal     and, in another terminal: unicron-console --connect SOCKET
+
+exit codes:
+  0  a headless run reached its last iteration with every drill run; an interactive run ended
+  1  a task did not reach its last iteration, a drill did not run, or the cluster did not start
+  2  wrong options: nothing was started
+  128+N  ended by signal N
 """
 
 
 class OptionError(Exception):
-    """An option makes no sense; the text names it and says what would."""
+    """An option is wrong. The text names the option and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the demo is to do. Every field is checked."""
+    """The options of one demo. Every field has been checked."""
 
     num_nodes: int
     workers_per_node: int
@@ -60,111 +68,135 @@ class DemoOptions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron demo``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = _EPILOG
     _add_cluster(parser)
     _add_training(parser)
     _add_healing(parser)
     _add_output(parser)
+    add_logging_arguments(parser)
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
     cluster = parser.add_argument_group("cluster")
-    cluster.add_argument("--nodes", type=int, default=4, metavar="N", help="nodes (default 4)")
     cluster.add_argument(
-        "--workers-per-node", type=int, default=2, metavar="K", help="workers of a node (default 2)"
+        "--nodes", type=int, default=4, metavar="N", help="number of nodes (default 4)"
+    )
+    cluster.add_argument(
+        "--workers-per-node",
+        type=int,
+        default=2,
+        metavar="K",
+        help="workers on each node (default 2)",
     )
     cluster.add_argument(
         "--base-port",
         type=int,
         metavar="PORT",
-        help="node i listens on PORT+i (default: free ports)",
+        help="node n1 listens on PORT, n2 on PORT+1, and so on (default: free ports)",
     )
     cluster.add_argument(
         "--sshd",
         choices=["auto", "openssh", "asyncssh"],
         default="auto",
-        help="SSH server of the nodes: OpenSSH where installed, else asyncssh's (default auto)",
+        help="SSH server of the nodes; auto is OpenSSH if it is installed and works, else asyncssh"
+        " (default auto)",
     )
     cluster.add_argument(
         "--namespaces",
         action="store_true",
-        help="give each node a network namespace of its own, which the drill partition needs"
-        " (root and iproute2; default: all share the loopback network)",
+        help="give each node its own network namespace; the drill partition needs it. Requires root"
+        " and iproute2 (default: all nodes share the loopback network)",
     )
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
     training = parser.add_argument_group("training")
     training.add_argument(
-        "--tasks", type=Path, metavar="FILE", help="task profiles, TOML (default: gpt-a and gpt-b)"
+        "--tasks",
+        type=Path,
+        metavar="FILE",
+        help="TOML file of task profiles (default: gpt-a and gpt-b)",
     )
     training.add_argument(
-        "--data", default="", metavar="FILE", help="text to train on (default: Python's reference)"
+        "--data",
+        default="",
+        metavar="FILE",
+        help="text file to train on (default: text from Python's documentation)",
     )
-    training.add_argument("--seed", type=int, default=1, help="fixes everything random (default 1)")
+    training.add_argument(
+        "--seed", type=int, default=1, help="seed of the weights and the data order (default 1)"
+    )
     training.add_argument(
         "--iterations",
         type=int,
         metavar="N",
-        help=f"end when every task has committed N (default: {_DEFAULT_ITERATIONS} if --headless,"
-        " else no end)",
+        help="end when every task has committed N iterations (default:"
+        f" {_DEFAULT_ITERATIONS} with --headless, else run until stopped)",
     )
 
 
 def _add_healing(parser: argparse.ArgumentParser) -> None:
-    healing = parser.add_argument_group("healing")
+    healing = parser.add_argument_group("recovery")
     healing.add_argument(
-        "--auto-heal", action="store_true", help="apply plans without asking an operator"
+        "--auto-heal", action="store_true", help="apply plans without an operator's approval"
     )
     healing.add_argument(
         "--settings",
         type=Path,
         metavar="FILE",
-        help='TOML: [policy], [failure_domains]; see "unicron policy explain --help"',
+        help="TOML file with [policy] and [failure_domains]; see `unicron policy explain --help`",
     )
     healing.add_argument(
         "--drill",
         action="append",
         default=[],
         metavar="KIND@ITERATION[:key=value,...]",
-        help="break something on purpose; may be given several times (see below)",
+        help="inject a fault; may be repeated (see drills below)",
     )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--headless", action="store_true", help="run to the end and exit: 0 if every task got there"
+        "--headless", action="store_true", help="run to the last iteration, then exit"
     )
     output.add_argument(
-        "--json", action="store_true", help="print one JSON object on standard output at the end"
+        "--json",
+        action="store_true",
+        help="print the outcome as one JSON object on standard output; needs --headless",
     )
     output.add_argument(
-        "--event-log", type=Path, metavar="FILE", help="write every event there, one JSON a line"
+        "--event-log", type=Path, metavar="FILE", help="write every event to FILE, as JSON lines"
     )
     output.add_argument(
         "--tables",
         type=Path,
         metavar="DIR",
-        help="keep there what tasks were measured to achieve (default: gone with the demo)",
+        help="keep the measured throughput tables in DIR (default: removed with the demo)",
     )
     output.add_argument(
-        "--serve", type=Path, metavar="SOCKET", help="where consoles connect (default: chosen)"
+        "--serve",
+        type=Path,
+        metavar="SOCKET",
+        help="path of the API socket for consoles (default: in the demo's directory)",
     )
     output.add_argument(
-        "--time-limit", type=float, metavar="SECONDS", help="give up after this (default: never)"
+        "--time-limit",
+        type=float,
+        metavar="SECONDS",
+        help="end the demo with exit code 1 after this time (default: no limit)",
     )
 
 
 def check(arguments: argparse.Namespace) -> DemoOptions:
-    """Check the parsed arguments together.
+    """Return the options, checked one by one and together.
 
     Raises:
-        OptionError: An option is out of range, or options do not fit each other.
+        OptionError: An option is out of range, or two options conflict.
         ProfileError: The task file is wrong.
         DataError: The training data is missing, empty or too short.
-        DrillError: A drill is wrong.
+        DrillArgumentError: A drill is wrong.
         SettingsError: The settings file is wrong.
     """
     _check_each(arguments)
@@ -179,7 +211,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         if (shape := profile.model) is not None:
             load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
     sizes = {TaskId(profile.name): profile.workers for profile in profiles}
-    commands = {TaskId(profile.name) for profile in profiles if profile.command is not None}
+    command_tasks = {TaskId(profile.name) for profile in profiles if profile.command is not None}
     return DemoOptions(
         num_nodes=arguments.nodes,
         workers_per_node=arguments.workers_per_node,
@@ -197,7 +229,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
                 nodes=nodes,
                 num_iterations=num_iterations,
                 has_namespaces=arguments.namespaces,
-                commands=commands,
+                command_tasks=command_tasks,
             )
             for text in arguments.drill
         ],
@@ -213,7 +245,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
 
 
 def _check_each(arguments: argparse.Namespace) -> None:
-    """Check what needs no other file. Raises ``OptionError``."""
+    """Check the options that need no file. Raises ``OptionError``."""
     _check_range("--nodes", arguments.nodes, 1, 64)
     _check_range("--workers-per-node", arguments.workers_per_node, 1, 16)
     if arguments.iterations is not None:
@@ -221,16 +253,18 @@ def _check_each(arguments: argparse.Namespace) -> None:
     if arguments.base_port is not None:
         _check_range("--base-port", arguments.base_port, 1024, 65535 - arguments.nodes)
     if arguments.json and not arguments.headless:
-        raise OptionError("--json prints the outcome of a run that ends: add --headless")
+        raise OptionError("--json prints the outcome of a headless run: add --headless")
     for option, path in (("--event-log", arguments.event_log), ("--serve", arguments.serve)):
         if path is not None and not path.parent.is_dir():
-            raise OptionError(f"{option} {path}: there is no directory {path.parent}")
+            raise OptionError(
+                f"{option} {path}: there is no directory {path.parent}; create it or choose another"
+            )
         if path is not None and path.is_dir():
-            raise OptionError(f"{option} {path}: is a directory")
+            raise OptionError(f"{option} {path}: is a directory; give a file name")
     tables = arguments.tables
     if tables is not None and not (tables.is_dir() if tables.exists() else tables.parent.is_dir()):
         raise OptionError(
-            f"--tables {tables}: must be a directory, or one to be made in a directory"
+            f"--tables {tables}: must be a directory, or a new one in an existing directory"
         )
     if arguments.time_limit is not None and not 0 < arguments.time_limit < math.inf:
         raise OptionError(f"--time-limit {arguments.time_limit}: must be above 0 seconds")
@@ -252,8 +286,8 @@ def _check_fit(profiles: list[TaskProfile], num_nodes: int, workers_per_node: in
     if wanted > num_nodes * workers_per_node:
         sizes = ", ".join(f"{profile.name} {profile.workers}" for profile in profiles)
         raise OptionError(
-            f"the tasks want {wanted} workers ({sizes}), {num_nodes} nodes with"
-            f" {workers_per_node} have {num_nodes * workers_per_node}: raise --nodes"
+            f"the tasks want {wanted} workers ({sizes}), but {num_nodes} nodes of {workers_per_node}"
+            f" have {num_nodes * workers_per_node}: raise --nodes or --workers-per-node"
         )
     placed = place(
         {TaskId(profile.name): profile.throughput.layout(profile.workers) for profile in profiles},

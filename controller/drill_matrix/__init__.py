@@ -1,1 +1,5 @@
-"""The drill matrix: every drill against a running cluster, what was expected and what was seen."""
+"""``unicron drill``: runs drills and compares each diagnosis with the expected one.
+
+Begin with ``drill_runs``, which runs the drills in order. ``row`` compares; ``matrix_table``
+prints.
+"""

@@ -1,4 +1,4 @@
-"""``unicron drill``: what can be broken on purpose, and whether all of it is seen for what it is."""
+"""``unicron drill``: lists the drills, or runs them and checks every diagnosis."""
 
 import argparse
 import asyncio
@@ -11,52 +11,57 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from controller.api.server import ApiSocketError
-from controller.drill_matrix.drill_options import check_minutes, chosen, cluster_options
+from controller.drill_matrix.drill_options import check_minutes, choose_drills, cluster_options
 from controller.drill_matrix.drill_runs import MatrixRun
-from controller.drill_matrix.matrix_cluster import NotCalmError
+from controller.drill_matrix.matrix_cluster import ClusterNotReadyError
 from controller.drill_matrix.matrix_table import (
     PageError,
-    explained,
-    listed,
+    drill_json,
+    drills_text,
     report,
     section,
     summary,
     write_section,
 )
 from controller.drills.drill_arguments import DrillArgumentError
-from controller.localcluster.cluster_errors import leaves
-from controller.localcluster.local_cluster import DemoError
+from controller.localcluster.cluster_errors import leaf_errors
+from controller.localcluster.local_cluster import LocalClusterError
+from controller.logs.log_options import LogOptionError, log_options, logging_to
 from profiles.drills.drill import Drill
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     try:
-        drills = chosen(arguments.only)
+        drills = choose_drills(arguments.only)
         if arguments.action == "list":
             _list(drills, is_json=arguments.json)
             return 0
         limit_s = check_minutes(arguments.minutes)
     except DrillArgumentError as error:
         return _fail(2, error)
-    return _matrix(arguments, drills, limit_s)
+    try:
+        with logging_to(log_options(arguments)):
+            return _matrix(arguments, drills, limit_s)
+    except LogOptionError as error:
+        return _fail(2, error)
 
 
 def _list(drills: Sequence[Drill], *, is_json: bool) -> None:
     if is_json:
-        _print_json({"drills": [listed(drill) for drill in drills]})
+        _print_json({"drills": [drill_json(drill) for drill in drills]})
     else:
-        sys.stdout.write(explained(drills))
+        sys.stdout.write(drills_text(drills))
 
 
 def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: float) -> int:
     options = cluster_options(arguments.sshd, "loopback" if arguments.no_namespaces else "auto")
-    matrix = MatrixRun(options, limit_s, _say)
+    matrix = MatrixRun(options, limit_s, _notify)
     code = _run(matrix, drills)
     rows, duration_s = matrix.rows, matrix.duration_s
     missing = {drill.kind for drill in drills} - {row.drill.kind for row in rows}
     not_run = {
-        drill.kind: matrix.impossible.get(drill.kind, "the time was up")
+        drill.kind: matrix.impossible.get(drill.kind, "the time ran out")
         for drill in drills
         if drill.kind in missing
     }
@@ -75,7 +80,7 @@ def _matrix(arguments: argparse.Namespace, drills: Sequence[Drill], limit_s: flo
 
 
 def _run(matrix: MatrixRun, drills: Sequence[Drill]) -> int:
-    """Run the drills; return 0, or the exit code for what kept them from being run."""
+    """Run the drills; return 0, or exit code 1 if an error or a signal ended the run."""
 
     async def run() -> None:
         task = asyncio.current_task()
@@ -90,12 +95,12 @@ def _run(matrix: MatrixRun, drills: Sequence[Drill]) -> int:
         asyncio.run(run())
     except* asyncio.CancelledError:
         failures.append("ended by a signal")
-    except* (DemoError, NotCalmError, ApiSocketError, OSError) as errors:
-        failures += leaves(errors)
+    except* (LocalClusterError, ClusterNotReadyError, ApiSocketError, OSError) as errors:
+        failures += leaf_errors(errors)
     return _fail(1, failures[0]) if failures else 0
 
 
-def _say(text: str) -> None:
+def _notify(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 

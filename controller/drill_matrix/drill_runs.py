@@ -1,4 +1,4 @@
-"""Runs drills one after the other, on as few clusters as it takes."""
+"""Runs drills one after another, on as few clusters as possible."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from controller.clock import SystemClock
 from controller.demo.demo_options import DemoOptions
 from controller.demo.demo_session import DemoSession
-from controller.drill_matrix.matrix_cluster import MatrixCluster, NotCalmError
+from controller.drill_matrix.matrix_cluster import ClusterNotReadyError, MatrixCluster
 from controller.drill_matrix.recorder import DrillRecorder
 from controller.drill_matrix.row import MatrixRow
 from controller.drills.drill_arguments import NO_NAMESPACES
@@ -15,15 +15,15 @@ from controller.localcluster.local_cluster import LocalCluster
 from controller.localcluster.namespaces import NetworkError, find_program
 from profiles.drills.drill import Drill
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @asynccontextmanager
-async def open_stage(options: DemoOptions, say: Say) -> AsyncIterator[MatrixCluster]:
-    """Bring up a cluster with training tasks and a controller that heals by itself.
+async def open_matrix_cluster(options: DemoOptions, notify: Notify) -> AsyncIterator[MatrixCluster]:
+    """Start a cluster with training tasks and a controller that applies plans without approval.
 
     Raises:
-        DemoError: The nodes can't be started.
+        LocalClusterError: The nodes can't be started.
     """
     clock, recorder = SystemClock(), DrillRecorder()
     async with LocalCluster.start(
@@ -31,7 +31,7 @@ async def open_stage(options: DemoOptions, say: Say) -> AsyncIterator[MatrixClus
         options.workers_per_node,
         sshd=options.sshd,
         network=options.network,
-        progress=say,
+        progress=notify,
     ) as cluster:
         session = DemoSession(options, cluster, clock, recorder)
         ended = asyncio.Event()
@@ -56,75 +56,81 @@ class MatrixRun:
 
     Args:
         options: The cluster and its tasks.
-        limit_s: No drill is begun after this.
-        say: Takes a line about how far it is.
+        limit_s: Seconds after which no drill starts.
+        notify: Takes a line about the progress.
+
+    Attributes:
+        rows: One row for each drill that was run.
+        impossible: For each drill that can't be run here, by kind: why.
     """
 
-    def __init__(self, options: DemoOptions, limit_s: float, say: Say) -> None:
+    def __init__(self, options: DemoOptions, limit_s: float, notify: Notify) -> None:
         self._options = options
         self._limit_s = limit_s
-        self._say = say
+        self._notify = notify
         self._clock = SystemClock()
         self.rows: list[MatrixRow] = []
         self.impossible: dict[str, str] = {}
-        """Why drills can't be run here, by kind."""
 
     @property
     def duration_s(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since this object was made."""
         return self._clock.now()
 
     async def run(self, drills: Sequence[Drill]) -> None:
-        """Run ``drills`` in their order; stops early when the time is up.
+        """Run ``drills`` in their order, until the time runs out.
 
-        A cluster that can't be made whole after a drill is given up for a new one; none is started
-        where no drill can be run.
+        A cluster that can't be repaired after a drill is replaced by a new one. No cluster is
+        started if none of the drills can be run.
 
         Raises:
-            DemoError: A cluster can't be started.
-            NotCalmError: A new cluster does not come to train.
+            LocalClusterError: A cluster can't be started.
+            ClusterNotReadyError: The tasks of a new cluster do not train in time.
         """
         waiting = self._possible(drills, has_namespaces=self._may_have_namespaces())
         while waiting and self._clock.now() < self._limit_s:
-            async with open_stage(self._options, self._say) as stage:
-                waiting = self._possible(waiting, has_namespaces=stage.has_namespaces)
-                await stage.become_calm()
-                with suppress(NotCalmError):
+            async with open_matrix_cluster(self._options, self._notify) as cluster:
+                waiting = self._possible(waiting, has_namespaces=cluster.has_namespaces)
+                await cluster.wait_until_ready()
+                with suppress(ClusterNotReadyError):
                     while waiting and self._clock.now() < self._limit_s:
-                        self._add(await stage.run(waiting.pop(0)), len(drills))
+                        self._add(await cluster.run(waiting.pop(0)), len(drills))
                         if waiting:
-                            await self._mend(stage)
+                            await self._repair(cluster)
 
     def _may_have_namespaces(self) -> bool:
-        """Whether nodes can have networks of their own, as far as that is known without a try."""
+        """Return whether network namespaces seem possible, as far as can be told without a try."""
         with suppress(NetworkError):
             return self._options.network != "loopback" and bool(find_program())
         return False
 
     def _possible(self, drills: Sequence[Drill], *, has_namespaces: bool) -> list[Drill]:
-        """Return the drills that can be run; the others are put aside."""
+        """Return the drills that can be run; note in ``impossible`` why the rest can't."""
         impossible = [each for each in drills if each.needs_namespaces and not has_namespaces]
         self.impossible |= {drill.kind: f"not here: {NO_NAMESPACES}" for drill in impossible}
         return [drill for drill in drills if drill not in impossible]
 
-    async def _mend(self, stage: MatrixCluster) -> None:
+    async def _repair(self, cluster: MatrixCluster) -> None:
         try:
-            await stage.become_calm()
-        except NotCalmError as error:
-            self._say(f"the cluster can't be made whole ({error}): a new one")
+            await cluster.wait_until_ready()
+        except ClusterNotReadyError as error:
+            self._notify(f"the cluster can't be repaired ({error}); starting a new one")
             raise
 
     def _add(self, row: MatrixRow, num_drills: int) -> None:
         self.rows.append(row)
-        seen, verdict = row.seen, "agrees" if row.agrees else "DISAGREES"
+        observed, verdict = row.observed, "agrees" if row.agrees else "DISAGREES"
         times = ", ".join(
             f"{name} {seconds:.2f} s"
-            for name, seconds in (("found", seen.detection_s), ("recovered", seen.recovery_s))
+            for name, seconds in (
+                ("detected", observed.detection_s),
+                ("recovered", observed.recovery_s),
+            )
             if seconds is not None
         )
-        self._say(
-            f"{len(self.rows):>2}/{num_drills} {row.drill.kind}: {verdict}: {seen.severity}"
-            f" {seen.status}, {seen.action}, {seen.ending}{f'; {times}' if times else ''}"
+        self._notify(
+            f"{len(self.rows):>2}/{num_drills} {row.drill.kind}: {verdict}: {observed.severity}"
+            f" {observed.status}, {observed.action}, {observed.ending}{f'; {times}' if times else ''}"
         )
         for text in (*row.disagreements, *row.notes):
-            self._say(f"      {text}")
+            self._notify(f"      {text}")

@@ -1,4 +1,4 @@
-"""One row of the matrix: what a drill was expected to show, what it showed, and where they differ.
+"""One row of the matrix: a drill's expected and observed diagnosis, and their differences.
 
 Pure: a row is made from the incidents and announcements that the controller published.
 """
@@ -21,8 +21,8 @@ _METHOD_BY_NOTICE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
-    """What a drill hit; ``global_rank`` is None where it was a node."""
+class DrillTarget:
+    """The rank or node that a drill hits; for a node ``global_rank`` is None."""
 
     node: NodeId
     task: TaskId | None = None
@@ -38,7 +38,7 @@ class Struck:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that operators were told of without an incident, ``after_s`` after the drill."""
+    """A notice to operators without an incident, ``after_s`` seconds after the drill."""
 
     kind: str
     after_s: float
@@ -48,22 +48,22 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What was seen of a drill. Times are seconds from the moment it was carried out.
+class DrillObservation:
+    """The observed diagnosis and recovery of a drill. Times are seconds since it was carried out.
 
     Attributes:
-        status: Of the incident, or the kind of the notice; ``none`` where there was neither.
-        severity: Of the incident.
-        method: Of the incident; empty without one.
-        action: Of the incident.
-        culprit: Who was named, in words.
-        is_culprit_right: Whether that is what was hit, as exactly as expected.
-        ending: ``resolved``, ``held``, ``unharmed``, or what kept it from that.
-        reason: Of the incident.
-        detection_s: To the first evidence, or to the notice.
-        recovery_s: To the first iteration that was committed after it, where one was interrupted.
-        incidents: The names of all incidents that it opened, with their statuses.
-        evidence: Of the incident, one sentence each.
+        status: The incident's status, or the notice's kind; ``none`` if there was neither.
+        severity: The incident's severity.
+        method: The incident's detection method; empty without an incident.
+        action: The incident's action.
+        culprit: The rank, node or task that was named, in words.
+        is_culprit_right: Whether the culprit is the drill's target, as exactly as expected.
+        ending: ``resolved``, ``held`` or ``unharmed``; else the reason why it was none of these.
+        reason: The incident's reason.
+        detection_s: Seconds to the first evidence, or to the notice.
+        recovery_s: Seconds to the next committed iteration, if an iteration was interrupted.
+        incidents: All incidents that the drill opened, with their statuses.
+        evidence: The incident's evidence, one sentence each.
     """
 
     status: str
@@ -86,55 +86,55 @@ class MatrixRow:
 
     Attributes:
         drill: The drill.
-        struck: What it hit.
-        seen: What was seen of it.
-        notes: What was said meanwhile about the drill itself.
-        average_s: Of the iterations of the task that was hit, before; None where it was a node.
+        target: The rank or node that it hit.
+        observed: The observed diagnosis and recovery.
+        notes: The announcements about the drill itself.
+        average_s: The task's average iteration time before the drill; None if a node was hit.
     """
 
     drill: Drill
-    struck: Struck
-    seen: Seen
+    target: DrillTarget
+    observed: DrillObservation
     notes: tuple[str, ...] = ()
     average_s: float | None = None
 
     @property
     def disagreements(self) -> tuple[str, ...]:
-        """Where expectation and observation differ, each in words; empty where the row agrees."""
-        expected, seen = self.drill.expected, self.seen
+        """Each difference from the expectation, in words; empty if the row agrees."""
+        expected, observed = self.drill.expected, self.observed
         found = [
-            f"{name}: {observed or NOTHING} instead of {wanted}"
-            for name, wanted, observed in (
-                ("status", expected.status, seen.status),
-                ("severity", expected.severity, seen.severity),
-                ("method", expected.method, seen.method),
-                ("action", expected.action, seen.action),
-                ("ending", expected.ending, seen.ending),
+            f"{name}: {actual or NOTHING} instead of {wanted}"
+            for name, wanted, actual in (
+                ("status", expected.status, observed.status),
+                ("severity", expected.severity, observed.severity),
+                ("method", expected.method, observed.method),
+                ("action", expected.action, observed.action),
+                ("ending", expected.ending, observed.ending),
             )
-            if wanted is not None and wanted != observed
+            if wanted is not None and wanted != actual
         ]
-        if expected.says not in seen.reason:
-            found.append(f"reason: {seen.reason or NOTHING} does not say {expected.says!r}")
-        finding = f"{self.struck.node}, {expected.found_by}: "
-        if expected.found_by and not any(line.startswith(finding) for line in seen.evidence):
-            found.append(f"evidence: nothing of the {expected.found_by} of {self.struck.node}")
-        if not seen.is_culprit_right:
-            found.append(f"culprit: {seen.culprit or NOTHING} instead of {self.struck.name}")
-        if len(seen.incidents) > 1:
-            found.append(f"{len(seen.incidents)} incidents: {', '.join(seen.incidents)}")
+        if expected.says not in observed.reason:
+            found.append(f"reason: {observed.reason or NOTHING} does not say {expected.says!r}")
+        finding = f"{self.target.node}, {expected.found_by}: "
+        if expected.found_by and not any(line.startswith(finding) for line in observed.evidence):
+            found.append(f"evidence: none from the {expected.found_by} of {self.target.node}")
+        if not observed.is_culprit_right:
+            found.append(f"culprit: {observed.culprit or NOTHING} instead of {self.target.name}")
+        if len(observed.incidents) > 1:
+            found.append(f"{len(observed.incidents)} incidents: {', '.join(observed.incidents)}")
         return tuple(found)
 
     @property
     def agrees(self) -> bool:
-        """Whether everything was seen as expected."""
+        """Whether the observation is as expected."""
         return not self.disagreements
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the row as ``unicron drill matrix --json`` prints it."""
-        expected, seen = self.drill.expected, self.seen
+        """Return the row in the format of ``unicron drill matrix --json``."""
+        expected, observed = self.drill.expected, self.observed
         return {
             "kind": self.drill.kind,
-            "struck": self.struck.name,
+            "target": self.target.name,
             "expected": {
                 "status": expected.status,
                 "severity": expected.severity,
@@ -146,18 +146,18 @@ class MatrixRow:
                 "found_by": expected.found_by or None,
             },
             "observed": {
-                "status": seen.status,
-                "severity": seen.severity,
-                "method": seen.method or None,
-                "action": seen.action,
-                "culprit": seen.culprit or None,
-                "ending": seen.ending,
-                "reason": seen.reason or None,
+                "status": observed.status,
+                "severity": observed.severity,
+                "method": observed.method or None,
+                "action": observed.action,
+                "culprit": observed.culprit or None,
+                "ending": observed.ending,
+                "reason": observed.reason or None,
             },
             "average_iteration_s": _rounded(self.average_s),
-            "detection_s": _rounded(seen.detection_s),
-            "recovery_s": _rounded(seen.recovery_s),
-            "incidents": list(seen.incidents),
+            "detection_s": _rounded(observed.detection_s),
+            "recovery_s": _rounded(observed.recovery_s),
+            "incidents": list(observed.incidents),
             "agrees": self.agrees,
             "disagreements": list(self.disagreements),
             "notes": list(self.notes),
@@ -168,42 +168,45 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def seen_of_incidents(
-    drill: Drill, struck: Struck, incidents: Sequence[IncidentView], struck_at: float
-) -> Seen:
-    """Return what ``incidents``, at least one, show of a drill; the one that names its target counts."""
-    primary = next((each for each in incidents if _is_right(drill, struck, each)), incidents[0])
+def observation_of_incidents(
+    drill: Drill, target: DrillTarget, incidents: Sequence[IncidentView], carried_out_at: float
+) -> DrillObservation:
+    """Return the observation of a drill that opened incidents, at least one.
+
+    The first incident that names the drill's target counts, else the first incident.
+    """
+    primary = next((each for each in incidents if _is_right(drill, target, each)), incidents[0])
     endings = {IncidentState.RESOLVED: "resolved", IncidentState.HELD: "held"}
-    return Seen(
+    return DrillObservation(
         status=primary.status,
         severity=primary.severity,
         method=primary.method,
         action=primary.action,
         culprit=_culprit(primary.task, primary.node, primary.rank),
-        is_culprit_right=_is_right(drill, struck, primary),
+        is_culprit_right=_is_right(drill, target, primary),
         ending=endings.get(primary.state, f"still {primary.state}"),
         reason=primary.reason,
-        detection_s=primary.detected_at - struck_at,
+        detection_s=primary.detected_at - carried_out_at,
         recovery_s=primary.recovery_s,
         incidents=tuple(f"{each.id} {each.status}" for each in incidents),
         evidence=tuple(primary.evidence),
     )
 
 
-def seen_without_incident(
-    drill: Drill, struck: Struck, notices: Sequence[Notice], *, stalled: str
-) -> Seen:
-    """Return what was seen of a drill that opened no incident.
+def observation_without_incident(
+    drill: Drill, target: DrillTarget, notices: Sequence[Notice], *, stalled: str
+) -> DrillObservation:
+    """Return the observation of a drill that opened no incident.
 
     Args:
         drill: The drill.
-        struck: What it hit.
-        notices: What operators were told of meanwhile.
-        stalled: What does not go on, or was started anew; empty where training went on.
+        target: The rank or node that it hit.
+        notices: The notices to operators since the drill.
+        stalled: The task that stalled or restarted, in words; empty if training continued.
     """
-    told = [each for each in notices if each.kind == drill.expected.status]
-    right = [each for each in told if _names(drill, struck, each)]
-    notice = next(iter(right or told), None)
+    expected = [each for each in notices if each.kind == drill.expected.status]
+    right = [each for each in expected if _names(drill, target, each)]
+    notice = next(iter(right or expected), None)
     ending = stalled or "unharmed"
     if notice is None:
         other = next(iter(notices), None)
@@ -211,8 +214,10 @@ def seen_without_incident(
         named = (
             f"{other.kind}: {_culprit(other.task, other.node, other.global_rank)}" if other else ""
         )
-        return Seen("none", "none", "", "none", named, is_culprit_right=is_right, ending=ending)
-    return Seen(
+        return DrillObservation(
+            "none", "none", "", "none", named, is_culprit_right=is_right, ending=ending
+        )
+    return DrillObservation(
         status=notice.kind,
         severity="none",
         method=_METHOD_BY_NOTICE.get(notice.kind, ""),
@@ -224,22 +229,22 @@ def seen_without_incident(
     )
 
 
-def _names(drill: Drill, struck: Struck, notice: Notice) -> bool:
+def _names(drill: Drill, target: DrillTarget, notice: Notice) -> bool:
     if drill.expected.culprit == "none":
         return True
     if drill.expected.culprit == "node":
-        return notice.node == struck.node
-    return (notice.task, notice.global_rank) == (struck.task, struck.global_rank)
+        return notice.node == target.node
+    return (notice.task, notice.global_rank) == (target.task, target.global_rank)
 
 
-def _is_right(drill: Drill, struck: Struck, incident: IncidentView) -> bool:
+def _is_right(drill: Drill, target: DrillTarget, incident: IncidentView) -> bool:
     match drill.expected.culprit:
         case "rank":
-            return (incident.task, incident.rank) == (struck.task, struck.global_rank)
+            return (incident.task, incident.rank) == (target.task, target.global_rank)
         case "node":
-            return incident.node == struck.node
+            return incident.node == target.node
         case "task":
-            return incident.task == struck.task
+            return incident.task == target.task
         case "none":
             return False
 

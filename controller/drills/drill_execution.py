@@ -1,4 +1,4 @@
-"""Carries drills out on the local cluster. What each one breaks, the catalogue says in words."""
+"""Carries out drills on the local cluster. ``profiles.drills.drill_catalogue`` describes them."""
 
 import asyncio
 import os
@@ -7,11 +7,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from typing_extensions import override
+
 from controller.core.instructions import CarryOutDrill
 from controller.drills.drill_arguments import NO_NAMESPACES
 from controller.drills.memory_limit import kill_for_memory
 from controller.drills.rank_fault_requests import fault_of
-from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.cluster_errors import LocalClusterError
+from controller.ports import DrillGround
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.regroup import RankRef
@@ -21,27 +24,27 @@ from profiles.drills.kernel_texts import KERNEL_MESSAGES, LINK_FLAP, OOM_KILL
 
 FREEZE_S: Final = 15.0
 PARTITION_S: Final = 15.0
-_STOPPED_SSH_S: Final = 8.0
+_FROZEN_SSH_S: Final = 8.0
 _FLAP_PAUSE_S: Final = 0.5
 
 
-class Victims(Protocol):
-    """The controller that is drilled: what it knows of processes, and how it, or a rank, is broken."""
+class DrilledController(Protocol):
+    """The controller under drill: knows processes, stages faults in ranks, can be killed."""
 
     def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
         """Stage a fault in a rank."""
         ...
 
     def agent_pid(self, node: NodeId) -> int | None:
-        """Return the process of a node's agent, if it has one."""
+        """Return the process id of a node's agent; None if there is none."""
         ...
 
     def rank_pid(self, task: TaskId, global_rank: int) -> int | None:
-        """Return the process of a rank, if it has one."""
+        """Return the process id of a rank; None if there is none."""
         ...
 
     def kill_controller(self) -> None:
-        """Drop the controller; the next one takes over."""
+        """End this controller; the next one takes over."""
         ...
 
 
@@ -49,7 +52,7 @@ class NodeBreaker(Protocol):
     """Breaks nodes of the local cluster."""
 
     async def lose_node(self, node: NodeId) -> None:
-        """End every process of the node at once."""
+        """Kill every process of the node at once."""
         ...
 
     async def cut_connections(self, node: NodeId) -> None:
@@ -58,23 +61,23 @@ class NodeBreaker(Protocol):
 
     @property
     def has_namespaces(self) -> bool:
-        """Whether each node has a network namespace of its own."""
+        """Whether each node has its own network namespace."""
         ...
 
     async def unplug(self, node: NodeId) -> None:
-        """Cut the link of the node's namespace."""
+        """Take the link of the node's namespace down."""
         ...
 
     async def plug_in(self, node: NodeId) -> None:
-        """Join the link again."""
+        """Take the link of the node's namespace up."""
         ...
 
     def freeze(self, node: NodeId, *, only_server: bool) -> None:
-        """Stop every process of the node, or its SSH server alone."""
+        """Freeze every process of the node, or only its SSH server."""
         ...
 
     def thaw(self, node: NodeId) -> None:
-        """Let every process of the node go on."""
+        """Let every frozen process of the node continue."""
         ...
 
     def log_kernel(self, node: NodeId, text: str) -> None:
@@ -82,35 +85,36 @@ class NodeBreaker(Protocol):
         ...
 
 
-class LocalDrillGround:
-    """Carries drills out on the local cluster, each on its own. ``run`` serves them.
+class DrillExecutor(DrillGround):
+    """Carries out drills on the local cluster, several at once if needed. ``run`` serves them.
 
     Args:
-        victims: The controller, its agents and ranks.
+        controller: The controller, its agents and ranks.
         nodes: Breaks nodes.
-        say: Takes a line about a drill that can't be carried out, or in another way than it should.
-        starve: Has the kernel kill a process for memory; returns whether it did.
+        notify: Takes a line about a drill that can't be carried out, or in another way than it
+            should.
+        memory_kill: Makes the kernel kill a process for memory; returns whether it did.
     """
 
     def __init__(
         self,
-        victims: Victims,
+        controller: DrilledController,
         nodes: NodeBreaker,
-        say: Callable[[str], None],
-        starve: Callable[[int], Awaitable[bool]] = kill_for_memory,
+        notify: Callable[[str], None],
+        memory_kill: Callable[[int], Awaitable[bool]] = kill_for_memory,
     ) -> None:
-        self._victims = victims
+        self._controller = controller
         self._nodes = nodes
-        self._say = say
-        self._starve = starve
+        self._notify = notify
+        self._memory_kill = memory_kill
         self._queue: asyncio.Queue[CarryOutDrill] = asyncio.Queue()
 
+    @override
     def carry_out(self, drill: CarryOutDrill) -> None:
-        """Break the named thing, very soon."""
         self._queue.put_nowait(drill)
 
     async def run(self) -> None:
-        """Serve drills until cancelled; some of them take their time."""
+        """Serve drills until cancelled, each in its own task, since some take seconds."""
         async with asyncio.TaskGroup() as group:
             while True:
                 group.create_task(self._break(await self._queue.get()))
@@ -118,13 +122,13 @@ class LocalDrillGround:
     async def _break(self, order: CarryOutDrill) -> None:
         drill = DRILL_BY_KIND.get(order.drill)
         if drill is None:
-            self._say(f"drill {order.drill} can't be run here")
+            self._notify(f"drill {order.drill} can't be run here")
             return
         if drill.needs_namespaces and not self._nodes.has_namespaces:
-            self._say(f"drill {order.drill} can't be run here: {NO_NAMESPACES}")
+            self._notify(f"drill {order.drill} can't be run here: {NO_NAMESPACES}")
             return
         if drill.target == "controller":
-            self._victims.kill_controller()
+            self._controller.kill_controller()
             return
         assert order.node is not None
         try:
@@ -132,8 +136,8 @@ class LocalDrillGround:
                 await self._break_rank(drill, order, order.node)
             else:
                 await self._break_node(drill, order.node)
-        except (DemoError, OSError) as error:
-            self._say(f"drill {drill.kind} on {order.node} failed: {error}")
+        except (LocalClusterError, OSError) as error:
+            self._notify(f"drill {drill.kind} on {order.node} failed: {error}")
 
     async def _break_rank(self, drill: Drill, order: CarryOutDrill, node: NodeId) -> None:
         assert order.task is not None
@@ -144,9 +148,9 @@ class LocalDrillGround:
         if drill.family == "kernel-log" and drill.option:
             words = KERNEL_MESSAGES[drill.option[1]].text
         if words:
-            pid = self._victims.rank_pid(order.task, order.global_rank)
+            pid = self._controller.rank_pid(order.task, order.global_rank)
             if pid is None:
-                self._say(f"drill {drill.kind}: rank {order.global_rank} has no process")
+                self._notify(f"drill {drill.kind}: rank {order.global_rank} has no process")
                 return
             name = _name_of(pid)
             self._nodes.log_kernel(node, words.format(pid=pid, name=name))
@@ -154,21 +158,21 @@ class LocalDrillGround:
                 await self._kill_for_memory(drill, pid)
                 return
         rank = RankRef(generation=order.generation, global_rank=order.global_rank)
-        self._victims.inject(node, order.task, rank, fault_of(drill))
+        self._controller.inject(node, order.task, rank, fault_of(drill))
 
     async def _kill_for_memory(self, drill: Drill, pid: int) -> None:
-        """Have the kernel do it; where it does not, send its signal after its words.
+        """Make the kernel kill the process; if it does not, send SIGKILL after the kernel's lines.
 
-        Not through the agent, which knows of what it kills itself that the kernel did not.
+        Not through the agent: it would know that the kernel did not kill this process.
         """
-        if await self._starve(pid):
+        if await self._memory_kill(pid):
             return
-        self._say(
-            f"drill {drill.kind}: no memory cgroup has ended the process (that takes root): SIGKILL"
-            " instead, after the kernel's lines"
+        self._notify(
+            f"drill {drill.kind}: the kernel did not kill the process in a memory cgroup (this needs"
+            " root); it gets SIGKILL instead, after the kernel's log lines"
         )
         if not _kill(pid):
-            self._say(f"drill {drill.kind}: process {pid} is gone")
+            self._notify(f"drill {drill.kind}: process {pid} is gone")
 
     async def _break_node(self, drill: Drill, node: NodeId) -> None:
         match drill.family:
@@ -184,14 +188,14 @@ class LocalDrillGround:
                 await self._freeze(node, FREEZE_S, only_server=False)
             case "partition":
                 await self._partition(node)
-            case "stop-ssh":
-                await self._freeze(node, _STOPPED_SSH_S, only_server=True)
+            case "freeze-ssh":
+                await self._freeze(node, _FROZEN_SSH_S, only_server=True)
             case "kill-ssh":
                 await self._nodes.cut_connections(node)
             case "kill-agent":
                 self._kill_agent(node)
             case family:
-                raise DemoError(f"nobody knows how to carry out {family}")
+                raise LocalClusterError(f"the drill {family} has no implementation")
 
     async def _freeze(self, node: NodeId, duration_s: float, *, only_server: bool) -> None:
         self._nodes.freeze(node, only_server=only_server)
@@ -208,13 +212,13 @@ class LocalDrillGround:
             await self._nodes.plug_in(node)
 
     def _kill_agent(self, node: NodeId) -> None:
-        pid = self._victims.agent_pid(node)
+        pid = self._controller.agent_pid(node)
         if pid is None or not _kill(pid):
-            self._say(f"drill kill-agent: {node} has no living agent")
+            self._notify(f"drill kill-agent: node {node} has no running agent")
 
 
 def _kill(pid: int) -> bool:
-    """Send SIGKILL; return whether there was a process to get it."""
+    """Send SIGKILL; return whether the process existed."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

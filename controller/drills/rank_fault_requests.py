@@ -1,4 +1,4 @@
-"""What a drill on a rank asks its agent for."""
+"""The faults that drills on ranks request from the ranks' agents."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _SPIKE: Final = RankFault(kind="spike", factor=6.0, count=8)
 
 _FAULT_BY_FAMILY: Final = {
     "kill-rank": RankFault(kind="kill"),
-    "stop-rank": RankFault(kind="stop"),
+    "freeze-rank": RankFault(kind="freeze"),
     "exit-code": RankFault(kind="exit", count=_EXIT_CODE),
     "segfault": RankFault(kind="segfault"),
     "exception": RankFault(kind="raise"),
@@ -24,13 +24,13 @@ _FAULT_BY_FAMILY: Final = {
 
 
 def fault_of(drill: Drill) -> RankFault:
-    """Return the fault that ``drill``, which is on a rank and carried out by its agent, stages in it."""
+    """Return the fault that ``drill`` stages in a rank. The rank's agent carries it out."""
     match drill.option:
         case ("status", status):
             return RankFault(kind="raise", status=status)
         case ("times", times):
             return RankFault(kind="nan", count=int(times))
         case ("line", name):
-            return RankFault(kind="raise", status=KERNEL_MESSAGES[name].raises)
+            return RankFault(kind="raise", status=KERNEL_MESSAGES[name].raises or "")
         case _:
             return _FAULT_BY_FAMILY[drill.family]

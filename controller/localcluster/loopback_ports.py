@@ -1,8 +1,8 @@
-"""Loopback ports for the nodes, held from the choice to the end of the demo.
+"""Loopback ports for the nodes, reserved until the demo ends.
 
 A reservation is a socket that is bound and never listens. Linux lets another socket listen on that
-port if both set SO_REUSEADDR, as SSH servers do, while nobody is given the port by chance: not
-between the choice and the server's start, and not while a lost node waits to be restored.
+port if both set SO_REUSEADDR, as SSH servers do. Linux does not assign the port to any other
+program: neither before the server starts, nor while a lost node waits to be restored.
 """
 
 import errno
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.cluster_errors import LocalClusterError
 from nodeagent.protocol.ids import NodeId
 
 LOOPBACK: Final = "127.0.0.1"
@@ -21,10 +21,10 @@ _LAST_PORT: Final = 65535
 
 @contextmanager
 def reserve_ports(nodes: Sequence[NodeId], base_port: int | None) -> Iterator[dict[NodeId, int]]:
-    """Hold one port per node: free ones, or ``base_port``, ``base_port + 1`` .. in order.
+    """Reserve one port per node: free ports, or ``base_port``, ``base_port + 1`` and so on.
 
     Raises:
-        DemoError: A port is in use, needs privileges, or does not exist.
+        LocalClusterError: A port is in use, needs privileges, or does not exist.
     """
     with ExitStack() as stack:
         ports: dict[NodeId, int] = {}
@@ -41,13 +41,13 @@ def _bind(reservation: socket.socket, port: int, node: str, *, is_chosen: bool) 
     place = f"port {port} on {LOOPBACK}"
     advice = "choose another --base-port or leave it out"
     if is_chosen and not 1 <= port <= _LAST_PORT:
-        raise DemoError(f"{place} does not exist (node {node}): {advice}")
+        raise LocalClusterError(f"{place} does not exist (node {node}): {advice}")
     try:
         reservation.bind((LOOPBACK, port))
     except OSError as error:
         if not is_chosen:
-            raise DemoError(f"no free port on {LOOPBACK}: {error.strerror}") from error
+            raise LocalClusterError(f"no free port on {LOOPBACK}: {error.strerror}") from error
         if error.errno == errno.EADDRINUSE:
-            raise DemoError(f"{place} is in use (node {node}): {advice}") from error
+            raise LocalClusterError(f"{place} is in use (node {node}): {advice}") from error
         reason = os.strerror(error.errno or 0).lower()
-        raise DemoError(f"{place}: {reason} (node {node}): {advice}") from error
+        raise LocalClusterError(f"{place}: {reason} (node {node}): {advice}") from error

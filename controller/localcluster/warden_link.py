@@ -1,8 +1,8 @@
-"""The demo's end of the socket to its warden: starts it, gives orders, and ends it.
+"""The demo's end of the socket to the warden: starts the warden, sends orders, and ends it.
 
-One order at a time. When the link closes, it returns only after warden and hosts have all ended,
-that is, when no process of the nodes and no file of the demo is left. If the demo dies instead, the
-warden sees it and does the same without being told.
+One order is sent at a time. Closing the link waits until the warden and all hosts have ended. Then
+no process of the nodes and no file of the demo is left. If the demo dies, the warden notices and
+does the same.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.cluster_errors import LocalClusterError
 from controller.localcluster.interpreter import module_argv, module_environment
 from controller.localcluster.warden_orders import (
     Action,
     Answer,
-    Claim,
+    RootRequest,
     ServerCommand,
     WardenOrder,
     decode_answer,
@@ -38,8 +38,8 @@ class WardenLink:
 
     Attributes:
         root: The directory that the warden made.
-        gateway: The demo's own address, where nodes get network namespaces; else empty.
-        network_error: Why they get none, where that was asked for.
+        gateway: The demo's address on the switch; empty without network namespaces.
+        network_error: Why namespaces were requested and are impossible; else empty.
         warden_pid: Process id of the warden.
     """
 
@@ -48,7 +48,7 @@ class WardenLink:
         process: "subprocess.Popen[bytes]",
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        complaints: IO[bytes],
+        stderr: IO[bytes],
     ) -> None:
         self.root = Path()
         self.gateway = ""
@@ -57,26 +57,26 @@ class WardenLink:
         self._process = process
         self._reader = reader
         self._writer = writer
-        self._complaints = complaints
+        self._stderr = stderr
         self._lock = asyncio.Lock()
         self._number = 0
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, claim: Claim) -> AsyncIterator["WardenLink"]:
+    async def open(cls, request: RootRequest) -> AsyncIterator["WardenLink"]:
         """Start a warden; on exit wait until it has cleaned up.
 
         Raises:
-            DemoError: The root directory can't be made, or the warden not be started.
+            LocalClusterError: The root directory can't be made, or the warden can't be started.
         """
         ours, theirs = socket.socketpair()
-        with tempfile.TemporaryFile() as complaints:
+        with tempfile.TemporaryFile() as stderr:
             with theirs:
-                process = _start_warden(theirs, complaints)
+                process = _start_warden(theirs, stderr)
             reader, writer = await asyncio.open_unix_connection(sock=ours)
-            link = cls(process, reader, writer, complaints)
+            link = cls(process, reader, writer, stderr)
             try:
-                await link._greet(claim)
+                await link._request_root(request)
                 yield link
             finally:
                 await link._end()
@@ -84,10 +84,10 @@ class WardenLink:
     async def order(
         self, action: Action, node: str, server: ServerCommand | None = None, address: str = ""
     ) -> Answer:
-        """Give an order and return its answer; orders are carried out one after the other.
+        """Send an order and return its answer; concurrent orders wait for each other.
 
         Raises:
-            DemoError: The order could not be carried out, or the warden is gone.
+            LocalClusterError: The order failed, or the warden has ended.
         """
         async with self._lock:
             self._number += 1
@@ -97,14 +97,14 @@ class WardenLink:
             while answer.number != order.number:  # an earlier one may have been cancelled
                 answer = decode_answer(await self._receive())
         if answer.error:
-            raise DemoError(f"{action} of node {node} failed: {answer.error}")
+            raise LocalClusterError(f"{action} of node {node} failed: {answer.error}")
         return answer
 
-    async def _greet(self, claim: Claim) -> None:
-        await self._send(encode(claim))
+    async def _request_root(self, request: RootRequest) -> None:
+        await self._send(encode(request))
         hello = decode_hello(await self._receive())
         if hello.error:
-            raise DemoError(f"cannot make the demo's directory: {hello.error}")
+            raise LocalClusterError(f"cannot make the demo's directory: {hello.error}")
         self.root = Path(hello.root)
         self.gateway, self.network_error = hello.gateway, hello.network_error
 
@@ -127,15 +127,15 @@ class WardenLink:
             raise self._lost("has ended")
         return line
 
-    def _lost(self, what: str) -> DemoError:
-        # Not with read(): the position in the file is shared with the warden, who still writes.
-        text = os.pread(self._complaints.fileno(), _CHUNK_BYTES, 0).decode(errors="replace")
+    def _lost(self, what: str) -> LocalClusterError:
+        # pread, not read: the warden still writes and shares the file's position.
+        text = os.pread(self._stderr.fileno(), _CHUNK_BYTES, 0).decode(errors="replace")
         lines = text.split("\n")
         detail = next((f": {line}" for line in reversed(lines) if line.strip()), "")
-        return DemoError(f"the warden of the demo's processes {what}{detail}")
+        return LocalClusterError(f"the warden of the demo's processes {what}{detail}")
 
     async def _end(self) -> None:
-        """Say goodbye and wait until the last guard has closed its end."""
+        """Close this end and wait until the last guard has closed its own."""
         try:
             async with asyncio.timeout(_END_LIMIT_S):
                 if self._writer.can_write_eof():
@@ -143,7 +143,7 @@ class WardenLink:
                 while await self._reader.read(_CHUNK_BYTES):
                     pass
         except (OSError, TimeoutError):
-            pass  # the warden cleans up without us; nothing we could add
+            pass  # the warden cleans up by itself
         finally:
             self._reap()
             self._writer.close()
@@ -154,16 +154,16 @@ class WardenLink:
         try:
             self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:
-            # It still cleans up and will end by itself: no child of ours any more.
+            # The warden still cleans up and then ends; keep Popen from warning about it.
             self._process.returncode = 0
 
 
-def _start_warden(connection: socket.socket, complaints: IO[bytes]) -> "subprocess.Popen[bytes]":
+def _start_warden(connection: socket.socket, stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
         module_argv("controller.localcluster.warden"),
         stdin=connection.fileno(),
         stdout=subprocess.DEVNULL,
-        stderr=complaints.fileno(),
+        stderr=stderr.fileno(),
         env={**os.environ, **module_environment()},
         start_new_session=True,  # Ctrl-C and hang-up in the demo's terminal do not reach it
     )

@@ -1,1 +1,1 @@
-"""Commands to a running controller from the command line."""
+"""Operators' requests to a running controller from the command line. Begin with ``operate_cli``."""

@@ -1,7 +1,7 @@
-"""What an operator asks a running controller for, without a console.
+"""Requests of an operator to a running controller, without a console.
 
-``unicron uncordon`` takes an isolated node back; ``unicron unreachable`` says what is true of a node
-out of contact.
+``unicron uncordon`` returns an isolated node or GPU to service. ``unicron unreachable`` decides
+whether a node out of contact is lost.
 """
 
 import argparse
@@ -13,15 +13,21 @@ from pathlib import Path
 
 from controller.api.client import NoControllerError, ask
 from controller.api.wire import Command, DecideLoss, UncordonNode
+from controller.arguments import HelpText
 
 _MAX_DIGITS = 4
 
 _UNCORDON_EPILOG = """\
-NODE:GPU takes back one GPU that is isolated alone, NODE the node with all of them.
-A node is isolated by a SEV1 fault, or because lesser faults came back there too often ("unicron policy
-explain" lists the rules). It stays out of service until somebody has looked at it and says so here.
-The controller refuses while it has no contact with the node, or while a probe still finds what is
-wrong; --force overrules that.
+NODE returns the whole node to service, NODE:GPU one GPU that is isolated alone.
+A SEV1 fault isolates a node; so do lesser faults that return too often (see `unicron policy explain`).
+The node stays out of service until an operator has checked it and runs this command.
+The controller refuses if the node is out of contact, or if a probe still finds a fault. --force
+overrides both.
+
+exit codes:
+  0  done
+  1  the controller refused; the message says why
+  2  wrong arguments, or no controller answers at SOCKET
 
 examples:
   unicron uncordon n3 --connect /run/unicron.sock
@@ -30,10 +36,16 @@ examples:
 """
 
 _UNREACHABLE_EPILOG = """\
-A node out of contact is presumed training. Where nobody can tell, because a task lives there alone and
-no peer node finds it gone, the controller asks; it can be told at any time. A node that is lost is
-isolated, and a plan divides the other nodes. Waiting asks again after the same time. The controller
-refuses for a node in contact, and to give up a node whose tasks advance.
+The controller assumes that a node out of contact still trains. It asks an operator if it can't find out:
+a task runs on that node alone, and no peer node finds the node gone. You may decide at any time.
+--lost isolates the node, and a plan divides the remaining nodes. --wait keeps the node; the controller asks
+again after the same time.
+The controller refuses if the node is in contact, and --lost if the node's tasks advance.
+
+exit codes:
+  0  done
+  1  the controller refused; the message says why
+  2  wrong arguments, or no controller answers at SOCKET
 
 examples:
   unicron unreachable n3 --lost --connect /run/unicron.sock
@@ -46,24 +58,30 @@ def add_uncordon_arguments(parser: argparse.ArgumentParser) -> None:
     _add_common(
         parser,
         _UNCORDON_EPILOG,
-        "name of the isolated node, or one isolated GPU of it",
+        "the isolated node, or one isolated GPU of it",
         "NODE[:GPU]",
     )
-    parser.add_argument("--force", action="store_true", help="also if its checks do not pass")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="return it to service although a check fails or the node is out of contact",
+    )
 
 
 def add_unreachable_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron unreachable``."""
-    _add_common(parser, _UNREACHABLE_EPILOG, "name of the node out of contact")
+    _add_common(parser, _UNREACHABLE_EPILOG, "the node out of contact")
     verdict = parser.add_mutually_exclusive_group(required=True)
-    verdict.add_argument("--lost", action="store_true", help="it is gone: go on without it")
-    verdict.add_argument("--wait", action="store_true", help="it is not, or not yet: wait for it")
+    verdict.add_argument(
+        "--lost", action="store_true", help="the node is lost: continue without it"
+    )
+    verdict.add_argument("--wait", action="store_true", help="the node may return: wait for it")
 
 
 def _add_common(
     parser: argparse.ArgumentParser, epilog: str, node: str, metavar: str = "NODE"
 ) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = epilog
     parser.add_argument("node", metavar=metavar, help=node)
     parser.add_argument(
@@ -73,7 +91,7 @@ def _add_common(
 
 
 def run_uncordon(arguments: argparse.Namespace) -> int:
-    """Ask, print the answer, and return 0 if it was done, 1 if refused, 2 if wrong or nobody answers."""
+    """Send the request; return 0 if done, 1 if refused, 2 if wrong or without an answer."""
     node, colon, gpu = arguments.node.partition(":")
     if not node or (colon and not (gpu.isascii() and gpu.isdecimal() and len(gpu) <= _MAX_DIGITS)):
         text = f"unicron uncordon: {arguments.node}: write NODE, or NODE:GPU with the GPU's index\n"
@@ -90,7 +108,7 @@ def run_uncordon(arguments: argparse.Namespace) -> int:
 
 
 def run_unreachable(arguments: argparse.Namespace) -> int:
-    """Say it, print the answer, and return 0 if it was done, 1 if refused, 2 if nobody answers."""
+    """Send the decision; return 0 if it was done, 1 if refused, 2 if no controller answers."""
     command = DecideLoss(
         request_id=uuid.uuid4().hex,
         actor=getpass.getuser(),

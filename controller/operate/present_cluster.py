@@ -1,4 +1,4 @@
-"""The cluster of a running controller, or of a saved run, as it is now."""
+"""Reads the present cluster of a running controller or of a saved run."""
 
 import getpass
 import json
@@ -13,10 +13,13 @@ from profiles.records import RecordError
 
 
 def read_cluster(socket: Path | None, directory: Path | None) -> ClusterSpec | None:
-    """Return the cluster of the controller at ``socket``, or of the run in ``directory``; None without both.
+    """Return the cluster of the run in ``directory``, else of the controller at ``socket``.
+
+    Returns:
+        None if both are None.
 
     Raises:
-        RecordError: Nobody answers, or no run is saved there.
+        RecordError: No controller answers, or the directory holds no saved run.
     """
     try:
         if directory is not None:
@@ -31,5 +34,5 @@ def _ask(socket: Path) -> ClusterSpec:
     question = DescribeCluster(request_id=uuid.uuid4().hex, actor=getpass.getuser())
     reply = ask(socket, question)
     if reply.data is None:
-        raise NoControllerError(f"{socket}: the controller does not answer this: {reply.message}")
+        raise NoControllerError(f"{socket}: the controller gave no answer: {reply.message}")
     return decode_spec(json.dumps(reply.data["spec"]).encode(), str(socket))

@@ -1,6 +1,6 @@
-"""``unicron plan what-if`` on a cluster: a running controller's, or a saved run's.
+"""``unicron plan what-if`` on a cluster: of a running controller, or of a saved run.
 
-A running controller answers from its memory. A saved run is replayed here; both answers come from
+A running controller answers from its memory. A saved run is replayed here. Both use
 ``controller.core.rehearsal``.
 """
 
@@ -20,16 +20,16 @@ from controller.core.rehearsal import ImpossibleError
 from controller.plan.plan_text import explanation_of, print_answer
 from controller.plan.problem_file import ProblemFile
 from controller.plan.questions import supposition_of
-from controller.plan.rehearsed import answered
+from controller.plan.rehearsal_answer import rehearsal_answer
 from controller.printing import plain_console, refuse
 from controller.store.run_file import RunError, read_run
 from profiles.records import RecordError
 
 
 def run_on_cluster(arguments: argparse.Namespace) -> int:
-    """Ask, print the answer and return 0, or 2 where nobody can be asked or something is wrong."""
+    """Ask and print the answer; return 0, or 2 if there is no answer or an option is wrong."""
     if arguments.save_problem and arguments.save_problem.exists():
-        text = f"--save-problem {arguments.save_problem}: is there already; name another"
+        text = f"--save-problem {arguments.save_problem}: exists already; name another file"
         return refuse("unicron plan", text)
     question = _question(arguments)
     try:
@@ -43,8 +43,8 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
     except (ImpossibleError, NoControllerError, RunError, RecordError) as error:
         return refuse("unicron plan", str(error))
     if arguments.explain:
-        asked = ProblemFile.model_validate(problem).asked
-        answer |= explanation_of(asked, answer["assignments"])
+        planner_problem = ProblemFile.model_validate(problem).planner_problem
+        answer |= explanation_of(planner_problem, answer["assignments"])
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
     else:
@@ -70,7 +70,7 @@ def _question(arguments: argparse.Namespace) -> AskWhatIf:
 def _of_saved(directory: Path, question: AskWhatIf) -> dict[str, Any]:
     machine, replayed = read_run(directory)
     supposition, has_problem = supposition_of(question), question.has_problem
-    return answered(
+    return rehearsal_answer(
         machine.state, machine.policy, replayed.at, supposition, has_problem=has_problem
     )
 
@@ -80,7 +80,7 @@ def _of_live(path: Path, question: AskWhatIf) -> dict[str, Any]:
     if reply.code == "impossible":
         raise ImpossibleError(reply.message)
     if reply.data is None:
-        raise NoControllerError(f"{path}: the controller does not answer this: {reply.message}")
+        raise NoControllerError(f"{path}: the controller gave no answer: {reply.message}")
     return dict(reply.data)
 
 
@@ -98,13 +98,13 @@ def _print_places(answer: dict[str, Any]) -> None:
         after = _place(task["layout"], task["placement"])
         console.print(f"{task['name']}: {before}" + (f" -> {after}" if before != after else ""))
     for name, phase in answer["left_alone"].items():
-        console.print(f"{name}: is {phase}, no plan moves it now")
+        console.print(f"{name}: is {phase}; no plan changes it now")
     for number, step in enumerate(answer["steps"], start=1):
         console.print(f"step {number}: {step}")
 
 
 def _place(layout: str | None, workers: Iterable[str]) -> str:
-    """Return a placement in short: of every node its workers."""
+    """Return a layout and the workers on each node, in short."""
     if layout is None:
         return "nowhere"
     by_node = groupby(workers, key=lambda worker: worker.rpartition(":")[0])

@@ -1,6 +1,6 @@
-"""``unicron plan``: the best division of workers for a problem in a file, as it is or changed.
+"""``unicron plan``: prints the best division of workers for a problem in a file.
 
-What-if on a cluster is in ``controller.plan.cluster_what_if``.
+``controller.plan.cluster_what_if`` has what-if on a cluster.
 """
 
 import argparse
@@ -11,29 +11,28 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from controller.arguments import count_of, file_path, num_workers, number_of
-from controller.core.rules.planner.cost import Problem as Asked
+from controller.arguments import HelpText, count_of, file_path, num_workers, number_of
+from controller.core.rules.planner.cost import Problem
 from controller.core.rules.planner.explanation import terms
 from controller.core.rules.planner.solver import Division, solve
 from controller.plan.cluster_what_if import run_on_cluster
 from controller.plan.plan_text import explanation_of, print_answer
-from controller.plan.problem_change import Change, changed
+from controller.plan.problem_change import Change, apply_change
 from controller.plan.problem_file import MAX_NUMBER, load_problem
 from controller.printing import refuse
 from profiles.records import RecordError
 
 _EPILOG = """\
-PROBLEM.json, times in seconds unless their name says hours:
+PROBLEM.json (times are seconds, unless the key says hours):
 
   {"workers": 128, "worker_mtbf_hours": 2000, "running_s": null,
    "tasks": [{"name": "gpt3-7b", "weight": 1.0, "workers": 32, "faulted": false,
               "min_workers": 8, "transition_s": 45,
               "throughput": {"8": 1.1e15, "16": 2.1e15, "32": 4.0e15}}]}
 
-"workers" of a task is its size before the event, also while it runs on survivors. Sizes that are not
-in "throughput" can't be used; size 0 (stopped) always can. A task that changes its size, or is
-faulted, pays what it would have done during "transition_s"; one that did not run starts free of
-charge, which is the paper's rule.
+A task's "workers" is its size before the event, also while it runs on fewer. A task can have the sizes in
+"throughput", or 0 (stopped). A task that is faulted or changes its size loses the work of "transition_s".
+A task that did not run before starts at no cost, as in the paper.
 
 examples:
   unicron plan solve problem.json --explain
@@ -44,28 +43,30 @@ examples:
 """
 
 _MAX_WORKERS = 10**6
-"""Of one node, or that join together."""
+"""The most workers of one node, and the most that one ``--add`` may add."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron plan``."""
-    what = parser.add_subparsers(dest="what", required=True, metavar="{solve,what-if}")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{solve,what-if}")
     solving = _add_command(
-        what,
+        actions,
         "solve",
-        "divide workers over tasks, exactly",
-        "Print the division of workers over tasks that maximises the weighted FLOP until the next fault,"
-        " transitions paid. The answer is exact, at any size.",
+        "print the best division of workers over tasks",
+        "Print the division of workers over tasks with the most weighted FLOP until the next fault, minus"
+        " the work lost in transitions. The answer is exact, for any number of workers.",
     )
-    solving.add_argument("problem", type=file_path, metavar="PROBLEM.json")
+    solving.add_argument(
+        "problem", type=file_path, metavar="PROBLEM.json", help="problem file (see below)"
+    )
     changing = _add_command(
-        what,
+        actions,
         "what-if",
-        "the same with something changed",
-        "Print the division after workers were lost or added, tasks faulted or finished, or weights"
-        " changed: of a problem in a file, whose sizes are those before, of the cluster of a running"
-        " controller, or of a saved run. On a cluster it is the plan that the controller would propose now,"
-        " with the place of every rank, and nothing happens there.",
+        "print the best division after a supposed change",
+        "Print the best division after a supposed change: workers lost or added, tasks faulted or finished,"
+        " weights changed. Ask it of a problem in a file (whose sizes are those before the change), of a"
+        " running controller, or of a saved run. For a cluster the answer is the plan that the controller"
+        " would propose now, with the place of every rank. Nothing is changed there.",
     )
     _add_source(changing)
     _add_changed_workers(changing)
@@ -73,40 +74,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_source(changing: argparse.ArgumentParser) -> None:
-    source = changing.add_argument_group("what it is asked of, one of the three")
-    source.add_argument("problem", type=file_path, nargs="?", metavar="PROBLEM.json")
+    source = changing.add_argument_group("source (give one of the three)")
+    source.add_argument(
+        "problem",
+        type=file_path,
+        nargs="?",
+        metavar="PROBLEM.json",
+        help="problem file (see below)",
+    )
     source.add_argument(
         "--connect", type=file_path, metavar="SOCKET", help="a running controller's API socket"
     )
     source.add_argument(
-        "--state", type=file_path, metavar="DIR", help="a saved run: the directory of its journal"
+        "--state", type=file_path, metavar="DIR", help="a saved run: the directory with its journal"
     )
     changing.add_argument(
         "--save-problem",
         type=file_path,
         metavar="FILE",
-        help="write the cluster's problem there, for unicron plan solve",
+        help="write the cluster's problem to FILE, for `unicron plan solve`",
     )
 
 
 def _add_changed_workers(changing: argparse.ArgumentParser) -> None:
     workers = changing.add_argument_group("workers lost and added")
     workers.add_argument(
-        "--lose", type=num_workers, default=0, metavar="N", help="workers that a problem loses"
+        "--lose",
+        type=num_workers,
+        default=0,
+        metavar="N",
+        help="lose N workers (for a problem file)",
     )
     workers.add_argument(
         "--lose-node",
         action="append",
         default=[],
         metavar="NODE",
-        help="a node that a cluster loses; may be repeated",
+        help="lose this node (for a cluster); may be repeated",
     )
     workers.add_argument(
         "--add",
         type=num_workers,
         default=0,
         metavar="N",
-        help="workers that join; on a cluster in nodes of the usual size",
+        help="add N workers; on a cluster they come in nodes of the usual size",
     )
     workers.add_argument(
         "--add-node",
@@ -114,54 +125,57 @@ def _add_changed_workers(changing: argparse.ArgumentParser) -> None:
         default=[],
         type=_node,
         metavar="NODE[=N]",
-        help="a node with N workers that joins a cluster, or one of it that comes back into service; may be repeated",
+        help="add a node with N workers (for a cluster), or return an isolated or lost node to service;"
+        " may be repeated",
     )
 
 
 def _add_changed_tasks(changing: argparse.ArgumentParser) -> None:
-    tasks = changing.add_argument_group("tasks changed, each may be repeated")
+    tasks = changing.add_argument_group("tasks changed (each option may be repeated)")
     tasks.add_argument(
-        "--fault", action="append", default=[], metavar="TASK", help="it lost a worker"
+        "--fault", action="append", default=[], metavar="TASK", help="TASK lost a worker"
     )
-    tasks.add_argument("--finish", action="append", default=[], metavar="TASK", help="it is over")
+    tasks.add_argument(
+        "--finish", action="append", default=[], metavar="TASK", help="TASK has finished"
+    )
     tasks.add_argument(
         "--weight",
         action="append",
         default=[],
         type=_weight,
         metavar="TASK=W",
-        help="its new weight",
+        help="TASK gets the weight W",
     )
 
 
 def _add_command(
-    what: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]",
     name: str,
     help_text: str,
     description: str,
 ) -> argparse.ArgumentParser:
-    command = what.add_parser(
+    command = actions.add_parser(
         name,
         help=help_text,
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         epilog=_EPILOG,
     )
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument(
         "--explain",
         action="store_true",
-        help="add the nearest other plans, what other estimates would change, and what waiting costs",
+        help="also print the closest other plans, the effect of other estimates, and the cost of waiting",
     )
     return command
 
 
 def _node(text: str) -> tuple[str, int]:
-    """Return a node and its workers; 0 where they are not given."""
+    """Return a node and its number of workers; 0 if the number is not given."""
     name, equals, written = text.partition("=")
     count = (count_of(written) or -1) if equals else 0
     if not name or not 0 <= count <= _MAX_WORKERS:
-        raise argparse.ArgumentTypeError(f"{text!r:.80} is not NODE, or NODE=WORKERS")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not NODE or NODE=WORKERS")
     return name, count
 
 
@@ -175,24 +189,28 @@ def _weight(text: str) -> tuple[str, float]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Solve and print; return 0, or 2 where the problem is wrong."""
-    if arguments.what == "what-if":
-        if mistake := _misuse(arguments):
+    """Solve and print; return 0, or 2 if the problem or an option is wrong."""
+    if arguments.action == "what-if":
+        if mistake := _option_conflict(arguments):
             return refuse("unicron plan", mistake)
         if arguments.problem is None:
             return run_on_cluster(arguments)
     try:
         problem = load_problem(arguments.problem)
-        if arguments.what == "what-if":
-            problem = changed(problem, _change(arguments))
+        if arguments.action == "what-if":
+            problem = apply_change(problem, _change(arguments))
     except RecordError as error:
         return refuse("unicron plan", str(error))
-    asked = problem.asked
+    planner_problem = problem.planner_problem
     begin_s = time.perf_counter()
-    decision = solve(asked.tasks, num_workers=asked.num_workers, running_s=asked.running_s)
-    answer = as_json(asked, decision, time.perf_counter() - begin_s)
+    decision = solve(
+        planner_problem.tasks,
+        num_workers=planner_problem.num_workers,
+        running_s=planner_problem.running_s,
+    )
+    answer = as_json(planner_problem, decision, time.perf_counter() - begin_s)
     if arguments.explain:
-        answer |= explanation_of(asked, decision.assignments)
+        answer |= explanation_of(planner_problem, decision.assignments)
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
     else:
@@ -200,8 +218,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _misuse(arguments: argparse.Namespace) -> str:
-    """Return what does not go together, in one line; empty if all does."""
+def _option_conflict(arguments: argparse.Namespace) -> str:
+    """Return in one line which options conflict; empty if none do."""
     if mistake := _contradiction(arguments):
         return mistake
     places = [arguments.problem, arguments.connect, arguments.state]
@@ -210,14 +228,17 @@ def _misuse(arguments: argparse.Namespace) -> str:
     if arguments.problem is None:
         if arguments.add > _MAX_WORKERS:
             return f"--add {arguments.add}: must be {_MAX_WORKERS} at most"
-        return "--lose is for problems; name nodes with --lose-node" if arguments.lose else ""
+        return "--lose is for problem files; name nodes with --lose-node" if arguments.lose else ""
     if arguments.lose_node or arguments.add_node:
-        return "--lose-node and --add-node are for clusters; a problem has no nodes: --lose, --add"
-    return "--save-problem is for clusters" if arguments.save_problem else ""
+        return (
+            "--lose-node and --add-node are for clusters; a problem file has no nodes:"
+            " use --lose and --add"
+        )
+    return "--save-problem is for clusters; leave it out" if arguments.save_problem else ""
 
 
 def _contradiction(arguments: argparse.Namespace) -> str:
-    """Return what is said twice of a node or task, or of one that finishes; empty if nothing is."""
+    """Return which node or task is given twice, or both finishes and changes; empty if none is."""
     weights = [name for name, _ in arguments.weight]
     for option, names in (
         ("--lose-node", arguments.lose_node),
@@ -230,7 +251,7 @@ def _contradiction(arguments: argparse.Namespace) -> str:
             return f"{option}: {twice[0]} is given twice"
     for option, names in (("--fault", arguments.fault), ("--weight", weights)):
         if both := [name for name in names if name in arguments.finish]:
-            return f"{option}: {both[0]} finishes; leave out {option} or --finish of it"
+            return f"{option}: {both[0]} finishes too; leave out {option} or --finish for it"
     return ""
 
 
@@ -244,16 +265,16 @@ def _change(arguments: argparse.Namespace) -> Change:
     )
 
 
-def as_json(asked: Asked, decision: Division, solve_s: float) -> dict[str, Any]:
-    """Return the answer for programs; FLOP/s, FLOP and seconds."""
+def as_json(planner_problem: Problem, decision: Division, solve_s: float) -> dict[str, Any]:
+    """Return the answer as JSON; quantities are FLOP/s, FLOP and seconds."""
     return {
         "objective": decision.objective,
         "waf_before": decision.waf_before,
         "waf_after": decision.waf_after,
-        "workers": asked.num_workers,
-        "running_s": asked.running_s,
+        "workers": planner_problem.num_workers,
+        "running_s": planner_problem.running_s,
         "assignments": dict(decision.assignments),
-        "tasks": [asdict(each) for each in terms(asked, decision.assignments)],
+        "tasks": [asdict(each) for each in terms(planner_problem, decision.assignments)],
         "why": decision.why,
         "solve_s": solve_s,
     }

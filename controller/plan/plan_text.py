@@ -1,4 +1,4 @@
-"""The answer of ``unicron plan`` for people, and its explanation."""
+"""Prints the answer of ``unicron plan`` for people, and explains it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,14 +11,14 @@ from nodeagent.protocol.ids import TaskId
 
 
 def explanation_of(problem: Problem, assignments: Mapping[TaskId, int]) -> dict[str, Any]:
-    """Return what ``--explain`` adds to an answer."""
+    """Return the keys that ``--explain`` adds to an answer."""
     explanation = asdict(explain(problem, assignments))
     del explanation["terms"]  # every answer has them
     return explanation
 
 
 def print_answer(answer: dict[str, Any]) -> None:
-    """Print the division, its terms, and what explains it."""
+    """Print the division, its terms, and the explanation if there is one."""
     console = plain_console()
     print_table(
         console,
@@ -28,7 +28,7 @@ def print_answer(answer: dict[str, Any]) -> None:
     )
     used = sum(answer["assignments"].values())
     console.print(
-        f"{used} of {answer['workers']} workers given; weighted FLOP/s {answer['waf_before']:.4g} ->"
+        f"{used} of {answer['workers']} workers assigned; weighted FLOP/s {answer['waf_before']:.4g} ->"
         f" {answer['waf_after']:.4g}; objective {answer['objective']:.6g} FLOP over"
         f" {answer['running_s']:.4g} s; solved in {1000 * answer['solve_s']:.1f} ms"
     )
@@ -53,16 +53,18 @@ def _explained(answer: dict[str, Any]) -> list[str]:
         return []
     cost = answer["waiting"]
     flop, hours = cost["weighted_flop_per_min"], cost["gpu_hours_per_min"]
-    costs = f"every minute of waiting costs {flop:.3g} weighted FLOP and {hours:.2f} GPU-hours"
+    costs = f"each minute of waiting costs {flop:.3g} weighted FLOP and {hours:.2f} GPU-hours"
     changes_anything = answer.get("changes_anything", True)
     lines = [f"{costs}, if faulted tasks stand still"] if changes_anything else []
-    lines += [f"instead {_sizes(each)} {each['verdict']}" for each in answer["alternatives"]]
+    lines += [f"alternative: {_sizes(each)} {each['verdict']}" for each in answer["alternatives"]]
     lines += [
         f"with {each['factor']:g} x the {each['estimate']}: {_sizes(each)}"
         for each in answer["sensitivity"]
     ]
     if not answer["sensitivity"]:
-        lines.append("a hundredth and a hundred times the MTBF or transition time change nothing")
+        lines.append(
+            "the plan stays the same with 0.01 to 100 x the MTBF, and with 0.01 to 100 x the transition times"
+        )
     return lines
 
 

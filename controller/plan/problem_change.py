@@ -1,7 +1,7 @@
-"""What-if: a problem with something changed. Pure; the answer is the planner's.
+"""What-if on a problem file: applies a change to the problem. The planner then solves it.
 
-Workers that are lost fault the tasks that are named with them; who is not named has lost none. Nothing is
-assumed of where the workers were.
+Only the named tasks are faulted when workers are lost. The places of the lost workers are not
+considered.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from profiles.records import RecordError
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is different.
+    """A supposed change of a problem.
 
     Attributes:
-        num_lost: Workers that are lost.
-        num_added: Workers that join.
+        num_lost: Number of workers lost.
+        num_added: Number of workers added.
         faulted: Tasks that lost a worker.
-        finished: Tasks that are over.
+        finished: Tasks that have finished.
         weights: New weights, by task.
     """
 
@@ -30,22 +30,24 @@ class Change:
     weights: Sequence[tuple[str, float]] = ()
 
 
-def changed(problem: ProblemFile, change: Change) -> ProblemFile:
+def apply_change(problem: ProblemFile, change: Change) -> ProblemFile:
     """Return the problem after the change.
 
     Raises:
-        RecordError: It names a task that there is not, takes more workers than there are, or
-            makes more than a problem can have.
+        RecordError: The change names an unknown task, or the number of workers becomes less than 0
+            or more than a problem can have.
     """
     names = [task.name for task in problem.tasks]
     for name in (*change.faulted, *change.finished, *(name for name, _ in change.weights)):
         if name not in names:
-            raise RecordError(f"there is no task {name!r}; there are {', '.join(names) or 'none'}")
+            raise RecordError(f"there is no task {name!r}; tasks: {', '.join(names) or 'none'}")
     workers = problem.workers - change.num_lost + change.num_added
     if change.num_lost > problem.workers:
-        raise RecordError(f"--lose {change.num_lost}: there are {problem.workers} workers")
+        raise RecordError(f"--lose {change.num_lost}: there are only {problem.workers} workers")
     if workers > MAX_WORKERS:
-        raise RecordError(f"--add {change.num_added}: makes more than {MAX_WORKERS} workers")
+        raise RecordError(
+            f"--add {change.num_added}: makes {workers} workers; at most {MAX_WORKERS} are allowed"
+        )
     weights = dict(change.weights)
     tasks = [
         _changed_task(task, weights.get(task.name, task.weight), is_hit=task.name in change.faulted)

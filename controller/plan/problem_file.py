@@ -1,11 +1,11 @@
-"""A planner's problem as a JSON file: the workers that are left, and the tasks that want them.
+"""A planner's problem as a JSON file: the workers after the event, and the tasks.
 
     {"workers": 128, "worker_mtbf_hours": 2000, "running_s": null,
      "tasks": [{"name": "gpt3-7b", "weight": 1.0, "workers": 32, "faulted": false, "min_workers": 8,
                 "transition_s": 45, "throughput": {"8": 1.1e15, "16": 2.1e15, "32": 4.0e15}}]}
 
-A mistake is one ``RecordError`` that names the file, the place and the mend. What the numbers mean is told
-in ``controller.core.rules.planner.cost``.
+A mistake is one ``RecordError`` that names the file, the place and the mend.
+``controller.core.rules.planner.cost`` defines the quantities.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ from profiles.records import Record, RecordError, parse_record, read_text
 MAX_WORKERS: Final = 10**7
 _MAX_DIGITS: Final = 18
 MAX_NUMBER: Final = 1e30
-"""Far above any machine, weight or time; keeps their product inside a float."""
+"""Far above any real rate, weight or time. The product of several stays within a float."""
 
 
 def _digits(text: str) -> str:
@@ -41,7 +41,7 @@ _Size = Annotated[str, AfterValidator(_digits)]
 
 
 class ProblemTask(Record):
-    """One task of a problem; its keys are told in ``docs/planner.md``."""
+    """One task of a problem. ``docs/planner.md`` explains the keys."""
 
     name: str = Field(min_length=1)
     workers: _Count
@@ -54,13 +54,13 @@ class ProblemTask(Record):
 
 
 class ProblemFile(Record):
-    """A problem, as it was given.
+    """A problem, as the file gives it.
 
     Attributes:
-        workers: n', workers that are left after the event.
+        workers: n', the number of workers after the event.
         tasks: Tasks, with distinct names.
         worker_mtbf_hours: Mean time between the SEV1 faults of one worker, hours.
-        running_s: D_running, seconds; None derives it from the MTBF.
+        running_s: D_running, seconds; None if it follows from the MTBF.
     """
 
     workers: _Count
@@ -73,17 +73,17 @@ class ProblemFile(Record):
         """D_running, seconds."""
         if self.running_s is not None:
             return self.running_s
-        assert self.worker_mtbf_hours is not None, "one of the two is given"
+        assert self.worker_mtbf_hours is not None, "load_problem demands one of the two"
         return horizon_s(3600.0 * self.worker_mtbf_hours, self.workers)
 
     @property
-    def asked(self) -> PlanProblem:
-        """The problem as the planner is asked it."""
+    def planner_problem(self) -> PlanProblem:
+        """The problem in the planner's own types."""
         return PlanProblem(tuple(self.plan_tasks), self.workers, self.horizon_s)
 
     @property
     def plan_tasks(self) -> list[PlanTask]:
-        """The tasks as the planner sees them."""
+        """The tasks in the planner's own types."""
         return [
             PlanTask(
                 name=TaskId(task.name),

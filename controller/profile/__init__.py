@@ -1,1 +1,4 @@
-"""Throughput of models on clusters, without one: the commands of ``unicron profile``."""
+"""``unicron profile``: estimates, measures, checks, shows and merges the throughput of models.
+
+Begin with ``profile_cli``; every command has a module of its own.
+"""

@@ -1,4 +1,4 @@
-"""``unicron profile check``: predictions of measured points, and how far off they are."""
+"""``unicron profile check``: compares predictions with measured points."""
 
 import argparse
 import json
@@ -14,21 +14,23 @@ from profiles.layout import Layout
 from profiles.records import RecordError
 
 
-def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Define the options."""
-    parser = what.add_parser(
+    parser = actions.add_parser(
         "check",
-        help="predict measured points, and tell the errors",
-        description="Predict each measured point of a JSONL file, at the layout that it names or else the"
-        " best one, and print the errors. measured and predicted are TFLOP/s per GPU, errors relative to"
-        " the measurement. docs/profiles.md has the keys of a point.",
+        help="compare predictions with measurements",
+        description="Predict each measured point of a JSONL file, in the layout that the point names or else"
+        " in the best one. Print both in TFLOP/s per GPU, and the error relative to the measurement."
+        " docs/profiles.md explains the keys of a point.",
     )
-    parser.add_argument("points", type=file_path, metavar="POINTS.jsonl")
+    parser.add_argument(
+        "points", type=file_path, metavar="POINTS.jsonl", help="file of measured points"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Predict and print; return 0, or 2 where the file is wrong."""
+    """Predict and print; return 0, or 2 if the file is wrong."""
     try:
         points = load_points(arguments.points)
     except RecordError as error:
@@ -42,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(points: list[Point]) -> dict[str, Any]:
-    """Return the predictions and errors; null, with a reason, where a point can't be predicted."""
+    """Return predictions and errors as JSON; null with a reason if a point can't be predicted."""
     constants = fitted_constants()
     rows = [_row(point, constants) for point in points]
     errors = [row["error"] for row in rows if row["error"] is not None]
@@ -60,8 +62,8 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
     if case is None:
         return row | {"reason": point.missing}
     setup, fits = case.setup(constants)
-    doubts = _doubts(point, setup.layout)
-    predicted = case.flops_per_s(setup, constants) / case.wish.workers / 1e12
+    inconsistencies = _inconsistencies(point, setup.layout)
+    predicted = case.flops_per_s(setup, constants) / case.request.workers / 1e12
     row |= {
         "predicted": predicted,
         "error": None if measured is None else error_of(predicted, measured),
@@ -70,23 +72,23 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
         "micro_batch": setup.micro_batch,
         "recompute": setup.recompute.value,
         "recompute_layers": setup.recompute_layers,
-        "fits": fits and not doubts,
+        "fits": fits and not inconsistencies,
     }
-    if doubts:
-        row["note"] = "; ".join(doubts)
+    if inconsistencies:
+        row["note"] = "; ".join(inconsistencies)
     return row if measured is not None else row | {"reason": "model_tflops_per_gpu not given"}
 
 
-def _doubts(point: Point, layout: Layout) -> list[str]:
-    """Return why the point can't have been trained as it says; it is predicted nevertheless."""
-    doubts = []
+def _inconsistencies(point: Point, layout: Layout) -> list[str]:
+    """Return which data of the point conflict. Such a point is predicted all the same."""
+    inconsistencies = []
     if point.layers and layout.pp > point.layers:
-        doubts.append(f"{layout.pp} stages for {point.layers} layers")
+        inconsistencies.append(f"{layout.pp} stages for {point.layers} layers")
     if point.gpus and layout.num_workers != point.gpus:
-        doubts.append(f"{layout} has {layout.num_workers} of {point.gpus} GPUs")
+        inconsistencies.append(f"{layout} has {layout.num_workers} of {point.gpus} GPUs")
     if point.dp and layout.dp != point.dp:
-        doubts.append(f"dp {point.dp} is named, and {layout.dp} taken")
-    return doubts
+        inconsistencies.append(f"dp {point.dp} is named, and {layout.dp} taken")
+    return inconsistencies
 
 
 def _print(answer: dict[str, Any]) -> None:

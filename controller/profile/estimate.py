@@ -1,4 +1,4 @@
-"""``unicron profile estimate``: T(t, x) of a model, and the layout behind each size."""
+"""``unicron profile estimate``: estimates T(t, x), a model's throughput, with layouts."""
 
 import argparse
 import json
@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from controller.arguments import file_path
+from controller.arguments import HelpText, file_path
 from controller.printing import plain_console, print_table, refuse
 from controller.profile.profile_options import check_output, count, sizes
 from profiles.estimate.constants import fitted_constants
 from profiles.estimate.gpu_memory import available_bytes
 from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration_time import flops_per_s
-from profiles.estimate.layer import Machine
-from profiles.estimate.layout_search import Estimate, Wish, best
+from profiles.estimate.layer import GpuSpeed
+from profiles.estimate.layout_search import Estimate, LayoutRequest, best
 from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
 from profiles.estimate.shape_file import find_shape
 from profiles.estimate.training_setup import CORE, STACK_BY_NAME, Stack
@@ -23,7 +23,7 @@ from profiles.table_file import estimated_table, save_table
 
 _DEFAULT_WORKERS: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
 _DEFAULT_TOKENS: Final = 2**22
-"""Tokens of an iteration where no batch is given: about what GPT-3 and Llama 3 were trained with."""
+"""Tokens of an iteration if no batch is given: about those of GPT-3 and Llama 3."""
 
 _EPILOG = f"""\
 models:   {", ".join(SHAPE_BY_NAME)}, or a JSON file:
@@ -31,8 +31,8 @@ models:   {", ".join(SHAPE_BY_NAME)}, or a JSON file:
            "seq": 8192, "vocab": 128256, "tied": false}}
 hardware: {", ".join(GPU_BY_NAME)}
 
-"throughput" of the JSON is what a task of `unicron plan solve` takes: FLOP/s by workers, only the sizes
-at which the model fits into memory.
+"throughput" in the JSON output can be used in a task of `unicron plan solve`: FLOP/s by number of workers,
+for the sizes at which the model fits into memory.
 
 examples:
   unicron profile estimate --model gpt3-7b --hardware a800-80g
@@ -40,43 +40,51 @@ examples:
 """
 
 
-def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Define the options."""
-    parser = what.add_parser(
+    parser = actions.add_parser(
         "estimate",
-        help="estimate throughput by size, each size in its best layout",
-        description="Estimate the FLOP/s of a model on clusters of several sizes, each in the fastest"
+        help="estimate a model's throughput by number of workers",
+        description="Estimate the FLOP/s of a model for several numbers of workers, each in the fastest"
         " layout that fits into memory.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         epilog=_EPILOG,
     )
-    parser.add_argument("--model", required=True, metavar="NAME|FILE.json")
-    parser.add_argument("--hardware", required=True, metavar="NAME")
     parser.add_argument(
-        "--workers", metavar="N,N,...", help="sizes, in GPUs; default: 8 to 1024, doubling"
+        "--model", required=True, metavar="NAME|FILE.json", help="the model (see models below)"
     )
     parser.add_argument(
-        "--global-batch", metavar="SAMPLES", help="default: 4,194,304 tokens, in samples"
+        "--hardware", required=True, metavar="NAME", help="the GPU (see hardware below)"
     )
-    parser.add_argument("--seq", metavar="TOKENS", help="default: the model's")
+    parser.add_argument(
+        "--workers",
+        metavar="N,N,...",
+        help="numbers of GPUs (default 8,16,32,64,128,256,512,1024)",
+    )
+    parser.add_argument(
+        "--global-batch",
+        metavar="SAMPLES",
+        help="samples of an iteration (default: 4,194,304 tokens)",
+    )
+    parser.add_argument("--seq", metavar="TOKENS", help="tokens of a sample (default: the model's)")
     parser.add_argument(
         "--stack",
         choices=list(STACK_BY_NAME),
         default=CORE.name,
-        help="software: core (Megatron-Core since 2024, the default), classic (2022), ptd or"
-        " deepspeed (2021)",
+        help="training software: core (Megatron-Core since 2024, the default), classic (2022), ptd"
+        " or deepspeed (2021)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--output",
         type=file_path,
         metavar="FILE.json",
-        help="write a table for `unicron profile show`",
+        help="also write a table for `unicron profile show` and `merge`",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Estimate and print; return 0, or 2 where an argument is wrong."""
+    """Estimate and print; return 0, or 2 if an argument is wrong."""
     try:
         shape = find_shape(arguments.model)
         if arguments.seq is not None:
@@ -107,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _write(answer: dict[str, Any], path: Path) -> int:
     title = f"{answer['model']} on {answer['hardware']}"
     if not answer["layouts"]:
-        return refuse("unicron profile", f"{path}: not written: no size can be used")
+        return refuse("unicron profile", f"{path}: not written: the model fits none of the sizes")
     try:
         save_table(estimated_table(title, answer["layouts"]), path)
     except OSError as error:
@@ -118,19 +126,19 @@ def _write(answer: dict[str, Any], path: Path) -> int:
 def estimate(
     shape: DecoderShape, gpu: Gpu, stack: Stack, wanted: tuple[int, ...], global_batch: int
 ) -> dict[str, Any]:
-    """Return throughput and layouts of the sizes that can be used, and why the others can't."""
-    machine = Machine(gpu, fitted_constants())
+    """Return throughput and layout of each usable size, and for each other size the reason."""
+    machine = GpuSpeed(gpu, fitted_constants())
     throughput: dict[str, float] = {}
     layouts: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     for workers in wanted:
-        found = best(shape, Wish(workers, global_batch), stack, machine)
+        found = best(shape, LayoutRequest(workers, global_batch), stack, machine)
         if found is None:
-            left_out[str(workers)] = "more replicas than samples in every layout"
+            left_out[str(workers)] = "every layout has more replicas than the batch has samples"
         elif not found.fits:
             left_out[str(workers)] = (
-                f"needs {found.needed_bytes / GIB:.0f} GiB of a GPU at least, which has"
-                f" {available_bytes(gpu) / GIB:.0f} to fill"
+                f"needs at least {found.needed_bytes / GIB:.0f} GiB per GPU, of which"
+                f" {available_bytes(gpu) / GIB:.0f} GiB are usable"
             )
         else:
             rate = flops_per_s(shape, global_batch, found.iteration_s)
@@ -166,7 +174,7 @@ def _recomputed(row: dict[str, Any]) -> str:
 def _gpu(name: str) -> Gpu:
     gpu = find_gpu(name)
     if gpu is None:
-        raise RecordError(f"--hardware {name!r:.80} is not known; known: {', '.join(GPU_BY_NAME)}")
+        raise RecordError(f"--hardware {name!r:.80}: unknown GPU; known: {', '.join(GPU_BY_NAME)}")
     return gpu
 
 
@@ -200,5 +208,5 @@ def _print(answer: dict[str, Any]) -> None:
         console.print(f"{size} workers: {reason}")
     console.print(
         f"estimated, not measured: {answer['model']} on {answer['hardware']}, {answer['global_batch']}"
-        f" samples of {answer['seq']} tokens an iteration; docs/profiles.md tells how far off this is"
+        f" samples of {answer['seq']} tokens per iteration; docs/profiles.md gives the usual error"
     )

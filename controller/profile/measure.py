@@ -1,4 +1,4 @@
-"""``unicron profile measure``: have a running controller time a task at several sizes, on idle workers."""
+"""``unicron profile measure``: lets a running controller time a task at several sizes."""
 
 import argparse
 import getpass
@@ -15,7 +15,7 @@ from typing import Any
 from controller.api.client import Connection, NoControllerError, ask, connect
 from controller.api.views import MeasuredSizeView, MeasurementView
 from controller.api.wire import CancelMeasurement, MeasureTask
-from controller.arguments import file_path
+from controller.arguments import HelpText, file_path
 from controller.printing import refuse
 from controller.profile.profile_options import check_output, count, sizes
 from controller.profile.table_commands import print_table
@@ -25,19 +25,24 @@ from profiles.table_file import VERSION, LayoutRecord, TableFile, TablePoint, sa
 _MAX_ITERATIONS = 10_000
 
 _EPILOG = """\
-The task's model trains from fresh weights for two iterations and then for the number asked, at each size in
-turn, the smallest first, and is killed. It runs on workers of nodes in service that no task holds or is
-to get, and leaves no checkpoint. The task itself trains on. As soon as a plan waits for a decision, or a
-task is to get one of the workers, the measurement ends; a size whose ranks fail is left out with the
-reason. Ctrl-C, SIGTERM and the end of the terminal cancel it, and so does --cancel from elsewhere.
+At each size, smallest first, the task's model trains from fresh weights: two iterations to warm up, then
+the number of --iterations. It uses idle workers of nodes in service and writes no checkpoint. The task itself
+trains on.
 
-A command is measured with --contained alone: started beside itself it could write over its own checkpoints.
-It gets a directory UNICRON_TASK_DIR of its own, which is left behind, and its lines are counted. Its FLOPs are
-not known, so the size that it begins with, or else the smallest one measured, has the rate of its own table,
-and the others follow.
+The measurement ends early if a plan waits for a decision, or if a task needs one of its workers. A size
+whose ranks fail is left out, with the reason. Ctrl-C, SIGTERM, the end of the terminal, or --cancel from
+another terminal cancel it.
 
-What was measured goes into the controller's own table of the task too (docs/profiles.md), and with --output
-into a file. Exit code 0 if every size that fits was measured, 1 if not, or if the controller refuses.
+A command task is measured only with --contained, since a second copy could overwrite its checkpoints. The
+copy gets its own directory UNICRON_TASK_DIR, which is not removed. Its FLOPs are unknown: its first size (or
+else the smallest measured size) keeps the rate of its table, and the other sizes are scaled to that.
+
+The results go into the controller's own table of the task (docs/profiles.md), and with --output into a file.
+
+exit codes:
+  0  every size that fits was measured
+  1  a size was not measured, or the controller refused
+  2  an argument is wrong, or no controller answers
 
 examples:
   unicron profile measure gpt-a --connect /run/unicron.sock
@@ -46,22 +51,27 @@ examples:
 """
 
 
-def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Define the options."""
-    parser = what.add_parser(
+    parser = actions.add_parser(
         "measure",
         help="time a task of a running controller at several sizes, on idle workers",
-        description="Time a task of a running controller at several sizes, on workers that are idle.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Time a task of a running controller at several sizes, on idle workers.",
+        formatter_class=HelpText,
         epilog=_EPILOG,
     )
-    parser.add_argument("task", metavar="TASK", nargs="?")
-    parser.add_argument("--cancel", metavar="M-N", help="end this measurement instead")
+    parser.add_argument("task", metavar="TASK", nargs="?", help="the task to measure")
+    parser.add_argument("--cancel", metavar="M-N", help="cancel this measurement; leave out TASK")
     parser.add_argument(
-        "--sizes", metavar="N,N,...", help="workers; default: all sizes that the task can have"
+        "--sizes",
+        metavar="N,N,...",
+        help="numbers of workers (default: all sizes that the task can have)",
     )
     parser.add_argument(
-        "--iterations", metavar="N", default="10", help="how many count at each size (default 10)"
+        "--iterations",
+        metavar="N",
+        default="10",
+        help="iterations timed at each size (default 10)",
     )
     parser.add_argument(
         "--connect",
@@ -73,18 +83,21 @@ def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument(
         "--contained",
         action="store_true",
-        help="TASK is a command that keeps its files below UNICRON_TASK_DIR alone: measure it too",
+        help="allow a command task: it writes files only below UNICRON_TASK_DIR",
     )
     parser.add_argument(
-        "--output", type=file_path, metavar="FILE.json", help="write the table there"
+        "--output",
+        type=file_path,
+        metavar="FILE.json",
+        help="write the measured table to this file",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and print; return 0, 1 if something was not measured, 2 if an argument is wrong."""
+    """Measure and print; return 0, 1 if a size was not measured, 2 if an argument is wrong."""
     try:
-        _check_aim(arguments.task, arguments.cancel)
+        _check_task_or_cancel(arguments.task, arguments.cancel)
         if arguments.cancel is not None:
             return _cancel(arguments.connect, arguments.cancel)
         command = MeasureTask(
@@ -106,18 +119,18 @@ def run(arguments: argparse.Namespace) -> int:
         return refuse("unicron profile", f"{error.filename}: {error.strerror}")
 
 
-def _check_aim(task: str | None, cancel: str | None) -> None:
+def _check_task_or_cancel(task: str | None, cancel: str | None) -> None:
     if (task is None) is (cancel is None):
-        raise RecordError("give either a TASK to be measured or --cancel with a measurement")
+        raise RecordError("give either a TASK to measure or --cancel M-N")
 
 
 def _cancel(path: Path, name: str) -> int:
-    """Have the controller end a measurement, whoever has asked for it."""
+    """Ask the controller to end a measurement, also one that another operator started."""
     reply = ask(path, _cancellation(name))
     if not reply.is_ok:
         sys.stderr.write(f"unicron profile: {reply.message}\n")
         return 1
-    sys.stderr.write(f"{name} is cancelled; what it has measured stays\n")
+    sys.stderr.write(f"{name} is cancelled; its finished sizes stay in the table\n")
     return 0
 
 
@@ -127,9 +140,9 @@ def _cancellation(name: str) -> CancelMeasurement:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """Have the end of the terminal or of the session interrupt like Ctrl-C, unless nohup or a shell ignores it."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C, unless they are ignored (nohup)."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread may set signal handlers
         return
     numbers = (signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
@@ -144,7 +157,7 @@ def _signals_interrupt() -> Iterator[None]:
 
 
 def _measure(arguments: argparse.Namespace, connection: Connection, command: MeasureTask) -> int:
-    """Ask for a measurement and keep what it finds, also if the controller ends before it."""
+    """Start a measurement and keep its results, also if the controller ends first."""
     reply = connection.ask(command)
     if not reply.is_ok:
         sys.stderr.write(f"unicron profile: {reply.message}\n")
@@ -162,7 +175,7 @@ def _measure(arguments: argparse.Namespace, connection: Connection, command: Mea
 
 
 def _follow(connection: Connection, path: Path, watch: "_Watch") -> None:
-    """Watch a measurement until it is over. An interrupt cancels it.
+    """Follow a measurement to its end. An interrupt cancels it.
 
     Raises:
         NoControllerError: The controller is gone, and with it the measurement.
@@ -170,34 +183,34 @@ def _follow(connection: Connection, path: Path, watch: "_Watch") -> None:
     try:
         watch.follow(connection)
     except KeyboardInterrupt:
-        ask(path, _cancellation(watch.name))  # it may be over meanwhile
+        ask(path, _cancellation(watch.name))  # refused if it is over already, which is fine
         with connect(path) as again:
             watch.follow(again)
 
 
 class _Watch:
-    """Shows how a measurement goes: each size once it is done, and the one that runs.
+    """Prints the progress of a measurement: the running size, and each size once it is done.
 
     Attributes:
-        name: Of the measurement.
-        newest: What is known of it; None before anything is.
+        name: The measurement's name.
+        newest: Its newest view; None before the first.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.newest: MeasurementView | None = None
-        self._told: set[int] = set()
+        self._printed: set[int] = set()
 
     def follow(self, connection: Connection) -> None:
-        """Watch until it is over.
+        """Print progress until the measurement is over.
 
         Raises:
-            NoControllerError: The controller is gone, or measures something else.
+            NoControllerError: The controller has ended, or runs another measurement.
         """
         for view in connection.views():
             found = view.measurement
             if found is None or found.name != self.name:
-                text = f"{self.name} is not there any more: another one has followed it"
+                text = f"{self.name} is over, and its result was replaced by a later measurement"
                 raise NoControllerError(text)
             self.newest = found
             self._show(found)
@@ -207,17 +220,20 @@ class _Watch:
 
     def _show(self, found: MeasurementView) -> None:
         for size in found.sizes:
-            if size.phase in {"measured", "failed", "skipped"} and size.workers not in self._told:
-                self._told.add(size.workers)
-                _tell(f"{size.workers} worker(s): {_words(size)}", is_last=True)
+            if (
+                size.phase in {"measured", "failed", "skipped"}
+                and size.workers not in self._printed
+            ):
+                self._printed.add(size.workers)
+                _print_progress(f"{size.workers} worker(s): {_words(size)}", is_last=True)
             elif size.phase == "running":
                 num = found.num_warm_up + found.num_iterations
                 text = f"{size.workers} worker(s): iteration {size.iterations} of {num}"
-                _tell(text, is_last=False)
+                _print_progress(text, is_last=False)
 
 
-def _tell(text: str, *, is_last: bool) -> None:
-    """Show a line; on a terminal one that is not the last of its size is written over."""
+def _print_progress(text: str, *, is_last: bool) -> None:
+    """Print a line. On a terminal the next one overwrites it, unless ``is_last``."""
     with suppress(OSError):  # the terminal may be closed
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{text}" + ("\n" if is_last else ""))
@@ -233,7 +249,7 @@ def _words(size: MeasuredSizeView) -> str:
 
 
 def _is_complete(found: MeasurementView) -> bool:
-    """Whether nothing is missing but what does not fit: it went to its end, and no size failed."""
+    """Return whether the measurement ran to its end, measured a size, and no size failed."""
     phases = {size.phase for size in found.sizes}
     return found.ended == "all sizes are done" and "measured" in phases and "failed" not in phases
 

@@ -1,4 +1,4 @@
-"""``unicron profile``: what models achieve on clusters."""
+"""``unicron profile``: dispatches to its commands."""
 
 import argparse
 
@@ -7,16 +7,16 @@ from controller.profile import check, estimate, measure, table_commands as table
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron profile``."""
-    what = parser.add_subparsers(
-        dest="what", required=True, metavar="{estimate,check,measure,show,merge}"
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="{estimate,check,measure,show,merge}"
     )
-    estimate.add_arguments(what)
-    check.add_arguments(what)
-    measure.add_arguments(what)
-    tables.add_arguments(what)
+    estimate.add_arguments(actions)
+    check.add_arguments(actions)
+    measure.add_arguments(actions)
+    tables.add_arguments(actions)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one of them and return its exit code."""
+    """Run the command and return its exit code."""
     run_of = {"estimate": estimate.run, "check": check.run, "measure": measure.run}
-    return run_of.get(arguments.what, tables.run)(arguments)
+    return run_of.get(arguments.action, tables.run)(arguments)

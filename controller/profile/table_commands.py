@@ -1,4 +1,4 @@
-"""``unicron profile show`` and ``merge``: throughput tables in files."""
+"""``unicron profile show`` and ``merge``: print throughput tables, draw them, and merge them."""
 
 import argparse
 import json
@@ -18,37 +18,47 @@ _BAR: Final = 30
 _UNITS: Final = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6), ("FLOP/s", 1.0))
 
 
-def add_arguments(what: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Define the options of both."""
-    show = what.add_parser(
+def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Define the options of both commands."""
+    show = actions.add_parser(
         "show",
-        help="plot a table",
-        description="Print a throughput table with a bar per size, or draw it into a PNG.",
+        help="print a table, or draw it",
+        description="Print a throughput table with a bar per size, or draw it into a PNG file.",
     )
-    show.add_argument("table", type=file_path, metavar="TABLE", help=".json or .toml")
-    show.add_argument("--png", type=file_path, metavar="FILE.png", help="draw it there")
-    show.add_argument("--force", action="store_true", help="replace the PNG if it is there")
+    show.add_argument("table", type=file_path, metavar="TABLE", help="table file, .json or .toml")
+    show.add_argument(
+        "--png", type=file_path, metavar="FILE.png", help="draw the table into this file"
+    )
+    show.add_argument("--force", action="store_true", help="replace the PNG file if it exists")
     show.add_argument("--json", action="store_true", help="print one JSON object")
-    merge = what.add_parser(
+    merge = actions.add_parser(
         "merge",
-        help="make one table of several",
-        description="Merge throughput tables of one task: what was measured stays, estimates fill the"
-        " gaps, and measurements of one layout are averaged by their iterations.",
+        help="merge several tables into one",
+        description="Merge throughput tables of one task. Measurements are kept, estimates fill the gaps,"
+        " and measurements of the same layout are averaged, weighted by their iterations.",
     )
-    merge.add_argument("tables", type=file_path, nargs="+", metavar="TABLE")
-    merge.add_argument("--output", type=file_path, required=True, metavar="FILE.json")
+    merge.add_argument(
+        "tables", type=file_path, nargs="+", metavar="TABLE", help="table file, .json or .toml"
+    )
+    merge.add_argument(
+        "--output",
+        type=file_path,
+        required=True,
+        metavar="FILE.json",
+        help="write the merged table to this file",
+    )
     merge.add_argument(
         "--calibrate",
         action="store_true",
-        help="scale estimates by what was measured over what was estimated, at the nearest size",
+        help="scale each estimate by the ratio of measurement to estimate at the nearest size",
     )
-    merge.add_argument("--force", action="store_true", help="replace the file if it is there")
+    merge.add_argument("--force", action="store_true", help="replace the file if it exists")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show or merge; return 0, or 2 where something can't be used."""
+    """Show or merge; return 0, or 2 if a file can't be used."""
     try:
-        if arguments.what == "merge":
+        if arguments.action == "merge":
             _merge(arguments)
         else:
             _show(arguments)
@@ -73,15 +83,15 @@ def _merge(arguments: argparse.Namespace) -> None:
 
 
 def _check_target(path: Path, suffix: str, *, is_forced: bool) -> None:
-    """Refuse to write a file of another name, or over one that is there.
+    """Refuse a file with the wrong suffix, or one that exists unless ``is_forced``.
 
     Raises:
-        RecordError: The file is one of these.
+        RecordError: The file is refused.
     """
     if path.suffix != suffix:
-        raise RecordError(f"{path}: name it {suffix}, as what is written there")
+        raise RecordError(f"{path}: give a name that ends in {suffix}")
     if path.exists() and not is_forced:
-        raise RecordError(f"{path}: is there already; --force replaces it")
+        raise RecordError(f"{path}: exists already; --force replaces it")
 
 
 def _show(arguments: argparse.Namespace) -> None:
@@ -89,7 +99,7 @@ def _show(arguments: argparse.Namespace) -> None:
     if png is not None:
         _check_target(png, ".png", is_forced=arguments.force)
         _draw(table, png)
-        sys.stderr.write(f"the plot is {on_one_line(str(png))}\n")
+        sys.stderr.write(f"wrote the plot to {on_one_line(str(png))}\n")
     if arguments.json:
         sys.stdout.write(f"{json.dumps(table.model_dump())}\n")
     elif png is None:
@@ -124,8 +134,8 @@ def _row(point: TablePoint, scale: float, most: float) -> tuple[RenderableType, 
 
 
 def _draw(table: TableFile, png: Path) -> None:
-    """Draw the aggregate rate by size, measured and estimated apart, beside a straight line."""
-    # Takes half a second to import, and is needed here alone.
+    """Draw the rate by number of workers, with marks for measured and estimated points."""
+    # The import takes half a second, and only this command needs it.
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")

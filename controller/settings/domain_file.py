@@ -4,8 +4,7 @@
     rack-1 = ["n1", "n2"]
     rack-2 = ["n3", "n4"]
 
-Nodes that are not named are one domain together. What they are used for is told in
-``controller.core.rules.placement``.
+All nodes that are not named form one domain. ``controller.core.rules.placement`` uses the domains.
 """
 
 from collections.abc import Collection
@@ -19,24 +18,26 @@ def load_failure_domains(path: Path, nodes: Collection[NodeId]) -> dict[NodeId, 
     """Return the domain of every node that the file names.
 
     Args:
-        path: TOML, with a ``[failure_domains]`` section or without.
-        nodes: The nodes there are.
+        path: A TOML file. Without a ``[failure_domains]`` section there are no domains.
+        nodes: The cluster's nodes.
 
     Raises:
-        SettingsError: The file can't be read, a domain is not a list of nodes, or a node is unknown or
-            in two domains.
+        SettingsError: The file can't be read, a domain is not a list of nodes, or a node is unknown
+            or in two domains.
     """
     domains: dict[NodeId, str] = {}
     for domain, members in read_section(path, "failure_domains").items():
         place = f"{path}: failure_domains.{domain}"
         if not domain:
-            raise SettingsError(f"{place}: a domain needs a name")
+            raise SettingsError(f"{place}: the name is empty; give the domain a name")
         if not isinstance(members, list):
             raise SettingsError(f"{place}: {members!r} must be a list of nodes")
         for node in members:
             if node not in nodes:
-                raise SettingsError(f"{place}: no node {node!r}; there are {', '.join(nodes)}")
+                raise SettingsError(f"{place}: no node {node!r}; nodes: {', '.join(nodes)}")
             if node in domains:
-                raise SettingsError(f"{place}: {node} is in {domains[node]} already")
+                raise SettingsError(
+                    f"{place}: {node} is in {domains[node]} already; keep it in one domain"
+                )
             domains[node] = domain
     return domains

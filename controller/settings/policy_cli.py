@@ -1,4 +1,4 @@
-"""``unicron policy explain``: prints what the controller does about which fault."""
+"""``unicron policy explain``: prints how the controller responds to each fault."""
 
 import argparse
 import json
@@ -8,23 +8,24 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from controller.arguments import HelpText
 from controller.core.rules.policy import Policy
 from controller.settings.explain_policy import actions, as_json, rules, settings_of, statuses
 from controller.settings.policy_file import load_policy
 from controller.settings.settings_file import SettingsError
 
 _EPILOG = """\
-A settings file is TOML. Every key of [policy] is optional, times are seconds:
+A settings file is TOML. Every key of [policy] is optional; times are seconds:
 
   [policy]
-  is_auto_heal = true        # apply plans without asking
-  network_alerts = 2         # network faults of one node ...
-  network_window_s = 300     # ... within this, which isolate it
-  restarts = 3               # SEV2 faults on one node within restart_window_s
-  asks_before_loss = true    # before a node is given up that nobody can see, also with is_auto_heal
-  max_recoveries = 3         # without a new iteration, then the operator is asked
+  is_auto_heal = true        # apply plans without an operator's approval
+  network_alerts = 2         # isolate a node after this many network faults ...
+  network_window_s = 300     # ... within this time
+  restarts = 3               # isolate a node after this many SEV2 faults within restart_window_s
+  asks_before_loss = true    # ask an operator before an unreachable node is declared lost
+  max_recoveries = 3         # hold a task after this many recoveries without a new iteration
 
-  [failure_domains]          # nodes that fail together: replicas of a task are spread over such domains
+  [failure_domains]          # nodes that fail together; a task's replicas are spread over the domains
   rack-1 = ["n1", "n2"]
 
 examples:
@@ -35,23 +36,26 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron policy``."""
-    what = parser.add_subparsers(dest="what", required=True, metavar="explain")
-    explain = what.add_parser(
+    actions = parser.add_subparsers(dest="action", required=True, metavar="explain")
+    explain = actions.add_parser(
         "explain",
-        help="what is done about which fault, and when more is done",
-        description="Explain the policy: the action for each fault, when it escalates, what is left to"
-        " the operator, and every setting with its value.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="print the action for each fault, the escalation rules, and every setting",
+        description="Print the policy: the first action for each fault, the rules of escalation, the"
+        " decisions left to operators, and every setting with its value.",
+        formatter_class=HelpText,
         epilog=_EPILOG,
     )
     explain.add_argument(
-        "--settings", type=Path, metavar="FILE", help="TOML with a [policy] section (default: none)"
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help="TOML file with a [policy] section (default: the default settings)",
     )
     explain.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the explanation; return 0, or 2 where the settings are wrong."""
+    """Print the explanation; return 0, or 2 if the settings file is wrong."""
     try:
         policy = load_policy(arguments.settings) if arguments.settings else Policy()
     except SettingsError as error:
@@ -74,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(f"- {rule}", highlight=False)
     settings = Table("setting", "value", "meaning", title="\nSettings", title_justify="left")
     for one in settings_of(policy):
-        value = one.value if one.is_default else f"{one.value} (set here)"
+        value = one.value if one.is_default else f"{one.value} (from the file)"
         settings.add_row(one.name, value, one.meaning)
     console.print(settings)
     return 0

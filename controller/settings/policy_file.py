@@ -1,7 +1,7 @@
-"""The ``[policy]`` section of a settings file: what operators decide in advance.
+"""Reads the ``[policy]`` section of a settings file.
 
-Every key is a field of ``controller.core.rules.policy.Policy``; what is not given keeps its default. A
-mistake is one ``SettingsError`` that names the file, the key and what is allowed.
+Every key is a field of ``controller.core.rules.policy.Policy``; a missing key keeps its default. A
+mistake is one ``SettingsError`` that names the file, the key and the allowed values.
 """
 
 import dataclasses
@@ -23,11 +23,11 @@ def load_policy(path: Path, *, is_auto_heal: bool | None = None) -> Policy:
     """Return the policy of a settings file.
 
     Args:
-        path: TOML, with a ``[policy]`` section or without.
-        is_auto_heal: Overrules the file's ``is_auto_heal`` where given.
+        path: A TOML file. Without a ``[policy]`` section every setting has its default.
+        is_auto_heal: Overrides the file's ``is_auto_heal``, unless None.
 
     Raises:
-        SettingsError: The file can't be read, or something in it is wrong.
+        SettingsError: The file can't be read, or a key or value in it is wrong.
     """
     section = read_section(path, "policy")
     values = {key: _checked(path, key, value) for key, value in section.items()}
@@ -39,7 +39,7 @@ def load_policy(path: Path, *, is_auto_heal: bool | None = None) -> Policy:
 def _checked(path: Path, key: str, value: object) -> Any:  # noqa: ANN401 - of the field's type
     place = f"{path}: policy.{key}"
     if key not in _FIELDS:
-        raise SettingsError(f"{place}: unknown key; there are {', '.join(_FIELDS)}")
+        raise SettingsError(f"{place}: unknown key; allowed: {', '.join(_FIELDS)}")
     if key == "step_s":
         return _checked_steps(place, value)
     default = _FIELDS[key].default
@@ -62,7 +62,7 @@ def _checked(path: Path, key: str, value: object) -> Any:  # noqa: ANN401 - of t
 
 def _checked_steps(place: str, value: object) -> dict[str, float]:
     if not isinstance(value, dict) or not value.keys() <= set(_STEPS):
-        raise SettingsError(f"{place}: must give seconds for {', '.join(_STEPS)}")
+        raise SettingsError(f"{place}: must give seconds for some of {', '.join(_STEPS)}")
     given = {step: _positive(f"{place}.{step}", seconds) for step, seconds in value.items()}
     return {**Policy().step_s, **given}
 

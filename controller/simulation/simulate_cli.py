@@ -1,16 +1,18 @@
-"""``unicron simulate``: what a policy makes of months of faults."""
+"""``unicron simulate``: compares policies over months of simulated faults."""
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from controller.arguments import HelpText
 from controller.core.cluster_spec import ClusterSpec
 from controller.simulation.policies.comparison import (
     ALL_POLICIES,
@@ -31,17 +33,25 @@ from controller.simulation.scenarios.scenario_file import load_scenario, shipped
 from controller.simulation.world.initial_setup import InitialSetup
 from profiles.records import RecordError
 
+_INDENT: Final = " " * 11
+
+
+def _list_of(title: str, names: Sequence[str]) -> str:
+    return fill(", ".join(names), 100, initial_indent=f"{title} ", subsequent_indent=_INDENT)
+
+
 _EPILOG = f"""\
-scenarios: {", ".join(shipped())}, a TOML file (docs/simulation.md tells its keys), or a trace, .json or .csv
-policies:  {", ".join(ALL_POLICIES)}
+{_list_of("scenarios:", shipped())},
+           a TOML file (docs/simulation.md explains its keys), or a trace (.json or .csv)
+{_list_of("policies: ", ALL_POLICIES)}
 
-All policies meet the same faults, drawn from the seed, and begin with the same split. "unicron" is the
-controller's own core on a modelled cluster; the others are models of their own. A ratio is Unicron's
-accumulated weighted FLOP over the other policy's, with a 95 % confidence interval over the seeds. Under
-"unicron-approved" every plan waits for an operator, as long as the scenario says.
+All policies get the same faults, drawn from the seed, and begin with the same split. "unicron" is the
+controller's own core on a modelled cluster; "unicron-approved" is the same with an operator who approves
+every plan. All other policies are models of their own. A ratio is Unicron's accumulated weighted FLOP
+divided by the other policy's, with a 95 % confidence interval over the seeds.
 
-With --connect or --state the nodes, tasks, sizes and policy are those of a real cluster now, of which nothing is
-changed; SCENARIO says what breaks and how long everything takes.
+With --connect or --state the nodes, tasks, sizes and policy are copied from a real cluster, which is not
+changed. SCENARIO then gives the faults and the durations.
 
 examples:
   unicron simulate trace-b
@@ -54,25 +64,31 @@ examples:
 _MAX_DIGITS: Final = 18
 
 ReadCluster = Callable[[Path | None, Path | None], ClusterSpec | None]
-"""Returns the cluster behind a socket, or in a run's directory; None without both. Raises ``RecordError``."""
+"""Returns the cluster of a controller's socket or of a run's directory; None if both are None."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron simulate``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = _EPILOG
     parser.add_argument(
         "scenario",
         metavar="SCENARIO",
         nargs="?",
-        help="a name, a file or a trace; may be left out with a cluster",
+        help="a scenario's name, a TOML file or a trace; optional with --connect or --state",
     )
     cluster = parser.add_mutually_exclusive_group()
     cluster.add_argument(
-        "--connect", type=Path, metavar="SOCKET", help="a running controller's API socket"
+        "--connect",
+        type=Path,
+        metavar="SOCKET",
+        help="start with the cluster of the controller at this API socket",
     )
     cluster.add_argument(
-        "--state", type=Path, metavar="DIR", help="a saved run: the directory of its journal"
+        "--state",
+        type=Path,
+        metavar="DIR",
+        help="start with the cluster of a saved run: the directory with its journal",
     )
     parser.add_argument(
         "--policy",
@@ -80,7 +96,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         choices=ALL_POLICIES,
         metavar="NAME",
-        help="may be repeated; default: all of them but unicron-approved; with a cluster both of unicron's",
+        help="run this policy; may be repeated (default: all but unicron-approved; with a cluster"
+        " unicron and unicron-approved)",
     )
     parser.add_argument(
         "--seeds", type=_seeds, default=5, metavar="N", help="runs of each policy (default 5)"
@@ -90,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report",
         type=_directory,
         metavar="DIR",
-        help="write a page with plots, and the JSON, there",
+        help="write an HTML page with plots, and the JSON, into this directory",
     )
 
 
@@ -103,12 +120,12 @@ def _seeds(text: str) -> int:
 
 def _directory(text: str) -> Path:
     if not text:
-        raise argparse.ArgumentTypeError("name a directory")
+        raise argparse.ArgumentTypeError("the name is empty: give a directory")
     return Path(text)
 
 
 def run(arguments: argparse.Namespace, read_cluster: ReadCluster) -> int:
-    """Simulate and print; return 0, 2 where something can't be used, 130 after Ctrl-C."""
+    """Simulate and print; return 0, 2 if an input can't be used, 130 after Ctrl-C."""
     try:
         _check_report(arguments.report)
         setup, policies = _setup(arguments, read_cluster)
@@ -134,10 +151,10 @@ def run(arguments: argparse.Namespace, read_cluster: ReadCluster) -> int:
 def _setup(
     arguments: argparse.Namespace, read_cluster: ReadCluster
 ) -> tuple[InitialSetup, list[str]]:
-    """Return what all runs begin with, and the policies.
+    """Return the setup that all runs begin with, and the policies.
 
     Raises:
-        RecordError: Something can't be used.
+        RecordError: The scenario, the cluster or a policy can't be used.
     """
     policies = list(dict.fromkeys(arguments.policy))
     scenario = load_scenario(arguments.scenario) if arguments.scenario else None
@@ -148,7 +165,8 @@ def _setup(
         return setup, policies or list(POLICIES_OF_CLUSTERS)
     if scenario is None:
         raise RecordError(
-            f"name a scenario, or a cluster by --connect or --state; there are {', '.join(shipped())}"
+            "give a SCENARIO, or a cluster with --connect or --state; scenarios:"
+            f" {', '.join(shipped())}"
         )
     return prepared(scenario), policies or list(POLICIES)
 
@@ -159,22 +177,22 @@ def _report(campaign: Campaign, directory: Path) -> int:
     except OSError as error:
         sys.stderr.write(f"unicron simulate: {error.filename}: {error.strerror}\n")
         return 2
-    sys.stderr.write(f"the report is {page}\n")
+    sys.stderr.write(f"wrote the report to {page}\n")
     return 0
 
 
 def _check_report(directory: Path | None) -> None:
-    """Refuse, before anything is simulated, a place that can't be written to."""
+    """Refuse a directory that can't be written, before anything is simulated."""
     if directory is None:
         return
     if directory.exists() and not directory.is_dir():
-        raise RecordError(f"--report {directory}: is a file; name a directory")
+        raise RecordError(f"--report {directory}: is a file; give a directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordError(f"--report {directory}: {error.strerror}") from error
     if not os.access(directory, os.W_OK):
-        raise RecordError(f"--report {directory}: may not be written to")
+        raise RecordError(f"--report {directory}: is not writable; choose another directory")
 
 
 def _print(campaign: Campaign, *, is_json: bool) -> None:
@@ -183,7 +201,7 @@ def _print(campaign: Campaign, *, is_json: bool) -> None:
         return
     print_campaign(campaign)
     if UNICRON not in campaign.accounts:
-        sys.stderr.write("no ratios: add --policy unicron\n")
+        sys.stderr.write("no ratios, since the policy unicron was not run: add --policy unicron\n")
 
 
 def _progress() -> Progress:

@@ -20,11 +20,11 @@ from typing import Final
 
 from nodeagent.protocol.findings import NodeFinding
 from profiles.faults.catalogue import Catalogue
-from profiles.faults.entry import Precedence
 from profiles.faults.line_matching import Matcher
 from profiles.faults.lines import without_colours
+from profiles.faults.precedence import Precedence
 from profiles.faults.sign import Sign
-from profiles.faults.status import Severity, Status
+from profiles.faults.status import Severity
 from profiles.faults.verdict import Verdict, decide
 
 WINDOW_S: Final = 60.0
@@ -74,7 +74,7 @@ class KernelLogDetector:
         is_fault = False
         for judged, repeat_s in (([*context, *signs], REPEAT_S), ([*old, *signs], WINDOW_S)):
             verdict = decide(judged, self._catalogue)
-            if verdict.status is Status.NONE:
+            if not verdict.status.is_fault:
                 continue
             is_fault = True
             subject = _subject(verdict, judged)
@@ -164,7 +164,7 @@ def _text(verdict: Verdict, signs: Sequence[Sign], near: _Neighbours) -> str:
 def _subject(verdict: Verdict, signs: Sequence[Sign]) -> str:
     """Return the device or process that a verdict is about, as far as the lines that agree tell."""
     root = [sign for sign in signs if sign.line == verdict.line]
-    agreeing = [sign for sign in signs if sign.entry.status is verdict.status]
+    agreeing = [sign for sign in signs if sign.entry.status == verdict.status]
     for sign in (*root, *reversed(agreeing)):
         if sign.device:
             return sign.device

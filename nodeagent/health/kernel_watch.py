@@ -18,7 +18,8 @@ from nodeagent.process_tools.beat import next_beat
 from nodeagent.process_tools.blocking import Blocking
 from nodeagent.process_tools.clock import NodeClock
 from nodeagent.protocol.findings import NodeFinding
-from profiles.faults.catalogue import Catalogue, CatalogueError, default_catalogue
+from profiles.faults.catalogue import Catalogue, default_catalogue
+from profiles.faults.table_rows import CatalogueError
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class KernelWatch:
         detector: KernelLogDetector | None = None
         try:
             self.read()
-            _LOG.info("kernel log: %s, every %g s", self.state, POLL_S)
+            _LOG.info("kernel log watched: source=%s interval_s=%g", self.state, POLL_S)
             while True:
                 if self._waiting and detector is None:
                     detector = await self._load_detector()
@@ -99,7 +100,7 @@ class KernelWatch:
         try:
             catalogue = await self._loading.call(self._load, self._load_limit_s)
         except TimeoutError:
-            _LOG.error("kernel log: the catalogue of faults takes long to load, still waiting")
+            _LOG.error("kernel log: the fault catalogue is still loading, lines wait")
             return None
         self._is_useless = catalogue is None
         return None if catalogue is None else KernelLogDetector(catalogue)
@@ -109,5 +110,5 @@ def _load() -> Catalogue | None:
     try:
         return default_catalogue()
     except CatalogueError as error:
-        _LOG.error("kernel log: nothing is reported: %s", error)
+        _LOG.error("kernel log is not reported: reason=%s", error)
         return None

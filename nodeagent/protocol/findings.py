@@ -1,29 +1,22 @@
-"""What a node's own probes find: hardware, kernel, disks, memory and network of the node.
+"""Findings of a node's own probes: hardware, kernel, disks, memory and network.
 
-Findings are facts about a node, whatever trains there. The agent reports what is unusual, once when
-it begins and once when it is over; what it means is decided by the controller's core. The clock is the
-controller's own finding: a node can't know that it is off.
+Findings are facts about a node, independent of its tasks. The agent reports a condition once when it
+begins and once when it ends. The controller's core judges it. A clock that is off is the controller's
+own finding, since a node can't know.
 """
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from profiles.faults.status import MeasuredSign
+
 Probe = Literal["kernel log", "gpu", "disk", "memory", "network", "clock"]
 
 FindingSign = Literal[
+    MeasuredSign,
     "message",  # words of the kernel or a tool, in ``text``: the catalogue of faults says what
-    "gpu_lost",  # the driver does not know the GPU any more
-    "gpu_ecc",  # new uncorrectable memory errors
-    "gpu_row_remap",  # a row remap is pending or has failed
-    "gpu_nvlink",  # a link that was active is not
-    "gpu_link_errors",  # replays and recoveries of links: data that had to be sent again
-    "gpu_hot",  # at or above the temperature at which it slows down
-    "gpu_throttled",  # the clock is held down by temperature or power
-    "disk_full",
-    "memory_pressure",
     "link_changed",  # a network link went down, or up
-    "no_traffic",  # a link that carried training traffic carries none
     # Of the kernel log, before they could be read: ``value`` is their number, or their bytes if none
     # were counted.
     "lines_lost",

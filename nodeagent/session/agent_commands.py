@@ -198,7 +198,11 @@ class AgentCommands:
                 if launch.prepares_for is None or isinstance(error, OSError):
                     errors[launch.global_rank] = str(error)
                 else:
-                    _LOG.warning("%s does not wait: %s", key_of(launch).stem, error)
+                    _LOG.warning(
+                        "cannot keep process as spare: rank=%s reason=%s",
+                        key_of(launch).stem,
+                        error,
+                    )
             else:
                 self._hub.join(rank.pid, launch)
         return errors
@@ -280,7 +284,7 @@ class AgentCommands:
             raise CommandError(f"no living rank {key.stem} on this node")
         if command.fault.kind == "kill":
             rank.kill()
-        elif command.fault.kind == "stop":
+        elif command.fault.kind == "freeze":
             rank.stop()
         elif reason := _why_deaf(rank, command.fault):
             raise CommandError(f"rank {key.stem} {reason}")

@@ -8,13 +8,10 @@ told instead.
 from dataclasses import dataclass
 from typing import Literal
 
+from profiles.faults.status import DetectionMethod
+from profiles.faults.status_table import default_statuses
+
 Target = Literal["rank", "node", "controller"]
-Method = Literal[
-    "node health monitoring",
-    "process supervision",
-    "exception propagation",
-    "online statistical monitoring",
-]
 Action = Literal["none", "reattempt", "restart", "reconfigure"]
 Culprit = Literal["rank", "node", "task", "none"]
 Ending = Literal["resolved", "held", "unharmed"]
@@ -45,12 +42,18 @@ class Expectation:
 
     status: str
     severity: Literal["SEV1", "SEV2", "SEV3", "none"]
-    method: Method | None
+    method: DetectionMethod | None
     action: Action
     culprit: Culprit
     ending: Ending = "resolved"
     says: str = ""
     found_by: str = ""
+
+    @property
+    def is_network(self) -> bool:
+        """Whether the status is about a connection."""
+        status = default_statuses().get(self.status)
+        return status is not None and status.facts.is_network
 
     @property
     def sentence(self) -> str:

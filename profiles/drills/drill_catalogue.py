@@ -8,22 +8,18 @@ statistical monitoring, whoever reports each of them.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, assert_never
 
-from profiles.drills.drill import Drill, Expectation, Method
-from profiles.drills.exception_texts import RAISED_BY_STATUS
+from profiles.drills.drill import Drill, Expectation
+from profiles.drills.exception_texts import RAISED_BY_STATUS, Raised
 from profiles.drills.kernel_texts import KERNEL_MESSAGES, KernelMessage
+from profiles.faults.status import DetectionMethod, Severity, Status
+from profiles.faults.status_table import default_statuses, named
 
-_SEVERITIES: Final = {
-    "SEV1": ("ecc_error", "invalid_dma_mapping", "nvlink_error", "gpu_driver_error"),
-    "SEV3": ("nccl_timeout", "connection_refused_or_reset", "other_network_error", "link_flapping"),
-}
-"""Of the statuses that are staged in several ways; all others of them are SEV2."""
-
-_SUPERVISION: Final[Method] = "process supervision"
-_PROPAGATION: Final[Method] = "exception propagation"
-_STATISTICS: Final[Method] = "online statistical monitoring"
-_HEALTH: Final[Method] = "node health monitoring"
+_SUPERVISION: Final[DetectionMethod] = "process supervision"
+_PROPAGATION: Final[DetectionMethod] = "exception propagation"
+_STATISTICS: Final[DetectionMethod] = "online statistical monitoring"
+_HEALTH: Final[DetectionMethod] = "node health monitoring"
 
 _DIED: Final = Expectation("exited_abnormally", "SEV2", _SUPERVISION, "restart", "rank")
 _STARVED: Final = Expectation(
@@ -43,63 +39,82 @@ _TAKEN_OVER: Final = Expectation("takeover", "none", None, "none", "none", "unha
 _OUT_OF_SIGHT: Final = Expectation("unreachable", "none", _HEALTH, "none", "node", "unharmed")
 
 
-def _of(status: str, method: Method) -> Expectation:
-    """Return what table 1 and section 4 of the paper demand of ``status``."""
-    if status in _SEVERITIES["SEV1"]:
-        return Expectation(status, "SEV1", method, "reconfigure", "node")
-    if status in _SEVERITIES["SEV3"]:
-        return Expectation(status, "SEV3", method, "reattempt", "rank")
-    return Expectation(status, "SEV2", method, "restart", "rank")
+def _of(status: Status, method: DetectionMethod) -> Expectation:
+    """Return what table 1 and section 4 of the paper demand of a rank's fault."""
+    match status.severity:
+        case Severity.SEV1:
+            return Expectation(status, "SEV1", method, "reconfigure", "node")
+        case Severity.SEV2:
+            return Expectation(status, "SEV2", method, "restart", "rank")
+        case Severity.SEV3:
+            return Expectation(status, "SEV3", method, "reattempt", "rank")
+        case Severity.NONE:
+            return _UNSEEN
+        case _:
+            assert_never(status.severity)
 
 
-def _counted(status: str, method: Method) -> Expectation:
-    """Return what is expected of a network fault that no task suffers from: training is left alone."""
-    return Expectation(status, "SEV3", method, "none", "node")
+def _of_node(status: Status, method: DetectionMethod) -> Expectation:
+    """Return the same for a fault of a node. Training continues under a fault of the network."""
+    if status.severity is Severity.SEV3:
+        return Expectation(status, "SEV3", method, "none", "node")
+    return _of(status, method)
 
 
-def _exception(status: str) -> Drill:
-    raised = RAISED_BY_STATUS[status]
+def _exception(raised: Raised) -> Drill:
     return Drill(
         "exception",
-        f"Raise {raised.exception}: {status}",
+        f"Raise {raised.exception}: {raised.status}",
         f"The rank raises {raised.exception} with the message that the real software gives.",
         "rank",
-        _of(status, _PROPAGATION),
+        _of(raised.status, _PROPAGATION),
         "loop",
-        ("status", status),
+        ("status", raised.status),
     )
 
 
-def _expected_of_node(status: str) -> Expectation:
-    if status == "none":
-        return _UNSEEN
-    return _counted(status, _HEALTH) if status in _SEVERITIES["SEV3"] else _of(status, _HEALTH)
-
-
-def _kernel(name: str, message: KernelMessage) -> Drill:
+def _kernel(message: KernelMessage) -> Drill:
     lines = "these lines" if "\n" in message.text else "this line"
     if message.raises:
         return Drill(
             "kernel-log",
-            f"Kernel message {name} and its exception",
+            f"Kernel message {message.name} and its exception",
             f"The kernel log of the rank's node gets {lines}, and the rank the exception that goes with it:"
             " one fault, one incident.",
             "rank",
             replace(_of(message.status, _PROPAGATION), found_by="kernel log"),
             "loop",
-            ("line", name),
+            ("line", message.name),
         )
     return Drill(
         "kernel-log",
-        f"Kernel message {name}",
+        f"Kernel message {message.name}",
         f"The node's kernel log gets {lines}; its ranks are not touched.",
         "node",
-        _expected_of_node(message.status),
-        option=("line", name),
+        _of_node(message.status, _HEALTH),
+        option=("line", message.name),
     )
 
 
-DRILLS: Final[tuple[Drill, ...]] = (
+def drills_of(
+    exceptions: Mapping[str, Raised], messages: Mapping[str, KernelMessage]
+) -> tuple[Drill, ...]:
+    """Return every drill, in the order of menus and of the drill matrix.
+
+    Args:
+        exceptions: By status; one drill each.
+        messages: Of the kernel log, by name; one drill each.
+    """
+    return (
+        *_BEFORE_EXCEPTIONS,
+        *(_exception(raised) for raised in exceptions.values()),
+        *_BEFORE_MESSAGES,
+        *(_kernel(message) for message in messages.values()),
+        *_LAST,
+    )
+
+
+_BEFORE_EXCEPTIONS: Final = (
     Drill("kill-rank", "Kill a rank", "SIGKILL to the rank's process.", "rank", _DIED),
     Drill(
         "exit-code", "Have a rank exit with 3", "The rank leaves by _exit(3), without a word.",
@@ -119,16 +134,19 @@ DRILLS: Final[tuple[Drill, ...]] = (
     Drill(
         "exception", "Raise an exception in a rank",
         "The rank raises an exception of its own inside a micro-batch.",
-        "rank", _of("other_software_error", _PROPAGATION), "call",
+        "rank", _of(named("other_software_error"), _PROPAGATION), "call",
     ),
-    *(_exception(status) for status in RAISED_BY_STATUS),
+)  # fmt: skip
+
+_BEFORE_MESSAGES: Final = (
     Drill(
         "disk-full", "Write to a full disk in a rank",
         "The rank writes to /dev/full: a real ENOSPC from the kernel, without a disk being filled.",
-        "rank", _of("disk_full", _PROPAGATION), "loop",
+        "rank", _of(default_statuses()["disk_full"], _PROPAGATION), "loop",
     ),
     Drill(
-        "stop-rank", "Stop a rank", "SIGSTOP to the rank's process: alive, and silent for good.",
+        "freeze-rank", "Freeze a rank",
+        "SIGSTOP to the rank's process: it stays alive and never goes on.",
         "rank", _HANGS,
     ),
     Drill(
@@ -157,12 +175,14 @@ DRILLS: Final[tuple[Drill, ...]] = (
         " iterations. They are committed: nothing is restarted, and the incident ends with the spike.",
         "rank", _SPIKES, "loop",
     ),
-    *(_kernel(name, message) for name, message in KERNEL_MESSAGES.items()),
+)  # fmt: skip
+
+_LAST: Final = (
     Drill(
         "link-flap", "Flapping link",
         "The node's kernel log says twice within a second that a port of an mlx5 NIC went down and up."
         " No interface is touched.",
-        "node", _counted("link_flapping", _STATISTICS),
+        "node", _of_node(named("link_flapping"), _STATISTICS),
     ),
     Drill(
         "lose-node", "Lose a node",
@@ -171,8 +191,8 @@ DRILLS: Final[tuple[Drill, ...]] = (
     ),
     Drill(
         "freeze-node", "Lose a node without a reset",
-        "Everything on the node is stopped (SIGSTOP) as by a power loss or a cut network: nothing"
-        " answers, nothing is reset. After 15 s it goes on where it was.",
+        "Every process on the node is frozen (SIGSTOP) for 15 s, as by a power loss or a cut network:"
+        " nothing answers, no connection is reset.",
         "node", _LOST,
     ),
     Drill(
@@ -182,9 +202,9 @@ DRILLS: Final[tuple[Drill, ...]] = (
         "node", _LOST, needs_namespaces=True,
     ),
     Drill(
-        "stop-ssh", "Stop a node's SSH server",
-        "The node's SSH server is stopped for 8 s, so that neither controller nor peers get a word"
-        " through, while its ranks reach their peers.",
+        "freeze-ssh", "Freeze a node's SSH server",
+        "The node's SSH server is frozen (SIGSTOP) for 8 s: controller and peers can't reach the node,"
+        " while its ranks reach their peers.",
         "node", _OUT_OF_SIGHT,
     ),
     Drill(
@@ -203,5 +223,7 @@ DRILLS: Final[tuple[Drill, ...]] = (
         "controller", _TAKEN_OVER,
     ),
 )  # fmt: skip
+
+DRILLS: Final = drills_of(RAISED_BY_STATUS, KERNEL_MESSAGES)
 
 DRILL_BY_KIND: Final[Mapping[str, Drill]] = {drill.kind: drill for drill in DRILLS}

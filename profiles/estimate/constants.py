@@ -1,6 +1,6 @@
 """The fitted constants: how much of the data sheet software reaches.
 
-They are kept in ``profiles/data/throughput/constants.json``, as ``profiles.estimate.fit`` found them on the
+They are kept in ``profiles/data/throughput/constants.json``, as ``benchmarks/throughput_fit.py`` found them on the
 published measurements. What is known well enough without a fit is a named number beside its use.
 """
 

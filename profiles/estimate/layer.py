@@ -46,7 +46,7 @@ class LayerTime:
     collective_s: float
 
 
-class Machine:
+class GpuSpeed:
     """How fast one kind of GPU works, with its links, for given constants."""
 
     def __init__(self, gpu: Gpu, constants: Constants, *, is_fp8: bool = False) -> None:

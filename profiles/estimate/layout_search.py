@@ -11,7 +11,7 @@ from typing import Final
 
 from profiles.estimate.gpu_memory import available_bytes, needed_bytes, stage_layers
 from profiles.estimate.iteration_time import iteration_s
-from profiles.estimate.layer import Machine
+from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.shape import DecoderShape
 from profiles.estimate.training_setup import Recompute, Stack, TrainingSetup
 from profiles.layout import Layout
@@ -22,7 +22,7 @@ _TENSOR_SIZES: Final = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LayoutRequest:
     """What is fixed before the search; None leaves it open."""
 
     workers: int
@@ -52,64 +52,66 @@ class Estimate:
     fits: bool
 
 
-def best(shape: DecoderShape, wish: Wish, stack: Stack, machine: Machine) -> Estimate | None:
+def best(
+    shape: DecoderShape, request: LayoutRequest, stack: Stack, gpu_speed: GpuSpeed
+) -> Estimate | None:
     """Return the fastest setup that fits, else the one that needs least memory.
 
     Ties go to the setup that is tried first: few tensor ranks, few stages, nothing recomputed. None
-    only where the workers can't be divided as the wish says.
+    only where the workers can't be divided as the request says.
     """
-    limit = available_bytes(machine.gpu)
+    limit = available_bytes(gpu_speed.gpu)
     fastest: Estimate | None = None
     smallest: tuple[float, TrainingSetup] | None = None
-    for tried in setups(shape, wish, stack):
-        count = tried.num_micro_batches(wish.global_batch)
+    for tried in setups(shape, request, stack):
+        count = tried.num_micro_batches(request.global_batch)
         needed = needed_bytes(shape, tried, stack, count)
         if needed > limit:
             if smallest is None or needed < smallest[0]:
                 smallest = needed, tried
             continue
         setup = tried
-        if tried.recompute is Recompute.FULL and wish.recompute is None:
+        if tried.recompute is Recompute.FULL and request.recompute is None:
             setup = _with_fewest_recomputed(shape, tried, stack, count, limit)
             needed = needed_bytes(shape, setup, stack, count)
-        seconds = iteration_s(shape, setup, stack, machine, wish.global_batch)
+        seconds = iteration_s(shape, setup, stack, gpu_speed, request.global_batch)
         if fastest is None or seconds < fastest.iteration_s:
             fastest = Estimate(setup, seconds, needed, fits=True)
     if fastest is not None or smallest is None:
         return fastest
-    seconds = iteration_s(shape, smallest[1], stack, machine, wish.global_batch)
+    seconds = iteration_s(shape, smallest[1], stack, gpu_speed, request.global_batch)
     return Estimate(smallest[1], seconds, smallest[0], fits=False)
 
 
-def setups(shape: DecoderShape, wish: Wish, stack: Stack) -> Iterator[TrainingSetup]:
-    """Yield every way to train that the wish and the stack allow."""
-    modes = [wish.recompute] if wish.recompute else list(Recompute)
-    if stack.flash and not wish.recompute:
+def setups(shape: DecoderShape, request: LayoutRequest, stack: Stack) -> Iterator[TrainingSetup]:
+    """Yield every way to train that the request and the stack allow."""
+    modes = [request.recompute] if request.recompute else list(Recompute)
+    if stack.flash and not request.recompute:
         modes.remove(Recompute.SELECTIVE)  # flash attention computes its square again anyway
-    for layout in layouts(shape, wish):
-        samples = -(-wish.global_batch // layout.dp)
+    for layout in layouts(shape, request):
+        samples = -(-request.global_batch // layout.dp)
         sizes = [size for size in _MICRO_BATCHES if samples % size == 0]
         shards = [True, False] if stack.shards_optimizer and layout.dp > 1 else [False]
-        for micro_batch in [wish.micro_batch] if wish.micro_batch else sizes:
+        for micro_batch in [request.micro_batch] if request.micro_batch else sizes:
             counts = _virtual_counts(shape, layout, -(-samples // micro_batch), stack.max_virtual)
-            for virtual in [wish.virtual] if wish.virtual else counts:
+            for virtual in [request.virtual] if request.virtual else counts:
                 for recompute in modes:
-                    for sharded in shards if wish.sharded is None else [wish.sharded]:
+                    for sharded in shards if request.sharded is None else [request.sharded]:
                         yield TrainingSetup(layout, virtual, micro_batch, recompute, sharded)
 
 
-def layouts(shape: DecoderShape, wish: Wish) -> Iterator[Layout]:
-    """Yield every layout of the wish's workers, those with uneven stages included."""
-    if wish.tp and wish.pp:
-        yield Layout(wish.tp, wish.pp, max(1, wish.workers // (wish.tp * wish.pp)))
+def layouts(shape: DecoderShape, request: LayoutRequest) -> Iterator[Layout]:
+    """Yield every layout of the request's workers, those with uneven stages included."""
+    if request.tp and request.pp:
+        yield Layout(request.tp, request.pp, max(1, request.workers // (request.tp * request.pp)))
         return
-    for tp in [wish.tp] if wish.tp else _TENSOR_SIZES:
-        if not wish.tp and (shape.heads % tp or wish.workers % tp):
+    for tp in [request.tp] if request.tp else _TENSOR_SIZES:
+        if not request.tp and (shape.heads % tp or request.workers % tp):
             continue
-        rest = max(1, wish.workers // tp)
-        for pp in [wish.pp] if wish.pp else range(1, min(shape.layers, rest) + 1):
+        rest = max(1, request.workers // tp)
+        for pp in [request.pp] if request.pp else range(1, min(shape.layers, rest) + 1):
             dp = max(1, rest // pp)
-            if wish.pp or (rest % pp == 0 and dp <= wish.global_batch):
+            if request.pp or (rest % pp == 0 and dp <= request.global_batch):
                 yield Layout(tp, pp, dp)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from profiles.estimate.constants import Constants
 from profiles.estimate.hardware import GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration_time import flops_per_s, iteration_s
-from profiles.estimate.layer import Machine
-from profiles.estimate.layout_search import Wish, best
+from profiles.estimate.layer import GpuSpeed
+from profiles.estimate.layout_search import LayoutRequest, best
 from profiles.estimate.points import Point
 from profiles.estimate.shape import DecoderShape
 from profiles.estimate.training_setup import (
@@ -57,14 +57,14 @@ class PredictionCase:
         shape: Its model.
         gpu: Its hardware.
         stack: What its software can do.
-        wish: What it states of how it was trained.
+        request: What it states of how it was trained.
     """
 
     point: Point
     shape: DecoderShape
     gpu: Gpu
     stack: Stack
-    wish: Wish
+    request: LayoutRequest
 
     @property
     def series(self) -> str:
@@ -75,23 +75,23 @@ class PredictionCase:
     def measured_flops_per_s(self) -> float | None:
         """What all GPUs together were measured to achieve."""
         tflops = self.point.model_tflops_per_gpu
-        return None if tflops is None else tflops * 1e12 * self.wish.workers
+        return None if tflops is None else tflops * 1e12 * self.request.workers
 
-    def machine(self, constants: Constants) -> Machine:
+    def gpu_speed(self, constants: Constants) -> GpuSpeed:
         """Return the hardware with these constants."""
-        return Machine(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
+        return GpuSpeed(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
 
     def setup(self, constants: Constants) -> tuple[TrainingSetup, bool]:
         """Return the fastest way to train that the point leaves open, and whether it fits."""
-        found = best(self.shape, self.wish, self.stack, self.machine(constants))
+        found = best(self.shape, self.request, self.stack, self.gpu_speed(constants))
         if found is None:  # more workers than samples: most of them idle
-            return TrainingSetup(Layout(dp=self.wish.workers)), False
+            return TrainingSetup(Layout(dp=self.request.workers)), False
         return found.setup, found.fits
 
     def flops_per_s(self, setup: TrainingSetup, constants: Constants) -> float:
         """Return T of all GPUs together."""
-        batch = self.wish.global_batch
-        seconds = iteration_s(self.shape, setup, self.stack, self.machine(constants), batch)
+        batch = self.request.global_batch
+        seconds = iteration_s(self.shape, setup, self.stack, self.gpu_speed(constants), batch)
         return flops_per_s(self.shape, batch, seconds)
 
 
@@ -137,8 +137,8 @@ def case_of(point: Point) -> PredictionCase | None:
         vocab=point.vocab, kv_heads=point.kv_heads or kv_heads, ffn=point.ffn or ffn,
         gated=gated if point.gated is None else point.gated,
     )  # fmt: skip
-    wish = _wish(point, stack, point.gpus, point.global_batch)
-    return PredictionCase(point, shape, gpu, stack, wish)
+    request = _request_of(point, stack, point.gpus, point.global_batch)
+    return PredictionCase(point, shape, gpu, stack, request)
 
 
 def _unstated(point: Point, layers: int, hidden: int, heads: int) -> tuple[int, int, bool]:
@@ -150,8 +150,8 @@ def _unstated(point: Point, layers: int, hidden: int, heads: int) -> tuple[int, 
     return heads, 4 * hidden, False
 
 
-def _wish(point: Point, stack: Stack, gpus: int, global_batch: int) -> Wish:
-    return Wish(
+def _request_of(point: Point, stack: Stack, gpus: int, global_batch: int) -> LayoutRequest:
+    return LayoutRequest(
         workers=gpus,
         global_batch=global_batch,
         tp=point.tp,

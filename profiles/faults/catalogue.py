@@ -1,32 +1,26 @@
 """The catalogue: every entry, read from the data files and checked as a whole.
 
-A mistake in a file is one ``CatalogueError`` that names the file, the entry and what is allowed.
-Reading is done once; what comes out holds no file and can be used by agents and the core alike.
+A mistake in a file is one ``CatalogueError`` that names the file, the entry and the mend. The files
+are read once; the catalogue holds no file, and agents and the core use it alike.
 """
 
 import functools
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any, Final, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Final, get_args
 
 from profiles.faults.entry import Combination, Entry
 from profiles.faults.matching.rules import Rule, rule_of
 from profiles.faults.matching.screen import LiteralScreen
-from profiles.faults.series import ODD_WORDS, SERIES_WORDS
-from profiles.faults.status import Severity, Status, StatusInfo
+from profiles.faults.series import ODD_WORDS, SERIES_WORDS, SeriesEvent
+from profiles.faults.status import Status
+from profiles.faults.status_table import find_status, load_statuses
+from profiles.faults.table_rows import CatalogueError, rows_of, unknown
 from profiles.faults.xid import XID_WORD, XidCode, XidTable
 
 _DATA: Final = "data"
-_Row = TypeVar("_Row", bound=BaseModel)
-
-
-class CatalogueError(Exception):
-    """The catalogue can't be used. The text is one line and names file, entry and mend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +28,7 @@ class Catalogue:
     """Everything that is known about what clusters print.
 
     Attributes:
-        statuses: What each status means, in the order of the table.
+        statuses: Every status by its name, in the order of the table.
         entries: All entries but those of Xid codes, by id.
         families: Name of the data file of each entry.
         combinations: Signs that mean something else together.
@@ -43,21 +37,13 @@ class Catalogue:
         vetoes: Entries that take back what others say about the same line.
     """
 
-    statuses: Mapping[Status, StatusInfo]
+    statuses: Mapping[str, Status]
     entries: Mapping[str, Entry]
     families: Mapping[str, str]
     combinations: tuple[Combination, ...]
     xids: XidTable
     screen: LiteralScreen
     vetoes: tuple[Rule, ...]
-
-    def severity(self, status: Status) -> Severity:
-        """Return how ``status`` is handled."""
-        return self.statuses[status].severity
-
-    def response(self, entry: Entry | Combination, status: Status) -> str:
-        """Return what an operator does first."""
-        return entry.response or self.statuses[status].response
 
 
 @functools.cache
@@ -72,12 +58,14 @@ def load_catalogue(folder: Traversable) -> Catalogue:
     Raises:
         CatalogueError: A file is missing or not TOML, an entry is wrong, or an id comes twice.
     """
+    statuses = load_statuses(folder.joinpath("statuses.toml"))
+    find = functools.partial(find_status, statuses)
     entries: dict[str, Entry] = {}
     families: dict[str, str] = {}
     for file in sorted(folder.joinpath("entries").iterdir(), key=lambda file: file.name):
         if not file.name.endswith(".toml"):
             continue
-        for entry in _tables(file, "entry", Entry):
+        for entry in rows_of(file, "entry", Entry, find):
             if entry.id in entries:
                 raise CatalogueError(
                     f"{file.name}: entry {entry.id!r} is already in {families[entry.id]}.toml;"
@@ -85,12 +73,14 @@ def load_catalogue(folder: Traversable) -> Catalogue:
                 )
             entries[entry.id] = entry
             families[entry.id] = file.name.removesuffix(".toml")
-    xids = XidTable(list(_tables(folder.joinpath("xid.toml"), "xid", XidCode)))
-    combinations = tuple(_tables(folder.joinpath("combinations.toml"), "combination", Combination))
-    known = entries.keys() | {entry.id for entry in xids.entries}
+    _check_series(entries)
+    xids = XidTable(list(rows_of(folder.joinpath("xid.toml"), "xid", XidCode, find)), statuses)
+    combinations = tuple(
+        rows_of(folder.joinpath("combinations.toml"), "combination", Combination, find)
+    )
+    known = [*entries, *(entry.id for entry in xids.entries)]
     for combination in combinations:
         _check_combination(combination, known)
-    statuses = _statuses(folder.joinpath("statuses.toml"))
     rules = [_rule(entry, families) for entry in entries.values() if entry.patterns]
     return Catalogue(
         statuses=statuses,
@@ -113,49 +103,18 @@ def _rule(entry: Entry, families: Mapping[str, str]) -> Rule:
         raise CatalogueError(f"{families[entry.id]}.toml: entry {entry.id!r}: {error}") from error
 
 
-def _check_combination(combination: Combination, known: set[str]) -> None:
-    named = {name for need in combination.needs for name in need.split("|")}
-    if unknown := sorted((named | set(combination.drops)) - known):
-        raise CatalogueError(
-            f"combinations.toml: {combination.id!r}: there is no entry {unknown[0]!r}"
-        )
-
-
-def _statuses(file: Traversable) -> dict[Status, StatusInfo]:
-    document = _document(file)
-    if missing := [status.value for status in Status if status not in document]:
-        raise CatalogueError(f"{file.name}: status {missing[0]!r} is missing")
-    try:
-        return {
-            Status(name): StatusInfo(
-                Status(name), Severity(row["severity"]), row["meaning"], row["response"]
-            )
-            for name, row in document.items()
-        }
-    except (KeyError, ValueError) as error:
-        raise CatalogueError(
-            f"{file.name}: {error}; a status has a severity, a meaning and a response"
-        ) from error
-
-
-def _tables(file: Traversable, key: str, row: type[_Row]) -> Iterator[_Row]:
-    for number, table in enumerate(_document(file).get(key, []), start=1):
-        try:
-            yield row.model_validate(table)
-        except ValidationError as error:
-            name = table.get("id", number) if isinstance(table, dict) else number
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            message = first["msg"].removeprefix("Value error, ")
+def _check_series(entries: Mapping[str, Entry]) -> None:
+    for event in get_args(SeriesEvent):
+        if event not in entries:
             raise CatalogueError(
-                f"{file.name}: {key} {name!r}: {place}{': ' if place else ''}{message}"
-            ) from error
+                f"entries: entry {event!r} is missing: training numbers lead to it"
+            )
 
 
-def _document(file: Traversable) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CatalogueError(f"{file.name}: {(error.strerror or 'unreadable').lower()}") from error
-    except ValueError as error:
-        raise CatalogueError(f"{file.name}: not valid TOML: {error}") from error
+def _check_combination(combination: Combination, known: list[str]) -> None:
+    named = [name for need in combination.needs for name in need.split("|")]
+    for name in (*named, *combination.drops):
+        if name not in known:
+            raise CatalogueError(
+                f"combinations.toml: combination {combination.id!r}: {unknown('entry', name, known)}"
+            )

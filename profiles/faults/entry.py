@@ -1,68 +1,16 @@
 """Entries of the catalogue: what a line may say, and how much it weighs.
 
-An entry holds the wording of one fault, or of one thing that makes wording harmless. Its
-*precedence* says what it can be an echo of: the decision rules are the order of ``Precedence``.
+An entry holds the wording of one fault, or wording that makes other lines harmless. Its
+*precedence* says which other entries it yields to.
 """
 
-from enum import StrEnum
 from functools import cached_property
 from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from profiles.faults.status import Status
-
-
-class Precedence(StrEnum):
-    """What a sign yields to: of two signs the one whose precedence stands first names the fault.
-
-    Those from ``VETO`` on name no fault by themselves.
-    """
-
-    HARDWARE = "hardware"  # names a device that is broken
-    NODE = "node"  # a node is gone
-    KILLER = "killer"  # the kernel killed a process, and says why
-    STICKY = "sticky"  # an error after which a CUDA context is of no use: nothing goes on
-    APPLICATION = "application"  # an error of the program that has a status of its own
-    CUDA = "cuda"  # an error of CUDA whose reason a line above may name better
-    SOFTWARE = "software"  # any other exception
-    DEATH = "death"  # a process died by a signal
-    DAEMON = "daemon"  # a launcher lost its helper: the node, or only the process
-    NIC = "nic"  # a network device is dead
-    LINK = "link"  # a link changed its state
-    COMPLETION = "completion"  # a transfer failed
-    HANG = "hang"  # somebody alive does not arrive
-    CONNECT = "connect"  # a peer was not reached
-    RESET = "reset"  # a peer ended a socket
-    REMOTE = "remote"  # a library says that something remote failed
-    TIMEOUT = "timeout"  # a collective timed out
-    FOLLOWER = "follower"  # what is printed after a timeout, and after other ends
-    STUCK_WATCHDOG = "stuck-watchdog"  # the watchdog itself does not come back
-    STORE = "store"  # the rendezvous store went away with its process
-    EXIT = "exit"  # a launcher's line about an exit code, an abort
-    CLEANUP = "cleanup"  # channels of a process that ended
-
-    VETO = "veto"  # the line it stands in says nothing
-    SOFT = "soft"  # the line says that the program goes on
-    RELIEF = "relief"  # other lines say nothing
-    LINK_EVENT = "link-event"  # one change of a link: several make a fault
-    PORT_STATE = "port-state"  # one look at a port
-    COUNTER = "counter"  # one reading of a counter
-    PROGRESS = "progress"  # training goes on
-    DETAIL = "detail"  # counts only in a combination
-
-    @property
-    def is_ranked(self) -> bool:
-        """Whether a sign of it names a fault by itself."""
-        return _RANK[self] < _RANK[Precedence.VETO]
-
-    @property
-    def rank(self) -> int:
-        """Its place in the order: the lowest names the fault."""
-        return _RANK[self]
-
-
-_RANK: Final = {precedence: number for number, precedence in enumerate(Precedence)}
+from profiles.faults.precedence import Precedence
+from profiles.faults.status import TableStatus
 
 
 class Entry(BaseModel):
@@ -88,7 +36,7 @@ class Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
-    status: Status
+    status: TableStatus
     precedence: Precedence
     patterns: tuple[str, ...]
     unless: tuple[str, ...] = ()
@@ -105,7 +53,7 @@ class Entry(BaseModel):
     def _is_consistent(self) -> Self:
         if (self.precedence is Precedence.RELIEF) != bool(self.relieves and self.reach):
             raise ValueError("relieves and reach belong to entries of precedence relief, and there")
-        if (self.status is Status.NONE) == self.names_fault:
+        if self.status.is_fault != self.names_fault:
             raise ValueError(f"status {self.status} does not suit precedence {self.precedence}")
         return self
 
@@ -145,7 +93,7 @@ class Combination(BaseModel):
     needs: tuple[str, ...] = Field(min_length=2)
     in_order: bool = False
     drops: tuple[str, ...]
-    status: Status | None = None
+    status: TableStatus | None = None
     precedence: Precedence = Precedence.HARDWARE
     source: str
     response: str = ""

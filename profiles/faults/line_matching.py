@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from profiles.faults.catalogue import Catalogue
-from profiles.faults.entry import Entry, Precedence
+from profiles.faults.entry import Entry
 from profiles.faults.lines import body_of, without_colours
 from profiles.faults.matching.readings import NOWHERE, Found, LineReading, Readings
 from profiles.faults.matching.rules import Rule
 from profiles.faults.matching.screen import texts_and_words
 from profiles.faults.matching.shapes import IDLE, NUMBERS, Shape, ShapeBook
+from profiles.faults.precedence import Precedence
 from profiles.faults.series import TrainingSeries
 from profiles.faults.sign import Sign
 

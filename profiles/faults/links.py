@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from profiles.faults.entry import Precedence
+from profiles.faults.precedence import Precedence
 from profiles.faults.sign import Sign
 
 _BOOT_S: Final = 120.0

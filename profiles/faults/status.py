@@ -1,11 +1,27 @@
-"""Statuses of the taxonomy and their severities, one table for all.
+"""Statuses of faults: a name, and the facts of its row in ``data/statuses.toml``.
 
-The names are those of table 1 of the paper (arXiv 2401.00134) and of three extensions; what each
-means and what an operator does first is data, in ``data/statuses.toml``.
+A status is a string, so that it is compared, printed and sent as its name. Its facts travel with
+it: rules ask ``status.facts.names_device`` and keep no list of names. Only the reader of the table
+(``status_table``) makes statuses.
+
+The names are those of table 1 of the paper (arXiv 2401.00134), and three extensions.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    StrictBool,
+    ValidationInfo,
+    model_validator,
+)
+
+from profiles.faults.precedence import Precedence
 
 
 class Severity(StrEnum):
@@ -17,41 +33,109 @@ class Severity(StrEnum):
     NONE = "none"
 
 
-class Status(StrEnum):
-    """What an excerpt of a log is about."""
+DetectionMethod = Literal[
+    "node health monitoring",
+    "process supervision",
+    "exception propagation",
+    "online statistical monitoring",
+]
+"""How a fault is detected: the four methods of the paper."""
 
-    LOST_CONNECTION = "lost_connection"
-    ECC_ERROR = "ecc_error"
-    INVALID_DMA_MAPPING = "invalid_dma_mapping"
-    NVLINK_ERROR = "nvlink_error"
-    GPU_DRIVER_ERROR = "gpu_driver_error"
-    EXITED_ABNORMALLY = "exited_abnormally"
-    ILLEGAL_MEMORY_ACCESS = "illegal_memory_access"
-    CUDA_ERROR = "cuda_error"
-    OUT_OF_MEMORY = "out_of_memory"
-    TASK_HANG = "task_hang"
-    OTHER_SOFTWARE_ERROR = "other_software_error"
-    NAN_LOSS = "nan_loss"
-    DISK_FULL = "disk_full"
-    NCCL_TIMEOUT = "nccl_timeout"
-    LINK_FLAPPING = "link_flapping"
-    CONNECTION_REFUSED_OR_RESET = "connection_refused_or_reset"
-    OTHER_NETWORK_ERROR = "other_network_error"
-    NONE = "none"
+MeasuredSign = Literal[
+    "gpu_lost",  # the driver does not know the GPU any more
+    "gpu_ecc",  # new uncorrectable memory errors
+    "gpu_row_remap",  # a row remap is pending or has failed
+    "gpu_nvlink",  # a link that was active is not
+    "gpu_link_errors",  # replays and recoveries of links: data that had to be sent again
+    "gpu_hot",  # at or above the temperature at which it slows down
+    "gpu_throttled",  # the clock is held down by temperature or power
+    "disk_full",
+    "memory_pressure",
+    "no_traffic",  # a link that carried training traffic carries none
+]
+"""Measurements of a node's probes that can name a fault by themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusInfo:
-    """What a status means.
+class StatusFacts(BaseModel):
+    """One row of the table of statuses.
 
     Attributes:
-        status: Its name.
-        severity: How it is handled.
+        severity: How a fault of this status is handled.
         meaning: In words an operator reads.
-        response: What to do first, where the entry that was seen says nothing more exact.
+        response: The operator's first step, unless the entry that decided has its own.
+        names_device: Whether the status names a broken device. It then outweighs the words of
+            programs, and isolates the node.
+        is_network: Whether the status is about a connection. The peers of a dead rank report the
+            same words, so a fault of this status is counted per node before it isolates the node.
+        may_be_echo: Whether a failed collective may report this status because of another fault.
+        is_of_one_gpu: Whether the status is an early sign of a failing GPU. Repeats on one GPU
+            isolate that GPU alone.
+        method: The detection method, whatever evidence reports it. None: the evidence decides.
+        in_rank_counts_as: The status that counts when a rank's exception names this one.
+            None: this status.
+        xid_precedence: Precedence of the Xid codes that stand for this status.
+        measured_as: Measurements of a node's probes that mean this status.
     """
 
-    status: Status
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     severity: Severity
-    meaning: str
-    response: str
+    meaning: str = Field(min_length=1)
+    response: str = Field(min_length=1)
+    names_device: StrictBool
+    is_network: StrictBool
+    may_be_echo: StrictBool
+    is_of_one_gpu: StrictBool
+    method: DetectionMethod | None = None
+    in_rank_counts_as: str | None = None
+    xid_precedence: Precedence = Precedence.HARDWARE
+    measured_as: tuple[MeasuredSign, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.names_device and (self.severity is not Severity.SEV1 or self.may_be_echo):
+            raise ValueError("names_device needs severity SEV1 and may_be_echo = false")
+        if self.is_network and not self.may_be_echo:
+            raise ValueError("is_network needs may_be_echo = true")
+        if self.is_of_one_gpu and self.severity is not Severity.SEV2:
+            raise ValueError("is_of_one_gpu needs severity SEV2")
+        return self
+
+
+class Status(str):
+    """The name of a status, with its facts. Equal to every string of the same letters."""
+
+    __slots__ = ("facts",)
+
+    facts: StatusFacts
+
+    def __new__(cls, name: str, facts: StatusFacts) -> Self:
+        """Return the status ``name``."""
+        status = super().__new__(cls, name)
+        status.facts = facts
+        return status
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """Return the status itself: it never changes."""
+        return self
+
+    @property
+    def severity(self) -> Severity:
+        """How a fault of this status is handled."""
+        return self.facts.severity
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether there is anything to act on."""
+        return self.facts.severity is not Severity.NONE
+
+
+def _from_table(value: object, info: ValidationInfo) -> object:
+    """Look a name up in the table that the reader of a data file passes as context."""
+    if isinstance(value, Status) or not isinstance(value, str) or info.context is None:
+        return value
+    return info.context(value)
+
+
+TableStatus = Annotated[InstanceOf[Status], BeforeValidator(_from_table)]
+"""A status in a data file: its name there, and the ``Status`` of the table once it is read."""

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiles.faults.catalogue import Catalogue, default_catalogue
-from profiles.faults.entry import Precedence
 from profiles.faults.line_matching import Matcher
+from profiles.faults.precedence import Precedence
 from profiles.faults.sign import Sign
-from profiles.faults.status import Status
 from profiles.faults.verdict import Verdict, decide
 
 QUIET_LINES: Final = 200
@@ -177,6 +176,6 @@ class _Incident:
         if not self._signs:
             return None, follower
         verdict = decide(self._signs, self._catalogue)
-        if verdict.status is Status.NONE:
+        if not verdict.status.is_fault:
             return None, follower
         return Finding(self._first_line, self._last_line, verdict), follower

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiles.faults.catalogue import Catalogue
-from profiles.faults.entry import Combination, Entry, Precedence
+from profiles.faults.entry import Combination, Entry
 from profiles.faults.links import flapping_links
+from profiles.faults.precedence import Precedence
 from profiles.faults.sign import Sign
 from profiles.faults.status import Severity, Status
 
@@ -70,12 +71,12 @@ def decide(signs: Sequence[Sign], catalogue: Catalogue) -> Verdict:
     status = root.entry.status
     return Verdict(
         status=status,
-        severity=catalogue.severity(status),
+        severity=status.severity,
         entry_id=root.entry.id,
         line=root.line,
         evidence=root.text,
-        reason=_reason(root, others, catalogue),
-        response=catalogue.response(root.entry, status),
+        reason=_reason(root, others),
+        response=root.entry.response or status.facts.response,
     )
 
 
@@ -253,8 +254,8 @@ def _earliest(signs: Sequence[Sign]) -> Sign:
     return earliest
 
 
-def _reason(root: Sign, others: Sequence[Sign], catalogue: Catalogue) -> str:
-    meaning = catalogue.statuses[root.entry.status].meaning
+def _reason(root: Sign, others: Sequence[Sign]) -> str:
+    meaning = root.entry.status.facts.meaning
     reason = f"line {root.line}: {meaning} ({root.entry.id})"
     if not others:
         return reason
@@ -274,5 +275,5 @@ def _nothing(signs: Sequence[Sign], catalogue: Catalogue) -> Verdict:
         )
     elif suspects:
         reason = f"line {suspects[0].line} ({suspects[0].entry.id}) is no fault by itself"
-    info = catalogue.statuses[Status.NONE]
-    return Verdict(Status.NONE, info.severity, "", 0, "", reason, info.response)
+    none = catalogue.statuses["none"]
+    return Verdict(none, none.severity, "", 0, "", reason, none.facts.response)

@@ -10,8 +10,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from profiles.faults.entry import Entry, Precedence
-from profiles.faults.status import Status
+from profiles.faults.entry import Entry
+from profiles.faults.status import Status, TableStatus
 
 SOURCE: Final = "NVIDIA Xid catalogue, https://docs.nvidia.com/deploy/xid-errors/"
 
@@ -26,13 +26,6 @@ _CAUSED_BY: Final = re.compile(r"caused by previous Xid (\d{1,3})", re.IGNORECAS
 _NONFATAL: Final = re.compile(r"\bnon-?fatal\b", re.IGNORECASE)
 _OUT_OF_RANGE: Final = re.compile(r"Out Of Range Address", re.IGNORECASE)
 _COUNT_OF: Final = re.compile(r"\bXids?\b[^:=]*[:=]\s*0\b|\bxid=0\b", re.IGNORECASE)
-
-_PRECEDENCES: Final = {
-    Status.ILLEGAL_MEMORY_ACCESS: Precedence.STICKY,
-    Status.CUDA_ERROR: Precedence.CUDA,
-    Status.EXITED_ABNORMALLY: Precedence.CLEANUP,
-    Status.NONE: Precedence.DETAIL,
-}
 
 
 def xid_numbers(line: bytes) -> bytes:
@@ -57,25 +50,25 @@ class XidCode(BaseModel):
     mnemonic: str
     name: str
     action: str = ""
-    status: Status
+    status: TableStatus
 
 
 class XidTable:
     """The codes, as entries of the catalogue."""
 
-    def __init__(self, codes: Sequence[XidCode]) -> None:
+    def __init__(self, codes: Sequence[XidCode], statuses: Mapping[str, Status]) -> None:
         self.codes = tuple(codes)
         self._entry_by_number: Mapping[int, Entry] = {
             code.number: _entry_of(code) for code in codes
         }
         self._out_of_range = _entry(
             "xid-13-out-of-range",
-            Status.ILLEGAL_MEMORY_ACCESS,
+            statuses["illegal_memory_access"],
             "Restart the process; if it comes back, run with CUDA_LAUNCH_BLOCKING=1.",
         )
         self._unknown = _entry(
             "xid-unknown",
-            Status.GPU_DRIVER_ERROR,
+            statuses["gpu_driver_error"],
             "Look the code up in NVIDIA's newest Xid catalogue.",
         )
 
@@ -108,7 +101,7 @@ def _entry(name: str, status: Status, response: str) -> Entry:
     return Entry(
         id=name,
         status=status,
-        precedence=_PRECEDENCES.get(status, Precedence.HARDWARE),
+        precedence=status.facts.xid_precedence,
         patterns=(),
         source=SOURCE,
         response=response,

@@ -13,7 +13,7 @@ from console.screens.waiting import WaitingScreen
 from console.viewmodel.console_state import Link, LinkPhase
 from console.viewmodel.drawing.glyphs import UNICODE, Glyphs
 from console.viewmodel.reducer import LinkChanged, Received
-from console.widgets.look import Appearance
+from console.widgets.appearance import Appearance
 from controller.api.views import ClusterView, LogLine
 from controller.api.wire import Command, LogLines, Reply, Snapshot
 
@@ -127,7 +127,7 @@ async def console(
         OperatorSession("alex", owns_demo=owns_demo, starts_armed=is_armed),
         lambda: holder[0].now if holder else 1_000.0,
         lambda: f"r{next(numbers)}",
-        look=Appearance(glyphs=glyphs),
+        appearance=Appearance(glyphs=glyphs),
     )
     async with app.run_test(size=size) as pilot:
         holder.append(Bench(app, pilot, source))

@@ -32,7 +32,7 @@ def command(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRu
 def attached(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """The attached program raises an exception in one rank, then another rank is stopped."""
     log = tmp_path_factory.mktemp("attached") / "events.jsonl"
-    return run_example(short_tmp, log, "attached", "exception@12", "stop-rank@22", num_nodes=1)
+    return run_example(short_tmp, log, "attached", "exception@12", "freeze-rank@22", num_nodes=1)
 
 
 def incidents(run: DemoRun) -> list[Any]:

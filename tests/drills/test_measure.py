@@ -143,7 +143,7 @@ def test_a_task_is_measured_on_idle_workers(demo: Demo, tmp_path: Path) -> None:
         demo.measure("--output", str(output)), capture_output=True, text=True, check=False
     )
     assert again.returncode == 2
-    assert "is there already" in again.stderr
+    assert "exists already" in again.stderr
 
 
 @contextmanager

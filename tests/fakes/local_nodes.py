@@ -36,7 +36,7 @@ def no_leftovers() -> Iterator[None]:
         assert not _still_running_below_us(before)
     finally:
         # Again after every kill: the children of the killed come to us.
-        while left := find_descendants(os.getpid(), spare=before):
+        while left := find_descendants(os.getpid(), exclude=before):
             kill_all(left)
             _reap(left)
         become_subreaper(is_on=False)
@@ -46,7 +46,7 @@ def _still_running_below_us(before: set[int]) -> list[Process]:
     """Give a warden that is cleaning up some seconds to end; return what is left then."""
     running: list[Process] = []
     for _ in range(500):
-        left = find_descendants(os.getpid(), spare=before)
+        left = find_descendants(os.getpid(), exclude=before)
         running = [process for process in left if process.state != "Z"]
         if not running:
             break

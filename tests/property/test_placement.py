@@ -140,7 +140,7 @@ def test_tasks_keep_exactly_what_they_hold_if_the_rest_fits_around_it(
 
 @given(situation=lost_nodes(), num_spares=st.integers(0, 4))
 @settings(max_examples=100, deadline=None)
-def test_spare_nodes_take_what_was_lost_and_nothing_else_moves(
+def test_standby_nodes_take_what_was_lost_and_nothing_else_moves(
     situation: tuple[Layouts, dict[TaskId, Placement], Nodes], num_spares: int
 ) -> None:
     wanted, current, left = situation

@@ -1,4 +1,4 @@
-"""The local cluster of the demo over real SSH servers, with processes that daemonise on its nodes."""
+"""The local cluster over real SSH servers, with processes that daemonise on its nodes."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ import asyncssh
 import pytest
 import pytest_asyncio
 
-from controller.localcluster.local_cluster import DemoError, LocalCluster, ServerKind
+from controller.localcluster.local_cluster import LocalCluster, LocalClusterError, ServerKind
 from controller.localcluster.process_tree import Process, find_process, is_running
 from controller.localcluster.ssh.login import log_in
 from controller.localcluster.ssh.openssh import OpenSsh
@@ -242,14 +242,14 @@ async def test_orders_for_several_nodes_at_once_are_all_carried_out(cluster: Loc
 
 
 async def test_an_unknown_node_is_one_clear_error(shared: LocalCluster) -> None:
-    with pytest.raises(DemoError, match="there is no node n9: there are n1 to n1"):
+    with pytest.raises(LocalClusterError, match="there is no node n9; nodes: n1 to n1"):
         await shared.lose_node(NodeId("n9"))
 
 
 async def test_a_busy_port_is_one_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(DemoError) as caught:
+        with pytest.raises(LocalClusterError) as caught:
             async with LocalCluster.start(1, 1, base_port=port):
                 pass
     assert str(caught.value) == (
@@ -265,7 +265,7 @@ async def test_a_given_root_is_used_and_removed_but_never_an_existing_one(tmp_pa
     assert not root.exists()
     root.mkdir()
     try:
-        with pytest.raises(DemoError, match=f"File exists: {root}"):
+        with pytest.raises(LocalClusterError, match=f"File exists: {root}"):
             async with LocalCluster.start(1, 1, root=root):
                 pass
         assert root.exists()
@@ -292,7 +292,7 @@ async def test_an_sshd_that_cannot_serve_is_replaced_and_said_so(
         " using asyncssh's server instead"
     )
     assert lines[1].startswith("1 node behind AsyncSSH ")
-    with pytest.raises(DemoError, match=r"can't serve here: this sshd is broken$"):
+    with pytest.raises(LocalClusterError, match=r"can't serve here: this sshd is broken$"):
         async with LocalCluster.start(1, 1, sshd="openssh"):
             pass
 
@@ -305,7 +305,7 @@ async def test_a_server_that_ends_is_reported_with_the_last_line_of_its_log(
     program.write_text('#!/bin/sh\n[ "$1" = -t ] && exit 0\necho "no entropy" >&2\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(DemoError, match=r"the server ended \(node n1: no entropy\)"):
+    with pytest.raises(LocalClusterError, match=r"the server ended \(node n1: no entropy\)"):
         async with LocalCluster.start(2, 1, sshd="openssh"):
             pass
 
@@ -313,7 +313,7 @@ async def test_a_server_that_ends_is_reported_with_the_last_line_of_its_log(
 async def test_after_the_wardens_death_orders_fail_clearly(cluster: LocalCluster) -> None:
     daemon = await run_daemon(cluster.nodes[0])
     os.kill(cluster.warden_pid, signal.SIGKILL)
-    with pytest.raises(DemoError, match="warden of the demo's processes has ended"):
+    with pytest.raises(LocalClusterError, match="warden of the demo's processes has ended"):
         await cluster.lose_node(cluster.nodes[0])
     assert not is_running(daemon)
     assert not cluster.root.exists()

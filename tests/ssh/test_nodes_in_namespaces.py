@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.cluster_errors import LocalClusterError
 from controller.localcluster.interpreter import module_argv, module_environment
 from controller.localcluster.local_cluster import LocalCluster
 from controller.localcluster.local_node import LocalNode
@@ -102,7 +102,9 @@ async def test_a_node_that_is_cut_off_is_silent_and_goes_on_when_it_is_joined_ag
 async def test_nodes_on_the_loopback_can_not_be_cut_off() -> None:
     async with LocalCluster.start(1, 1) as cluster:
         assert not cluster.has_namespaces
-        with pytest.raises(DemoError, match="unplug of node n1 failed: n1: it has no network"):
+        with pytest.raises(
+            LocalClusterError, match="unplug of node n1 failed: n1: it has no network"
+        ):
             await cluster.unplug(cluster.nodes[0])
 
 

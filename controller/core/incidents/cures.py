@@ -21,7 +21,7 @@ from controller.core.lifecycle.parking import awaited_ranks, halt, halt_limit_s
 from controller.core.lifecycle.start_stop import stop
 from controller.core.rules.actions import Action, Cure, Handling
 from controller.core.rules.diagnosis import Diagnosis, diagnose, diagnose_symptoms
-from controller.core.rules.evidence import HARDWARE, Evidence
+from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
 from controller.core.state.cluster import Incident, NodeState
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
@@ -136,7 +136,7 @@ def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: 
     root = diagnosis.root
     assert root.node is not None, "hardware is somewhere"
     is_doubted = incident.state is IncidentState.HELD and incident.action == "none"
-    if is_doubted and incident.status in HARDWARE:
+    if is_doubted and incident.status is not None and incident.status.facts.names_device:
         return  # another rank of the task that is held for it
     is_found = any(_is_found(item, root.node) for item in incident.evidence)
     others = [] if is_found else [name for name in task.accused if name != root.node]
@@ -156,7 +156,9 @@ def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: 
 
 def _is_found(evidence: Evidence, node: NodeId) -> bool:
     """Whether a probe has found that hardware of the node is broken."""
-    return evidence.kind == "finding" and evidence.status in HARDWARE and evidence.node == node
+    return (
+        evidence.kind == "finding" and evidence.status.facts.names_device and evidence.node == node
+    )
 
 
 def note_broken(turn: Turn, node: NodeState, evidence: Evidence) -> None:
@@ -192,7 +194,7 @@ def _node_of(suspect: NodeId | Worker) -> NodeId:
 
 
 def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
-    if diagnosis.status in HARDWARE and diagnosis.root.node is not None:
+    if diagnosis.status.facts.names_device and diagnosis.root.node is not None:
         task.num_recoveries += 1
         _blame_hardware(turn, task, incident, diagnosis)
         return

@@ -8,7 +8,7 @@ cause is named, and cured, in ``controller.core.incidents.cures``.
 from typing import Final
 
 from controller.core.lifecycle.parking import halt
-from controller.core.rules.evidence import NETWORK, Evidence
+from controller.core.rules.evidence import Evidence
 from controller.core.state.cluster import Incident
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
@@ -62,7 +62,7 @@ def _claim(turn: Turn, incident: Incident, name: NodeId) -> None:
     node, policy = turn.state.nodes[name], turn.policy
     found, node.unclaimed = node.unclaimed, []
     for each in found:
-        window_s = policy.network_merge_s if each.status in NETWORK else policy.correlation_s
+        window_s = policy.network_merge_s if each.status.facts.is_network else policy.correlation_s
         if turn.at - each.at <= window_s:
             attach(turn, incident, each)
 
@@ -102,9 +102,10 @@ def network_fault_of(turn: Turn, node: NodeId, since: float) -> Incident | None:
             return None
         if incident.state is IncidentState.DETECTED:
             is_there = incident.node == node or not tasks.isdisjoint(incident.covers)
-            is_network = incident.evidence[0].status in NETWORK
+            is_network = incident.evidence[0].status.facts.is_network
         else:
-            is_there, is_network = incident.node == node, incident.status in NETWORK
+            is_there = incident.node == node
+            is_network = incident.status is not None and incident.status.facts.is_network
         if is_there and is_network:
             return incident
     return None

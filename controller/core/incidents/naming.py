@@ -36,7 +36,7 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
     turn.tell(
         "error", "incident", incident.name,
         f"{incident.severity} {diagnosis.status}{where}: {incident.reason}; action: {action}",
-        status=diagnosis.status.value, severity=str(incident.severity), task=incident.task,
+        status=str(diagnosis.status), severity=str(incident.severity), task=incident.task,
         node=root.node, rank=root.global_rank, action=action, method=diagnosis.method,
         fault_at=incident.fault_at, detected_at=incident.detected_at,
     )  # fmt: skip

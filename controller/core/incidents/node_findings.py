@@ -1,8 +1,8 @@
 """What the probes of a node have found: named, counted, and joined with the faults of its tasks.
 
 The words of the kernel and of tools are named by the catalogue of faults, together with what the same
-node said shortly before, since some faults take several lines to be understood. What is measured
-has its status in a table here.
+node said shortly before, since some faults take several lines to be understood. The status of a
+measurement is a column of the table of statuses (``measured_as``).
 
 What names broken hardware isolates the node, whether or not a rank has noticed. Faults of the network
 are counted: training that goes on is left alone until they come too often; what comes within
@@ -11,7 +11,6 @@ faults of ranks on the node, or is told to operators. A finding within ``Policy.
 incident on its node is part of that incident, open or closed, and makes it worse where it names hardware.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from controller.core.events import Observed
@@ -26,13 +25,14 @@ from controller.core.incidents.isolation import isolate
 from controller.core.incidents.naming import handle, name_fault, spend_drills
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis
-from controller.core.rules.evidence import HARDWARE, NETWORK, Evidence
+from controller.core.rules.evidence import Evidence
 from controller.core.state.cluster import Incident, Message, NodeState
 from controller.core.state.phases import IncidentState
 from controller.core.state.turn import Turn
-from nodeagent.protocol.findings import FindingSign, NodeFinding
+from nodeagent.protocol.findings import NodeFinding
 from profiles.faults.excerpt import classify_excerpt
 from profiles.faults.status import Status
+from profiles.faults.status_table import default_statuses_by_sign, named
 
 _MAX_MESSAGES: Final = 50
 _MAX_UNCLAIMED: Final = 10
@@ -41,16 +41,6 @@ _MESSAGE_WINDOW_S: Final = 300.0
 
 _MIN_LINK_CHANGES: Final = 2
 """Down and up: less is a link that was taken down, or came up at a start."""
-
-_STATUS_BY_SIGN: Final[Mapping[FindingSign, Status]] = {
-    "gpu_lost": Status.GPU_DRIVER_ERROR,
-    "gpu_ecc": Status.ECC_ERROR,
-    "gpu_row_remap": Status.ECC_ERROR,
-    "gpu_nvlink": Status.NVLINK_ERROR,
-    "disk_full": Status.DISK_FULL,
-}
-"""What is measured and names a fault by itself. Heat, throttling, replays on a link, little memory and
-links without traffic are told to operators and count for nothing alone."""
 
 
 def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
@@ -66,7 +56,7 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
         node.findings[key], node.found_at[key] = finding, found_at
     status = _status(turn, node, finding, was_open=was_open)
     tell_finding(turn, node, finding, status)
-    if status is Status.NONE:
+    if not status.is_fault:
         return
     evidence = Evidence(
         kind="finding",
@@ -80,13 +70,13 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
         detail=finding.text,
     )
     known = recent_incident_on(turn, event.node, turn.at - turn.policy.correlation_s)
-    if status in NETWORK:
+    if status.facts.is_network:
         earlier = network_fault_of(turn, event.node, found_at - turn.policy.network_merge_s)
         if earlier is not None and finding.is_over:
             attach(turn, earlier, evidence)  # a link is back that was counted when it went
         else:
             _take_network_fault(turn, node, known or earlier, evidence)
-    elif status in HARDWARE:
+    elif status.facts.names_device:
         _take_hardware(turn, node, known, evidence)
     elif known is not None:
         attach(turn, known, evidence)
@@ -101,13 +91,14 @@ def _leave_unclaimed(node: NodeState, evidence: Evidence) -> None:
 def _status(turn: Turn, node: NodeState, finding: NodeFinding, *, was_open: bool) -> Status:
     if finding.is_over:
         has_flapped = finding.sign == "link_changed" and was_open
-        return Status.LINK_FLAPPING if has_flapped else Status.NONE
+        return named("link_flapping" if has_flapped else "none")
     if finding.sign == "message":
         return _status_of_words(turn, node, finding.text)
     if finding.sign == "link_changed":
         changes = finding.value if finding.value is not None else 1
-        return Status.LINK_FLAPPING if changes >= _MIN_LINK_CHANGES else Status.NONE
-    return _STATUS_BY_SIGN.get(finding.sign, Status.NONE)
+        return named("link_flapping" if changes >= _MIN_LINK_CHANGES else "none")
+    # Heat, throttling, little memory and the like are told to operators: alone they are no fault.
+    return default_statuses_by_sign().get(finding.sign, named("none"))
 
 
 def _status_of_words(turn: Turn, node: NodeState, text: str) -> Status:
@@ -115,25 +106,25 @@ def _status_of_words(turn: Turn, node: NodeState, text: str) -> Status:
     before = [each for each in node.messages if turn.at - each.at <= _MESSAGE_WINDOW_S]
     node.messages = [*before, Message(turn.at, text)][-_MAX_MESSAGES:]
     alone = classify_excerpt(text).status
-    if alone is not Status.NONE or not before:
+    if alone.is_fault or not before:
         return alone
     lines_before = [line for each in before for line in each.text.split("\n")]
     verdict = classify_excerpt("\n".join([*lines_before, text]))
     earlier = classify_excerpt("\n".join(lines_before)).status
-    return Status.NONE if verdict.status is earlier else verdict.status
+    return named("none") if verdict.status == earlier else verdict.status
 
 
 def tell_finding(turn: Turn, node: NodeState, finding: NodeFinding, status: Status) -> None:
     """Tell operators of a finding, or that it is over; ``status`` is what it means."""
     what = f"{finding.probe}, {finding.subject}" if finding.subject else finding.probe
     more = f" (and {finding.num_dropped} more)" if finding.num_dropped else ""
-    is_alarming = status is not Status.NONE or finding.sign != "message"
+    is_alarming = status.is_fault or finding.sign != "message"
     turn.tell(
         "info" if finding.is_over else "warning" if is_alarming else "trace",
         "finding", node.spec.node,
         f"{what}: {'back to normal: ' if finding.is_over else ''}{finding.first_line}{more}",
         probe=finding.probe, sign=finding.sign, subject=finding.subject, value=finding.value,
-        status=status.value, is_over=finding.is_over,
+        status=str(status), is_over=finding.is_over,
     )  # fmt: skip
 
 

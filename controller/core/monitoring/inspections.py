@@ -17,7 +17,7 @@ from controller.core.state.turn import Turn
 from controller.core.state.watch import Inspection
 from controller.core.timers import InspectionOverdue
 from nodeagent.protocol.standing import MAX_STACK_CHARS, Standing
-from profiles.faults.status import Status
+from profiles.faults.status_table import named
 
 _GRACE_S: Final = 0.3
 """For the way to the agents and back, beyond what they may take."""
@@ -116,7 +116,7 @@ def hang_evidence(
             summary = (
                 f"{what}, a collective does not end: {hang.summary}, and no rank is missing there"
             )
-        named = Status.NCCL_TIMEOUT if is_known else None
+        timed_out = named("nccl_timeout") if is_known else None
         stacks = [f"rank {n}:\n{_detail(one)}" for n, one in sorted(inspection.standings.items())]
         yield Evidence(
             kind="hang",
@@ -126,6 +126,6 @@ def hang_evidence(
             task=name,
             global_rank=None,
             summary=summary,
-            named=named,
+            named=timed_out,
             detail="\n".join(stacks)[:MAX_STACK_CHARS],
         )

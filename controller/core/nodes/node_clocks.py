@@ -19,7 +19,7 @@ from controller.core.incidents.node_findings import tell_finding
 from controller.core.state.cluster import NodeState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
-from profiles.faults.status import Status
+from profiles.faults.status_table import named
 
 _NUM_AGES: Final = 10
 """Five seconds of heartbeats: longer than a link or the controller is held up without being noticed."""
@@ -54,11 +54,11 @@ def note_clock(turn: Turn, node: NodeState, sent_wall_s: float, received_wall_s:
     if abs(offset_s) > limit_s or (known and abs(offset_s) > _CALM_SHARE * limit_s):
         node.findings[_KEY] = _finding(offset_s, limit_s)
         if known is None:
-            tell_finding(turn, node, node.findings[_KEY], Status.NONE)
+            tell_finding(turn, node, node.findings[_KEY], named("none"))
     elif known:
         del node.findings[_KEY]
         over = _finding(offset_s, limit_s).model_copy(update={"is_over": True})
-        tell_finding(turn, node, over, Status.NONE)
+        tell_finding(turn, node, over, named("none"))
 
 
 def _finding(offset_s: float, limit_s: float) -> NodeFinding:

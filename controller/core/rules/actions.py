@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from controller.core.rules.diagnosis import Diagnosis
-from controller.core.rules.evidence import NETWORK
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
 from nodeagent.protocol.ids import NodeId
@@ -38,8 +37,6 @@ _STRONGER: Final[dict[Action, Action]] = {
     "none": "none",
 }
 _STRENGTH: Final[dict[Action, int]] = {"none": 0, "reattempt": 1, "restart": 2, "reconfigure": 3}
-_OF_THE_GPU: Final = frozenset({Status.CUDA_ERROR, Status.ILLEGAL_MEMORY_ACCESS})
-"""Faults that a GPU which is about to fail shows first."""
 
 
 def first_action(severity: Severity) -> Action:
@@ -149,7 +146,7 @@ def _escalated(case: FaultCase) -> Handling:
 def _repeats(case: FaultCase, policy: Policy) -> Handling | None:
     """Return what follows from what the node has had too often, this time included; None if nothing."""
     status = case.diagnosis.status
-    if status in NETWORK:
+    if status.facts.is_network:
         number = _num_network_faults(case, policy)
         if number >= policy.network_alerts:
             why = f"{number} network faults on {case.node} within {policy.network_window_s:.0f} s"
@@ -157,10 +154,10 @@ def _repeats(case: FaultCase, policy: Policy) -> Handling | None:
         return None
     if case.diagnosis.severity is not Severity.SEV2:
         return None
-    if status in _OF_THE_GPU and case.worker is not None:
+    if status.facts.is_of_one_gpu and case.worker is not None:
         same = [each for each in case.record if each.worker == case.worker]
         number = 1 + sum(
-            each.status in _OF_THE_GPU and case.at - each.at <= policy.restart_window_s
+            each.status.facts.is_of_one_gpu and case.at - each.at <= policy.restart_window_s
             for each in same
         )
         if number >= policy.gpu_faults:
@@ -169,7 +166,7 @@ def _repeats(case: FaultCase, policy: Policy) -> Handling | None:
                 f" {policy.restart_window_s:.0f} s"
             )
             return Handling("reconfigure", why, is_gpu=case.has_other_gpus)
-    number = 1 + _count(case, policy.restart_window_s, frozenset(Status) - NETWORK)
+    number = 1 + _num_other_faults(case, policy.restart_window_s)
     if number >= policy.restarts:
         why = f"{number} restarts on {case.node} within {policy.restart_window_s:.0f} s"
         return Handling("reconfigure", why)
@@ -179,12 +176,14 @@ def _repeats(case: FaultCase, policy: Policy) -> Handling | None:
 def _num_network_faults(case: FaultCase, policy: Policy) -> int:
     """Count what the node has had of the network's: what comes close together is one fault."""
     number, begun_at = 0, -math.inf
-    ats = (each.at for each in case.record if each.status in NETWORK)
+    ats = (each.at for each in case.record if each.status.facts.is_network)
     for at in [*(at for at in ats if case.at - at <= policy.network_window_s), case.at]:
         if at - begun_at > policy.network_merge_s:
             number, begun_at = number + 1, at
     return number
 
 
-def _count(case: FaultCase, window_s: float, statuses: frozenset[Status]) -> int:
-    return sum(each.status in statuses and case.at - each.at <= window_s for each in case.record)
+def _num_other_faults(case: FaultCase, window_s: float) -> int:
+    return sum(
+        not each.status.facts.is_network and case.at - each.at <= window_s for each in case.record
+    )

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.core.rules.evidence import HARDWARE, NETWORK, Evidence, EvidenceKind
-from profiles.faults.catalogue import default_catalogue
-from profiles.faults.status import Severity, Status
+from controller.core.rules.evidence import Evidence, EvidenceKind
+from profiles.faults.status import DetectionMethod, Severity, Status
 
-_METHOD_BY_KIND: Final[Mapping[EvidenceKind, str]] = {
+_METHOD_BY_KIND: Final[Mapping[EvidenceKind, DetectionMethod]] = {
     "exit": "process supervision",
     "launch": "process supervision",
     "exception": "exception propagation",
@@ -29,8 +28,6 @@ _METHOD_BY_KIND: Final[Mapping[EvidenceKind, str]] = {
     "contact": "node health monitoring",
     "finding": "node health monitoring",
 }
-_METHOD_BY_STATUS: Final = {Status.LINK_FLAPPING: "online statistical monitoring"}
-"""A link flaps where its changes are counted over time, whoever reports each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +41,12 @@ class Diagnosis:
     @property
     def severity(self) -> Severity:
         """How faults of its status are handled at first."""
-        return severity_of(self.status)
+        return self.status.severity
 
     @property
-    def method(self) -> str:
+    def method(self) -> DetectionMethod:
         """How it was detected."""
-        return _METHOD_BY_STATUS.get(self.status, _METHOD_BY_KIND[self.root.kind])
+        return self.status.facts.method or _METHOD_BY_KIND[self.root.kind]
 
     @property
     def is_local(self) -> bool:
@@ -72,18 +69,13 @@ class Diagnosis:
         return self.root.kind == "refusal"
 
 
-def severity_of(status: Status) -> Severity:
-    """Return how faults of ``status`` are handled at first."""
-    return default_catalogue().severity(status)
-
-
 def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
     """Name the fault that ``evidence`` speaks for, or return None where it shows only symptoms."""
     conclusive = [item for item in evidence if item.is_conclusive]
     if not conclusive:
         return None
     root = min(conclusive, key=_weight)
-    if root.status not in HARDWARE and root.kind == "exit":
+    if not root.status.facts.names_device and root.kind == "exit":
         own = (
             item
             for item in conclusive
@@ -101,9 +93,9 @@ def _weight(item: Evidence) -> tuple[bool, bool, bool, float]:
     A process that dies may close its connections before its end is seen. Of what is no hardware's
     fault a rank's own word says more than what its node's probes found: it says which rank.
     """
-    is_hardware = item.status in HARDWARE
+    is_hardware = item.status.facts.names_device
     is_beside = item.kind == "finding" and not is_hardware
-    return not is_hardware, item.status in NETWORK, is_beside, item.observed_at
+    return not is_hardware, item.status.facts.is_network, is_beside, item.observed_at
 
 
 def diagnose_symptoms(evidence: Sequence[Evidence]) -> Diagnosis:

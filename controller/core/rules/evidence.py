@@ -17,8 +17,10 @@ from typing import Final, Literal, assert_never
 
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
+from profiles.faults.catalogue import Catalogue, default_catalogue
 from profiles.faults.excerpt import classify_excerpt
 from profiles.faults.status import Status
+from profiles.faults.status_table import NamedStatus, named
 
 EvidenceKind = Literal[
     "exit",
@@ -35,49 +37,23 @@ EvidenceKind = Literal[
     "finding",
 ]
 
-HARDWARE: Final = frozenset(
-    {
-        Status.ECC_ERROR,
-        Status.INVALID_DMA_MAPPING,
-        Status.NVLINK_ERROR,
-        Status.GPU_DRIVER_ERROR,
-    }
-)
-"""Statuses that name a broken device: they outweigh what programs say."""
-
-NETWORK: Final = frozenset(
-    {
-        Status.NCCL_TIMEOUT,
-        Status.LINK_FLAPPING,
-        Status.CONNECTION_REFUSED_OR_RESET,
-        Status.OTHER_NETWORK_ERROR,
-    }
-)
-"""Statuses of connections: the same words come from the peers of a rank that died."""
-
-_ECHOES: Final = NETWORK | {
-    Status.LOST_CONNECTION,
-    Status.OTHER_SOFTWARE_ERROR,
-    Status.EXITED_ABNORMALLY,
-    Status.TASK_HANG,
-    Status.NONE,
+_STATUS_BY_KIND: Final[Mapping[EvidenceKind, NamedStatus]] = {
+    "exit": "exited_abnormally",
+    "exception": "other_software_error",
+    "refusal": "other_software_error",
+    "collective": "other_software_error",
+    "launch": "other_software_error",
+    "overdue": "task_hang",
+    "hang": "task_hang",
+    "numbers": "nan_loss",
+    "state": "nan_loss",
+    "checkpoint": "other_software_error",
+    "contact": "lost_connection",
+    "finding": "none",
 }
-"""What a failed collective may say although the cause is elsewhere."""
+_UNSPECIFIC: Final = "other_software_error"
+"""An exception whose words say nothing more exact."""
 
-_STATUS_BY_KIND: Final[Mapping[EvidenceKind, Status]] = {
-    "exit": Status.EXITED_ABNORMALLY,
-    "exception": Status.OTHER_SOFTWARE_ERROR,
-    "refusal": Status.OTHER_SOFTWARE_ERROR,
-    "collective": Status.OTHER_SOFTWARE_ERROR,
-    "launch": Status.OTHER_SOFTWARE_ERROR,
-    "overdue": Status.TASK_HANG,
-    "hang": Status.TASK_HANG,
-    "numbers": Status.NAN_LOSS,
-    "state": Status.NAN_LOSS,
-    "checkpoint": Status.OTHER_SOFTWARE_ERROR,
-    "contact": Status.LOST_CONNECTION,
-    "finding": Status.NONE,
-}
 _KIND_BY_EXCEPTION: Final[Mapping[str, EvidenceKind]] = {
     "NonFiniteLossError": "numbers",
     "SuspectStateError": "state",
@@ -126,18 +102,18 @@ class Evidence:
     @property
     def status(self) -> Status:
         """What it speaks for."""
-        return _STATUS_BY_KIND[self.kind] if self.named is None else self.named
+        return named(_STATUS_BY_KIND[self.kind]) if self.named is None else self.named
 
     @property
     def is_conclusive(self) -> bool:
         """Whether something has to be done about it, also where it is alone."""
-        return self.kind != "collective" or self.status not in _ECHOES
+        return self.kind != "collective" or not self.status.facts.may_be_echo
 
     @property
     def is_local(self) -> bool:
         """Whether the fault is where it was seen; what ends for a lost connection may echo another's end."""
         if self.kind == "exit":
-            return self.status not in NETWORK
+            return not self.status.facts.is_network
         return self.is_conclusive and self.kind not in {"state", "checkpoint"}
 
 
@@ -148,19 +124,21 @@ def evidence_of(
     at: float,
     observed_at: float,
     is_command: bool = False,
+    catalogue: Catalogue | None = None,
 ) -> Evidence:
     """Return ``observation``, of a rank of our own or of a command, as evidence of a fault."""
     who = f"rank {observation.global_rank}"
     kind: EvidenceKind
-    named: Status | None = None
+    status: Status | None = None
     detail = ""
     match observation:
         case RankExited():
             kind, summary = "exit", f"{who} {_ending(observation)}"
-            named = _named_at_exit(observation, is_command=is_command)
+            status = _named_at_exit(observation, catalogue, is_command=is_command)
             detail = observation.stderr_tail
         case RankRaised():
-            kind, named, detail = _kind_of(observation), _named(observation), observation.traceback
+            kind, status = _kind_of(observation), _named(observation, catalogue)
+            detail = observation.traceback
             first_line = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])
             summary = f"{who} raised {observation.exception_type}: {first_line}"
         case LaunchFailed():
@@ -175,7 +153,7 @@ def evidence_of(
         task=observation.task,
         global_rank=observation.global_rank,
         summary=summary[:_MAX_SUMMARY_CHARS],
-        named=named,
+        named=status,
         detail=detail,
     )
 
@@ -188,22 +166,23 @@ def _kind_of(raised: RankRaised) -> EvidenceKind:
     return "refusal" if raised.exception_type in _REFUSALS else "exception"
 
 
-def _named(raised: RankRaised) -> Status:
+def _named(raised: RankRaised, catalogue: Catalogue | None) -> Status:
     """Return the status of an exception; a wrapped one counts where it says more."""
     if own := _KIND_BY_EXCEPTION.get(raised.exception_type):
-        return _STATUS_BY_KIND[own]
-    status = classify_excerpt(f"{raised.exception_type}: {raised.message}").status
-    if status is Status.LOST_CONNECTION:
-        return Status.OTHER_NETWORK_ERROR  # a rank can't know that a node is gone
-    if status in {Status.NONE, Status.OTHER_SOFTWARE_ERROR}:
-        inner = classify_excerpt(raised.traceback).status
-        if inner not in _ECHOES:
-            return inner
-        return Status.OTHER_SOFTWARE_ERROR
+        return named(_STATUS_BY_KIND[own])
+    text = f"{raised.exception_type}: {raised.message}"
+    status = classify_excerpt(text, catalogue=catalogue).status
+    if (other := status.facts.in_rank_counts_as) is not None:
+        return (catalogue or default_catalogue()).statuses[other]
+    if not status.is_fault or status == _UNSPECIFIC:
+        inner = classify_excerpt(raised.traceback, catalogue=catalogue).status
+        return named(_UNSPECIFIC) if inner.facts.may_be_echo else inner
     return status
 
 
-def _named_at_exit(exited: RankExited, *, is_command: bool) -> Status | None:
+def _named_at_exit(
+    exited: RankExited, catalogue: Catalogue | None, *, is_command: bool
+) -> Status | None:
     """Return what the last words of a process name; a signal that leaves no time for any says all.
 
     A command whose connections fail ends, and so does whatever NCCL's watchdog aborts. A rank of our own
@@ -211,11 +190,10 @@ def _named_at_exit(exited: RankExited, *, is_command: bool) -> Status | None:
     """
     if exited.signal not in _CATCHABLE_DEATHS or not exited.stderr_tail:
         return None
-    status = classify_excerpt(exited.stderr_tail).status
+    status = classify_excerpt(exited.stderr_tail, catalogue=catalogue).status
     is_last_word = exited.signal == signal.SIGABRT or (is_command and exited.signal is None)
-    if status in NETWORK and is_last_word:
-        return status
-    return None if status in _ECHOES - {Status.OTHER_SOFTWARE_ERROR} else status
+    explains = not status.facts.may_be_echo or status == _UNSPECIFIC
+    return status if explains or (status.facts.is_network and is_last_word) else None
 
 
 def _ending(observation: RankExited) -> str:

@@ -1,34 +1,34 @@
-"""Which worker each rank gets: tensor-parallel groups in a node, few ranks moved, replicas spread.
+"""Which worker each rank gets: groups inside a node, few ranks moved, replicas spread.
 
-The ranks of a task come in *groups* of tp consecutive global ranks, one per tensor-parallel group. A
-group never spans nodes, because its traffic is the heaviest. Among all placements the one is taken
+The ranks of a task come in *groups* of tp consecutive global ranks, one per tensor-parallel group.
+A group never spans nodes, because its traffic is the heaviest. The chosen placement
 
-1. that moves the fewest ranks. A rank *stays* if it gets a worker that the task holds and, where the
-   task keeps its tp and pp, that a rank at the same place (tp, pp) holds: what its process has is
-   of no use at another place. Every other rank moves;
-2. of those, the one that spreads replicas best over failure domains: the fewest pairs of
-   data-parallel peers (groups of one stage) share a domain. Nodes for which no domain is named are one
-   domain together: nothing is spread over them, and tasks fill node after node.
+1. moves the fewest ranks. A rank *stays* if it gets a worker that its task holds. If the task keeps
+   its tp and pp, a rank at the same place (tp, pp) must have held it: the process there has that
+   part of the model. Every other rank moves;
+2. and, of those, spreads replicas best over failure domains: the fewest pairs of data-parallel
+   peers (groups of one stage) share a domain. Nodes without a named domain form one domain
+   together. Nothing is spread over them, and tasks fill node after node.
 
-How that is found, and how far it is proven, is told in ``controller.core.rules.packing.fewest_moves``. There groups are
-counted by node; which workers and global ranks they get is told in ``controller.core.rules.packing.seating``.
-Equal inputs give equal placements.
+``controller.core.rules.packing.fewest_moves`` finds the number of groups per node and says how far
+the answer is proven. ``controller.core.rules.packing.slot_assignment`` picks workers and global
+ranks. Equal inputs give equal placements.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.core.rules.packing.exhaustive import DomainSite, Kind
+from controller.core.rules.packing.exhaustive import DomainSite, GroupKind
 from controller.core.rules.packing.fewest_moves import NoPacking, Packing, pack
-from controller.core.rules.packing.seating import Crew, Seat, SeatRow
+from controller.core.rules.packing.slot_assignment import GroupSlots, NodeSlot, TaskSlots
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Worker:
-    """One worker of a node. ``slot`` counts from 0; it is the GPU's index where there is one."""
+    """One worker of a node. ``slot`` counts from 0; if the node has GPUs it is the GPU's index."""
 
     node: NodeId
     slot: int
@@ -42,7 +42,7 @@ Placement = tuple[Worker, ...]
 
 
 def runs_of(placement: Placement) -> list[str]:
-    """Return a placement in the order of the global ranks, neighbours in one term: ``n1:0-3``, ``n2:5``."""
+    """Return a placement by global rank, with runs of slots joined: ``n1:0-3``, ``n2:5``."""
     runs: list[tuple[Worker, int]] = []
     for worker in placement:
         if runs:
@@ -59,7 +59,7 @@ def runs_of(placement: Placement) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Unplaceable:
-    """Why tasks can't be placed, in words for operators."""
+    """The reason why tasks can't be placed, for operators."""
 
     reason: str
 
@@ -79,42 +79,46 @@ def place(
 
     Args:
         layouts: Layout of every task that is to run.
-        current: What tasks hold now, by global rank. Workers that can't be used any more and tasks
-            that are not to run are ignored. If two tasks name the same worker, the one whose name
-            sorts first holds it.
-        num_workers_by_node: Workers of each node that may be used. The order of the nodes decides
-            between equally good ones.
-        layouts_before: Layouts of ``current``. For a task without one of that size, the same tp and pp
-            are taken for granted where they divide what it holds.
-        blocked: Workers of these nodes that are not to be given to anybody.
-        domains: Failure domains by node, where they are named.
+        current: Workers that each task holds now, by global rank. Unusable workers and tasks that
+            are not to run are ignored. If two tasks name the same worker, the task whose name sorts
+            first holds it.
+        num_workers_by_node: Usable workers of each node. The order of the nodes decides ties.
+        layouts_before: Layouts of ``current``. If the layout of a task is missing or has another
+            size, its tp and pp are taken from ``layouts``, provided they divide its workers.
+        blocked: Workers of these nodes that no task may get.
+        domains: Failure domains by node, if they are named.
     """
-    house = _House(num_workers_by_node, blocked, domains or {})
-    if reason := _shortage(layouts, house.rooms):
+    nodes = _Nodes(num_workers_by_node, blocked, domains or {})
+    if reason := _shortage(layouts, nodes.rooms):
         return Unplaceable(reason)
     tasks = sorted(layouts)
-    held = house.hold({task: current.get(task, ()) for task in tasks})
-    crews: list[Crew] = []
+    held = nodes.held_slots({task: current.get(task, ()) for task in tasks})
+    slots_by_task: list[TaskSlots] = []
     for task in tasks:
         placement = current.get(task, ())
         before = (layouts_before or {}).get(task)
+        # A task that lost workers has a placement without a layout of that size. With the same tp
+        # and pp its ranks can still keep their places.
         if before is None or before.num_workers != len(placement):
             before = _layout_of(placement, layouts[task])
-        crews.append(Crew(layouts[task], before, held[task]))
-    kinds = [crew.kinds() for crew in crews]
+        slots_by_task.append(TaskSlots(layouts[task], before, held[task]))
+    kinds = [slots.kinds() for slots in slots_by_task]
     packing = pack(
-        [kind for each in kinds for kind in each], DomainSite(house.rooms, house.domains)
+        [kind for each in kinds for kind in each], DomainSite(nodes.rooms, nodes.domains)
     )
     if isinstance(packing, NoPacking):
         groups = ", ".join(f"{task} {layout}" for task, layout in sorted(layouts.items()))
         verdict = "fit no node whole" if packing.is_proven else "were not fitted into the nodes"
         return Unplaceable(f"the tensor-parallel groups {verdict}: {groups}")
-    flat = iter(_in_order(packing, [kind for each in kinds for kind in each], house))
-    rows = [crew.rows([next(flat) for _ in each]) for crew, each in zip(crews, kinds, strict=True)]
-    house.seat([row for by_kind in rows for each in by_kind for row in each], current)
+    flat = iter(_in_order(packing, [kind for each in kinds for kind in each], nodes))
+    rows = [
+        slots.rows([next(flat) for _ in each])
+        for slots, each in zip(slots_by_task, kinds, strict=True)
+    ]
+    nodes.assign_free_slots([row for by_kind in rows for each in by_kind for row in each], current)
     return {
-        task: house.workers(crew.deal(each, house.domains))
-        for task, crew, each in zip(tasks, crews, rows, strict=True)
+        task: nodes.workers(slots.in_rank_order(each, nodes.domains))
+        for task, slots, each in zip(tasks, slots_by_task, rows, strict=True)
     }
 
 
@@ -131,15 +135,18 @@ def _shortage(layouts: Mapping[TaskId, Layout], rooms: Sequence[int]) -> str | N
 
 
 def _layout_of(placement: Placement, layout: Layout) -> Layout | None:
-    """Return what a placement is in terms of a layout's tp and pp; None where they do not divide it."""
+    """Return the layout of a placement with the given tp and pp; None if they do not divide it."""
     replicas, rest = divmod(len(placement), layout.tp * layout.pp)
     return Layout(layout.tp, layout.pp, replicas) if replicas and not rest else None
 
 
-def _in_order(packing: Packing, kinds: Sequence[Kind], house: "_House") -> list[dict[int, int]]:
-    """Return the groups of a packing, nodes that are alike filled in the order of kinds.
+def _in_order(
+    packing: Packing, kinds: Sequence[GroupKind], nodes: "_Nodes"
+) -> list[dict[int, int]]:
+    """Return the groups of a packing, with equal nodes filled in the order of the kinds.
 
-    Nodes are alike where nobody holds anything and that have as much room, in one domain or each in its own.
+    Two nodes are equal if no task holds a worker there and they have the same room. They also must
+    share a domain, or each have a domain of its own.
     """
     by_node: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for k, groups in enumerate(packing.groups):
@@ -147,13 +154,15 @@ def _in_order(packing: Packing, kinds: Sequence[Kind], house: "_House") -> list[
             by_node[v].append((k, -num))
     held = {v for kind in kinds for v in kind.stays}
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for v, room in enumerate(house.rooms):
+    for v, room in enumerate(nodes.rooms):
         if v not in held:
-            alike[room, house.shared_domain(v)].append(v)
+            alike[room, nodes.shared_domain(v)].append(v)
     last = (len(kinds), 0)
-    for nodes in alike.values():
-        fillings = sorted((by_node.get(v, []) for v in nodes), key=lambda each: each or [last])
-        by_node.update(zip(nodes, fillings, strict=True))
+    for same in alike.values():
+        # The packing's choice between equal nodes is arbitrary. Sorting makes placements readable:
+        # the first task on the first nodes. Empty nodes come last.
+        fillings = sorted((by_node.get(v, []) for v in same), key=lambda each: each or [last])
+        by_node.update(zip(same, fillings, strict=True))
     ordered: list[dict[int, int]] = [{} for _ in kinds]
     for v, filling in sorted(by_node.items()):
         for k, num in filling:
@@ -161,8 +170,8 @@ def _in_order(packing: Packing, kinds: Sequence[Kind], house: "_House") -> list[
     return ordered
 
 
-class _House:
-    """Nodes and slots as numbers, and who sits where."""
+class _Nodes:
+    """Translates nodes, slots and domains to numbers and back."""
 
     def __init__(
         self,
@@ -185,52 +194,57 @@ class _House:
             self._num_sharing[domain] += 1
 
     def shared_domain(self, v: int) -> int:
-        """Return the domain of a node; -1 for one that shares it with no other."""
+        """Return the domain of a node; -1 if no other node shares it."""
         return self.domains[v] if self._num_sharing[self.domains[v]] > 1 else -1
 
-    def hold(self, current: Mapping[TaskId, Placement]) -> dict[TaskId, dict[int, Seat]]:
-        """Return the seats of each task that it may keep, by global rank."""
-        taken: set[Seat] = set()
-        held: dict[TaskId, dict[int, Seat]] = {}
+    def held_slots(self, current: Mapping[TaskId, Placement]) -> dict[TaskId, dict[int, NodeSlot]]:
+        """Return the slots of each task that it may keep, by global rank."""
+        taken: set[NodeSlot] = set()
+        held: dict[TaskId, dict[int, NodeSlot]] = {}
+        # Two tasks may name the same worker. Sorted, so that the same task gets it every time.
         for task, placement in sorted(current.items()):
             held[task] = {}
             for rank, worker in enumerate(placement):
-                seat = self._seat_of(worker)
-                if seat and seat not in taken:
-                    held[task][rank] = seat
-                    taken.add(seat)
+                node_slot = self._slot_of(worker)
+                if node_slot and node_slot not in taken:
+                    held[task][rank] = node_slot
+                    taken.add(node_slot)
         return held
 
-    def _seat_of(self, worker: Worker) -> Seat | None:
+    def _slot_of(self, worker: Worker) -> NodeSlot | None:
         v = self._number.get(worker.node)
         if v is None or worker.slot >= self._counts[v] or worker.slot in self._blocked.get(v, ()):
             return None
         return v, worker.slot
 
-    def seat(self, rows: Sequence[SeatRow], current: Mapping[TaskId, Placement]) -> None:
-        """Give slots to all ranks that have none: first those that no task holds."""
-        needy = {row.node for row in rows if None in row.slots}
+    def assign_free_slots(
+        self, rows: Sequence[GroupSlots], current: Mapping[TaskId, Placement]
+    ) -> None:
+        """Give a slot to every rank that has none. Slots that no task holds come first."""
+        incomplete = {row.node for row in rows if None in row.slots}
         used: dict[int, set[int]] = defaultdict(set)
         for row in rows:
-            if row.node in needy:
+            if row.node in incomplete:
                 used[row.node].update(slot for slot in row.slots if slot is not None)
+        # A slot that another task still holds is free only once that task has moved. The rank would
+        # have to wait for it.
         busy = {
-            seat
+            node_slot
             for placement in current.values()
             for worker in placement
-            if (seat := self._seat_of(worker)) and seat[0] in needy
+            if (node_slot := self._slot_of(worker)) and node_slot[0] in incomplete
         }
-        free = {v: iter(self._free_slots(v, used[v], busy)) for v in needy}
+        free = {v: iter(self._free_slots(v, used[v], busy)) for v in incomplete}
         for row in rows:
-            if row.node in needy:
+            if row.node in incomplete:
                 row.slots = [next(free[row.node]) if s is None else s for s in row.slots]
 
-    def _free_slots(self, v: int, used: set[int], busy: set[Seat]) -> list[int]:
+    def _free_slots(self, v: int, used: set[int], busy: set[NodeSlot]) -> list[int]:
         slots = set(range(self._counts[v])) - self._blocked.get(v, set()) - used
         return sorted(slots, key=lambda slot: ((v, slot) in busy, slot))
 
-    def workers(self, rows: Sequence[SeatRow]) -> Placement:
-        """Return the workers of seated rows."""
+    def workers(self, rows: Sequence[GroupSlots]) -> Placement:
+        """Return the workers of groups whose slots are all assigned."""
         return tuple(
             Worker(self._names[row.node], slot)
             for row in rows

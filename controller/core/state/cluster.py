@@ -25,6 +25,7 @@ from controller.core.state.task import RankState, SeenProgress, Target, TaskStat
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import StateSource
+from profiles.faults.status import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Incident:
     state: IncidentState = IncidentState.DETECTED
     node: NodeId | None = None
     global_rank: int | None = None
-    status: str = "unknown"
+    status: Status | None = None
     severity: str = "unknown"
     method: str = "unknown"
     action: str = "none"
@@ -203,7 +204,6 @@ class Plan:
     why: str
     created_at: float
     waf_before: float
-    waf_now: float
     waf_after: float
     changes: dict[TaskId, TaskChange]
     isolated_nodes: tuple[NodeId, ...]

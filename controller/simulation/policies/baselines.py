@@ -1,20 +1,21 @@
-"""Other ways to handle failures, each a model of its own. None of them moves workers between tasks.
+"""Other ways to handle failures. Each is a model of its own; none moves workers between tasks.
 
-They meet the same faults as Unicron, from the same initial split. What each of them does:
+All baselines get the same faults as Unicron and begin with the same split. What each one does:
 
-megatron          A collective's timeout tells of a fault, or the loss of a node at once. The task is
-                  submitted again and goes on from its newest checkpoint, once all of its nodes are
-                  repaired: it stands still until then (arXiv 2401.00134, figure 2).
-megatron-spare    The same with a node in reserve, beyond those of the cluster where it has none.
-megatron-elastic  The same, but it is submitted with what is left, and again once there is a node for
-                  one that is away: repaired, or free.
-oobleck           Goes on with other pipeline templates, state in place (SOSP 2023, arXiv 2309.08125).
-varuna            Morphs into another configuration from its newest checkpoint (EuroSys 2022).
-bamboo            Goes on in place, since each stage computes its successor's too (NSDI 2023).
-equal, by-weight, by-size   Unicron's own recovery with a split that is never changed.
+megatron           A collective's timeout reveals a fault; a lost node shows at once. The task
+                   stands still until all of its nodes are repaired. Then it is submitted again and
+                   restarts from its newest checkpoint (arXiv 2401.00134, figure 2).
+megatron-standby   The same with a standby node: the cluster's own, or one beyond the cluster.
+megatron-elastic   The same, but the task is submitted with the nodes that are left. It is submitted
+                   again when a node can replace a missing one: a repaired node or a free node.
+oobleck            Continues with other pipeline templates, state in place (SOSP 2023,
+                   arXiv 2309.08125).
+varuna             Morphs into another configuration from its newest checkpoint (EuroSys 2022).
+bamboo             Continues in place: each stage also computes its successor's work (NSDI 2023).
+equal, by-weight, by-size   Unicron's own recovery with a split that never changes.
 
-Oobleck, Varuna and Bamboo have no tensor parallelism, no distributed optimizer and recompute all
-activations; their throughput is estimated for that.
+Oobleck, Varuna and Bamboo have no tensor parallelism and no distributed optimizer, and recompute
+all activations. Their throughput is estimated under these conditions.
 """
 
 import random
@@ -23,40 +24,40 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from controller.simulation.scenarios.scenario import Values
-from controller.simulation.world.happenings import Happening
+from controller.simulation.world.event_sequence import SimulatedEvent
 
 Split = Literal["planner", "equal", "by-weight", "by-size"]
 Duration = Callable[[Values, random.Random], float]
-"""Draws how long something takes, seconds."""
+"""Draws a duration, in seconds."""
 
 
-def _by_timeout(what: Happening) -> float:
-    """Only the loss of a node shows at once: its connections break, and its launcher is gone."""
-    return what.detected_s if what.kind in {"node_lost", "slow"} else what.timeout_s
+def _by_timeout(event: SimulatedEvent) -> float:
+    """A lost node shows at once, since its connections break; other faults show by the timeout."""
+    return event.detected_s if event.kind in {"node_lost", "slow"} else event.timeout_s
 
 
-def _own(what: Happening) -> float:
-    return what.detected_s
+def _own(event: SimulatedEvent) -> float:
+    return event.detected_s
 
 
-def _resubmit_s(values: Values, dice: random.Random) -> float:
-    return values.others.resubmit.draw(dice) + values.others.setup.draw(dice)
+def _resubmit_s(values: Values, rng: random.Random) -> float:
+    return values.baselines.resubmit.draw(rng) + values.baselines.setup.draw(rng)
 
 
-def _reconfigure_s(values: Values, dice: random.Random) -> float:
-    return values.others.reconfigure.draw(dice)
+def _reconfigure_s(values: Values, rng: random.Random) -> float:
+    return values.baselines.reconfigure.draw(rng)
 
 
-def _morph_s(values: Values, dice: random.Random) -> float:
-    return values.others.morph.draw(dice)
+def _morph_s(values: Values, rng: random.Random) -> float:
+    return values.baselines.morph.draw(rng)
 
 
-def _unicron_s(values: Values, dice: random.Random) -> float:
-    return values.steps.park.draw(dice) + values.steps.restart.draw(dice)
+def _unicron_s(values: Values, rng: random.Random) -> float:
+    return values.steps.park.draw(rng) + values.steps.restart.draw(rng)
 
 
-def _manual_s(values: Values, dice: random.Random) -> float:
-    return values.steps.manual.draw(dice)
+def _manual_s(values: Values, rng: random.Random) -> float:
+    return values.steps.manual.draw(rng)
 
 
 def _full(_values: Values) -> float:
@@ -64,7 +65,7 @@ def _full(_values: Values) -> float:
 
 
 def _redundant(values: Values) -> float:
-    return 1.0 / (1.0 + values.others.redundant)
+    return 1.0 / (1.0 + values.baselines.redundant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +73,20 @@ class Baseline:
     """How a baseline handles failures.
 
     Attributes:
-        name: Of the policy.
-        source: Where it is described.
-        shrinks: Whether it goes on with what is left, and takes back what is repaired; a free node of
-            the cluster serves as well, up to the size that it had at first.
-        num_spares: Nodes in reserve, where the cluster has none.
+        name: The policy's name.
+        source: The publication that describes it.
+        recovery_s: Draws the seconds from detection to training, without recomputation.
+        change_s: Draws the seconds that a change by hand takes.
+        shrinks: Whether the task continues on the nodes that are left. It takes repaired or free
+            nodes of the cluster until it has its first size again.
+        num_standby_nodes: Standby nodes beyond the cluster, if the cluster has none of its own.
         is_pipelined: Whether it has pipelines and replicas only.
-        split: What it begins with.
-        notices_s: From a fault until it knows, seconds.
-        recovery_s: From there until it trains, seconds, recomputation left out.
-        change_s: What a change by hand takes.
-        recomputes: Whether it goes on from its newest checkpoint after any fault.
-        finds_state: Whether it goes on from where it was while some rank holds the state, like Unicron.
-        speed: Of training, as a part of what its layout allows.
+        split: The split that it begins with.
+        notices_s: Seconds from an event to its detection.
+        recomputes: Whether it restarts from its newest checkpoint after every fault.
+        finds_state: Whether it keeps its progress while some rank holds the state, like Unicron.
+        speed: Training speed, as a fraction of the speed that its layout allows.
+        seed_name: The name that seeds its random draws; empty for ``name``.
     """
 
     name: str
@@ -92,25 +94,29 @@ class Baseline:
     recovery_s: Duration
     change_s: Duration
     shrinks: bool = True
-    num_spares: int = 0
+    num_standby_nodes: int = 0
     is_pipelined: bool = False
     split: Split = "planner"
-    notices_s: Callable[[Happening], float] = _own
+    notices_s: Callable[[SimulatedEvent], float] = _own
     recomputes: bool = False
     finds_state: bool = False
     speed: Callable[[Values], float] = _full
+    seed_name: str = ""
 
 
-def _megatron(name: str, *, shrinks: bool = False, num_spares: int = 0) -> Baseline:
+def _megatron(
+    name: str, *, shrinks: bool = False, num_standby_nodes: int = 0, seed_name: str = ""
+) -> Baseline:
     return Baseline(
         name,
         "arXiv 2401.00134, figure 2",
         _resubmit_s,
         _resubmit_s,
         shrinks=shrinks,
-        num_spares=num_spares,
+        num_standby_nodes=num_standby_nodes,
         notices_s=_by_timeout,
         recomputes=True,
+        seed_name=seed_name,
     )
 
 
@@ -123,7 +129,8 @@ BASELINES: Final[Mapping[str, Baseline]] = {
     each.name: each
     for each in (
         _megatron("megatron"),
-        _megatron("megatron-spare", num_spares=1),
+        # The seed is the policy's earlier name: the figures in docs/evaluation.md keep their draws.
+        _megatron("megatron-standby", num_standby_nodes=1, seed_name="megatron-spare"),
         _megatron("megatron-elastic", shrinks=True),
         Baseline("oobleck", "arXiv 2309.08125", _reconfigure_s, _reconfigure_s, is_pipelined=True),
         Baseline("varuna", "EuroSys 2022", _morph_s, _morph_s, is_pipelined=True, recomputes=True),

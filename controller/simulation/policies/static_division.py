@@ -1,4 +1,4 @@
-"""Runs a baseline: every task keeps the nodes that it was given, and recovers by itself."""
+"""Runs a baseline: every task keeps its nodes and recovers by itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,10 +7,10 @@ from itertools import islice
 
 from controller.simulation.policies.baselines import Baseline
 from controller.simulation.policies.splits import split_of
-from controller.simulation.scenarios.duration_laws import dice_of
+from controller.simulation.scenarios.duration_laws import seeded_random
 from controller.simulation.scenarios.estimated_tables import Profile, pipelined_profiles_of
 from controller.simulation.scenarios.scenario import Values
-from controller.simulation.world.happenings import Course, Happening
+from controller.simulation.world.event_sequence import EventSequence, SimulatedEvent
 from controller.simulation.world.initial_setup import InitialSetup
 from controller.simulation.world.virtual_clock import VirtualClock
 from controller.simulation.world.worker_time import Activity, WorkerAccount, WorkerTimeLedger
@@ -22,16 +22,17 @@ class _Job:
 
     Attributes:
         name: The task.
-        profile: What it achieves; None where it fits nowhere.
-        workers_by_node: What it was given.
-        size: Workers that it trains with.
-        activity: What it does.
-        stamp: Changes with every fault: what was under way before is void.
-        recompute_s: What it has to compute again once it trains.
-        age_s: How old its newest checkpoint on disk was at the fault that it recovers from; None without one.
+        profile: Its throughput; None if it fits no size.
+        workers_by_node: Its nodes, with their numbers of workers.
+        size: The number of workers that it trains with.
+        activity: Its present activity.
+        attempt: Changes with every fault. Actions scheduled by an earlier attempt are void.
+        recompute_s: Seconds of work to compute again once it trains.
+        age_s: Age of its newest checkpoint on disk at the fault that it recovers from; None without
+            a fault.
         has_lost_node: Whether that fault took a node.
         began_s: When it trained for the first time.
-        slow_nodes: Nodes that hold it up.
+        slow_nodes: Nodes that slow it down.
     """
 
     name: str
@@ -39,7 +40,7 @@ class _Job:
     workers_by_node: dict[int, int]
     size: int = 0
     activity: Activity = "waiting"
-    stamp: int = 0
+    attempt: int = 0
     recompute_s: float = 0.0
     age_s: float | None = None
     has_lost_node: bool = False
@@ -48,63 +49,67 @@ class _Job:
 
 
 def run_baseline(
-    baseline: Baseline, setup: InitialSetup, course: Course, seed: int
+    baseline: Baseline, setup: InitialSetup, sequence: EventSequence, seed: int
 ) -> WorkerAccount:
-    """Return what a baseline makes of a course."""
-    return _Static(baseline, setup, course, seed).run()
+    """Run a baseline through the events; return the account."""
+    return _Static(baseline, setup, sequence, seed).run()
 
 
 def _listed(profile: Profile, workers: int) -> int:
-    """Return the largest size that can be used with so many workers; 0 if none can."""
+    """Return the largest listed size of at most ``workers``; 0 if there is none."""
     sizes = [x for x in profile.table.sizes if profile.task.min_workers <= x <= workers]
     return max(sizes, default=0)
 
 
 class _Static:
-    def __init__(self, baseline: Baseline, setup: InitialSetup, course: Course, seed: int) -> None:
-        self._baseline, self._course = baseline, course
+    def __init__(
+        self, baseline: Baseline, setup: InitialSetup, sequence: EventSequence, seed: int
+    ) -> None:
+        self._baseline, self._sequence = baseline, sequence
         self._values: Values = setup.scenario.values
         values = self._values
-        self._dice = dice_of(setup.scenario.name, seed, baseline.name)
+        self._rng = seeded_random(setup.scenario.name, seed, baseline.seed_name or baseline.name)
         self._clock = VirtualClock()
-        num_workers = course.num_nodes * values.workers_per_node
+        num_workers = sequence.num_nodes * values.workers_per_node
         names = [each.task.name for each in setup.profiles]
         self._ledger = WorkerTimeLedger(num_workers, values.gpus_per_worker, names)
-        self._out: dict[int, int] = dict.fromkeys(course.absent, 1)
-        """How many reasons keep a node away."""
+        self._out: dict[int, int] = dict.fromkeys(sequence.absent, 1)
+        """For each node, the number of open faults that keep it out of service."""
         self._jobs = self._place(setup)
         held = {node for job in self._jobs for node in job.workers_by_node}
-        free = [n for n in range(course.num_nodes) if n not in held and n not in course.absent]
+        free = [n for n in range(sequence.num_nodes) if n not in held and n not in sequence.absent]
         self._free = free
         """Nodes in service that no task holds."""
-        self._num_extra = 0 if free else baseline.num_spares
-        """Spare nodes beyond the cluster's; they are taken to be whole."""
+        self._num_extra = 0 if free else baseline.num_standby_nodes
+        """Standby nodes beyond the cluster; they are assumed never to fail."""
 
     def run(self) -> WorkerAccount:
         for job in self._jobs:
             job.size = self._possible_size(job)
             if job.size:
-                self._begin(job, self._values.steps.start.draw(self._dice))
+                self._begin(job, self._values.steps.start.draw(self._rng))
             else:
-                self._tell(job, "waiting")
-        for what in self._course.happenings:
-            self._clock.at(what.at_s, partial(self._happen, what))
-        for at_s, node in self._course.returns:
+                self._record(job, "waiting")
+        for event in self._sequence.events:
+            self._clock.at(event.at_s, partial(self._apply, event))
+        for at_s, node in self._sequence.returns:
             self._clock.at(at_s, partial(self._return, node))
-        self._note_service()
-        self._clock.run(self._course.duration_s)
-        return self._ledger.close(self._course.duration_s)
+        self._record_service()
+        self._clock.run(self._sequence.duration_s)
+        return self._ledger.close(self._sequence.duration_s)
 
     def _place(self, setup: InitialSetup) -> list[_Job]:
-        """Give tasks their nodes, one after the other; all sizes are whole nodes."""
-        values, course = self._values, self._course
+        """Give each task its nodes in turn. All sizes are whole nodes."""
+        values, sequence = self._values, self._sequence
         profiles: dict[str, Profile] = {each.task.name: each for each in setup.profiles}
-        num_workers = course.num_nodes * values.workers_per_node
+        num_workers = sequence.num_nodes * values.workers_per_node
         if self._baseline.is_pipelined:
             profiles = pipelined_profiles_of(setup.scenario, num_workers)
-        num_held = num_workers - (values.spare_nodes + len(course.absent)) * values.workers_per_node
+        num_held = (
+            num_workers - (values.standby_nodes + len(sequence.absent)) * values.workers_per_node
+        )
         split = split_of(self._baseline.split, setup, num_held)
-        nodes = iter(n for n in range(course.num_nodes) if n not in course.absent)
+        nodes = iter(n for n in range(sequence.num_nodes) if n not in sequence.absent)
         jobs = []
         for each in setup.profiles:
             name = each.task.name
@@ -113,67 +118,67 @@ class _Static:
             jobs.append(_Job(name, profiles.get(name), by_node))
         return jobs
 
-    # --- what happens ------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------
 
-    def _happen(self, what: Happening) -> None:
-        if what.kind == "manual":
-            self._change_by_hand(what)
+    def _apply(self, event: SimulatedEvent) -> None:
+        if event.kind == "manual":
+            self._change_by_hand(event)
             return
-        if self._out.get(what.node):
+        if self._out.get(event.node):
             return
-        job = next((each for each in self._jobs if what.node in each.workers_by_node), None)
-        if what.kind in {"process", "network"}:
+        job = next((each for each in self._jobs if event.node in each.workers_by_node), None)
+        if event.kind in {"process", "network"}:
             if job is not None:
-                self._break(job, what)
-        elif what.kind == "slow":
+                self._hit(job, event)
+        elif event.kind == "slow":
             if job is not None:
-                job.slow_nodes.add(what.node)
-                self._tell(job, job.activity)
-            self._clock.after(what.detected_s, partial(self._lose, what, job, is_slow=True))
+                job.slow_nodes.add(event.node)
+                self._record(job, job.activity)
+            self._clock.after(event.detected_s, partial(self._lose, event, job, is_slow=True))
         else:
-            self._lose(what, job, is_slow=False)
+            self._lose(event, job, is_slow=False)
 
-    def _lose(self, what: Happening, job: _Job | None, *, is_slow: bool) -> None:
-        if self._out.get(what.node):
-            return  # a slow one that was lost before anybody noticed
-        self._out[what.node] = self._out.get(what.node, 0) + 1
-        if what.node in self._free:
-            self._free.remove(what.node)
+    def _lose(self, event: SimulatedEvent, job: _Job | None, *, is_slow: bool) -> None:
+        if self._out.get(event.node):
+            return  # a slow node that was lost before it was detected
+        self._out[event.node] = self._out.get(event.node, 0) + 1
+        if event.node in self._free:
+            self._free.remove(event.node)
         if job is not None:
-            job.slow_nodes.discard(what.node)
-            if what.node in job.workers_by_node:
-                self._break(job, what, notices_s=0.0 if is_slow else None)
-        self._note_service()
-        if what.away_s is not None:
-            self._clock.after(what.away_s, partial(self._return, what.node))
+            job.slow_nodes.discard(event.node)
+            if event.node in job.workers_by_node:
+                self._hit(job, event, notices_s=0.0 if is_slow else None)
+        self._record_service()
+        if event.away_s is not None:
+            self._clock.after(event.away_s, partial(self._return, event.node))
 
-    def _break(self, job: _Job, what: Happening, notices_s: float | None = None) -> None:
-        """A fault has hit the task; a fault on top of another begins the recovery anew."""
-        is_of_process = what.kind in {"process", "network"}
+    def _hit(self, job: _Job, event: SimulatedEvent, notices_s: float | None = None) -> None:
+        """Apply a fault to a task. A fault during a recovery restarts the recovery."""
+        is_of_process = event.kind in {"process", "network"}
         has_no_process = job.activity in {"detection", "waiting"} or (
             job.activity == "transition" and is_of_process
         )
         if job.profile is None or has_no_process:
-            self._tell(job, job.activity)  # what runs out, or is awaited, already does
+            self._record(job, job.activity)  # the task does not train anyway
             return
         self._ledger.num_incidents += 1
-        age_s = what.since_checkpoint * self._values.checkpoint_interval_s
+        age_s = event.since_checkpoint * self._values.checkpoint_interval_s
         trained_s = self._clock.now_s - job.began_s if job.began_s is not None else 0.0
         job.age_s = max(job.age_s or 0.0, min(age_s, trained_s))
         job.has_lost_node |= not is_of_process
         if self._baseline.recomputes:
-            # What is being recomputed was not saved again yet; what never was, is not recomputed.
+            # Work that is being recomputed was not saved again; work never done is not recomputed.
             job.recompute_s = max(job.recompute_s, job.age_s)
-        elif job.activity == "training":  # the iteration that is broken off
-            job.recompute_s += what.since_checkpoint * job.profile.iteration_s(job.size)
-        job.stamp += 1
-        self._tell(job, "detection")
-        seconds = self._baseline.notices_s(what) if notices_s is None else notices_s
-        self._clock.after(seconds, partial(self._if_now, job, job.stamp, self._recover))
+        elif job.activity == "training":  # the interrupted iteration
+            job.recompute_s += event.since_checkpoint * job.profile.iteration_s(job.size)
+        job.attempt += 1
+        self._record(job, "detection")
+        seconds = self._baseline.notices_s(event) if notices_s is None else notices_s
+        self._clock.after(seconds, partial(self._if_now, job, job.attempt, self._recover))
 
     def _return(self, node: int) -> None:
         self._out[node] = max(0, self._out.get(node, 0) - 1)
-        self._note_service()
+        self._record_service()
         if self._out[node]:
             return
         if not any(node in job.workers_by_node for job in self._jobs):
@@ -182,35 +187,35 @@ class _Static:
             if job.activity == "waiting":
                 self._recover(job)
             elif job.activity == "training" and self._can_grow(job):
-                self._recover(job)  # it saves a checkpoint first, so nothing is computed again
+                self._recover(job)  # it saves a checkpoint first, so there is no recomputation
 
-    def _change_by_hand(self, what: Happening) -> None:
+    def _change_by_hand(self, event: SimulatedEvent) -> None:
         training = [job for job in self._jobs if job.activity == "training"]
         if training:
-            job = training[int(what.since_checkpoint * len(training))]
-            job.stamp += 1
-            self._tell(job, "manual")
-            seconds = self._baseline.change_s(self._values, self._dice)
-            self._clock.after(seconds, partial(self._if_now, job, job.stamp, self._train))
+            job = training[int(event.since_checkpoint * len(training))]
+            job.attempt += 1
+            self._record(job, "manual")
+            seconds = self._baseline.change_s(self._values, self._rng)
+            self._clock.after(seconds, partial(self._if_now, job, job.attempt, self._train))
 
     # --- recovery ----------------------------------------------------------------------------
 
     def _recover(self, job: _Job) -> None:
-        """The fault is known: go on, if there is what it takes."""
+        """Recover from a detected fault, if the task has enough nodes."""
         self._replace(job)
         is_whole = not any(self._out.get(node) for node in job.workers_by_node)
         size = self._possible_size(job)
         if not size or not (is_whole or self._baseline.shrinks):
-            self._tell(job, "waiting")
+            self._record(job, "waiting")
             return
-        seconds = self._baseline.recovery_s(self._values, self._dice)
+        seconds = self._baseline.recovery_s(self._values, self._rng)
         if self._baseline.finds_state:
             seconds += self._state_s(job, size)
         job.size = size
         self._begin(job, seconds)
 
     def _state_s(self, job: _Job, size: int) -> float:
-        """Return what the state takes that no peer holds: from memory of another node, else from disk."""
+        """Return the seconds to get lost state from another node's memory, else from disk."""
         if job.profile is None or not job.size:
             return 0.0
         before, after = job.profile.table.layout(job.size), job.profile.table.layout(size)
@@ -219,57 +224,57 @@ class _Static:
         if is_same_model and before.dp > 1 and (has_others or not job.has_lost_node):
             return 0.0
         if is_same_model and has_others:
-            return self._values.steps.memory.draw(self._dice)
+            return self._values.steps.memory.draw(self._rng)
         job.recompute_s = max(job.recompute_s, job.age_s or 0.0)
-        return self._values.steps.disk.draw(self._dice)
+        return self._values.steps.disk.draw(self._rng)
 
     @property
     def _replaces(self) -> bool:
-        """Whether it takes nodes that are free for those that are away."""
-        return self._baseline.shrinks or self._baseline.num_spares > 0
+        """Whether it replaces absent nodes by free ones."""
+        return self._baseline.shrinks or self._baseline.num_standby_nodes > 0
 
     def _can_grow(self, job: _Job) -> bool:
-        """Whether a task that trains with less could have more."""
+        """Return whether a task could train with more workers than now."""
         if not self._baseline.shrinks:
             return False
         is_short = any(self._out.get(node) for node in job.workers_by_node)
         return (is_short and bool(self._free)) or self._possible_size(job) > job.size
 
     def _replace(self, job: _Job) -> None:
-        """Take free nodes for those that are away."""
+        """Replace absent nodes by free ones."""
         if not self._replaces:
             return
         for node in [n for n in job.workers_by_node if self._out.get(n)]:
             if self._free:
-                spare = self._free.pop()
+                standby = self._free.pop()
             elif self._num_extra:
                 self._num_extra -= 1
-                spare = -1 - self._num_extra
+                standby = -1 - self._num_extra
             else:
                 return
-            job.workers_by_node[spare] = job.workers_by_node.pop(node)
+            job.workers_by_node[standby] = job.workers_by_node.pop(node)
 
     def _begin(self, job: _Job, seconds: float) -> None:
-        job.stamp += 1
-        self._tell(job, "transition")
-        self._clock.after(seconds, partial(self._if_now, job, job.stamp, self._resume))
+        job.attempt += 1
+        self._record(job, "transition")
+        self._clock.after(seconds, partial(self._if_now, job, job.attempt, self._resume))
 
     def _resume(self, job: _Job) -> None:
         if not job.recompute_s:
             self._train(job)
             return
-        self._tell(job, "recomputation")
-        self._clock.after(job.recompute_s, partial(self._if_now, job, job.stamp, self._train))
+        self._record(job, "recomputation")
+        self._clock.after(job.recompute_s, partial(self._if_now, job, job.attempt, self._train))
 
     def _train(self, job: _Job) -> None:
         job.recompute_s, job.age_s, job.has_lost_node = 0.0, None, False
         job.began_s = self._clock.now_s if job.began_s is None else job.began_s
-        self._tell(job, "training")
+        self._record(job, "training")
         if self._can_grow(job):
             self._recover(job)  # a node came back meanwhile
 
-    def _if_now(self, job: _Job, stamp: int, action: Callable[[_Job], None]) -> None:
-        if job.stamp == stamp:
+    def _if_now(self, job: _Job, attempt: int, action: Callable[[_Job], None]) -> None:
+        if job.attempt == attempt:
             action(job)
 
     def _possible_size(self, job: _Job) -> int:
@@ -280,9 +285,9 @@ class _Static:
 
     # --- the account -------------------------------------------------------------------------
 
-    def _tell(self, job: _Job, activity: Activity) -> None:
+    def _record(self, job: _Job, activity: Activity) -> None:
         job.activity = activity
-        # A spare beyond the cluster's own nodes is not in the account.
+        # A standby node beyond the cluster is not in the account.
         there = sum(
             n for node, n in job.workers_by_node.items() if node >= 0 and not self._out.get(node)
         )
@@ -298,8 +303,8 @@ class _Static:
             speed=self._values.slow_speed if job.slow_nodes else 1.0,
         )
 
-    def _note_service(self) -> None:
+    def _record_service(self) -> None:
         num_out = sum(1 for node, reasons in self._out.items() if reasons and node >= 0)
         self._ledger.out_of_service(self._clock.now_s, num_out * self._values.workers_per_node)
         for job in self._jobs:
-            self._tell(job, job.activity)
+            self._record(job, job.activity)

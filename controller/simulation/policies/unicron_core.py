@@ -1,12 +1,12 @@
-"""The policies *unicron* and *unicron-approved*: the controller's core as it runs in production, on a modelled cluster."""
+"""The policies ``unicron`` and ``unicron-approved``: the core on a modelled cluster."""
 
 from dataclasses import replace
 
 from controller.core.machine import Machine
 from controller.core.state.cluster import NodeSpec
 from controller.core.state.task import TaskSpec
-from controller.simulation.scenarios.duration_laws import dice_of
-from controller.simulation.world.happenings import Course
+from controller.simulation.scenarios.duration_laws import seeded_random
+from controller.simulation.world.event_sequence import EventSequence
 from controller.simulation.world.initial_setup import InitialSetup
 from controller.simulation.world.modelled_cluster import ModelledCluster
 from controller.simulation.world.modelled_nodes import ModelledNodes
@@ -15,18 +15,18 @@ from controller.simulation.world.worker_time import WorkerAccount, WorkerTimeLed
 from nodeagent.protocol.ids import NodeId, TaskId
 
 _LONG_S = 86400.0
-"""Limits that are for processes which hang; none does that here."""
+"""A limit that is never reached. It is for processes that hang, and no modelled process does."""
 
 
 def run_unicron(
-    setup: InitialSetup, course: Course, seed: int, *, is_auto_heal: bool = True
+    setup: InitialSetup, sequence: EventSequence, seed: int, *, is_auto_heal: bool = True
 ) -> WorkerAccount:
-    """Return what Unicron makes of a course; without auto-heal every plan waits for an operator."""
+    """Run Unicron through the events; without auto-heal every plan waits for an operator."""
     values = setup.scenario.values
-    width = len(str(course.num_nodes))
+    width = len(str(sequence.num_nodes))
     nodes = [
         NodeSpec(NodeId(f"n{number:0{width}d}"), "", values.workers_per_node)
-        for number in range(course.num_nodes)
+        for number in range(sequence.num_nodes)
     ]
     policy = replace(
         setup.policy,
@@ -38,12 +38,12 @@ def run_unicron(
     machine = Machine(nodes, _specs(setup), policy)
     names = [each.task.name for each in setup.profiles]
     ledger = WorkerTimeLedger(
-        course.num_nodes * values.workers_per_node, values.gpus_per_worker, names
+        sequence.num_nodes * values.workers_per_node, values.gpus_per_worker, names
     )
-    dice = dice_of(setup.scenario.name, seed, "unicron")
-    site = ModelledNodes(machine, values, setup.profiles, ledger, VirtualClock(), dice)
-    ModelledCluster(site).run(course)
-    return replace(ledger.close(course.duration_s), num_plans=machine.state.num_plans)
+    rng = seeded_random(setup.scenario.name, seed, "unicron")
+    site = ModelledNodes(machine, values, setup.profiles, ledger, VirtualClock(), rng)
+    ModelledCluster(site).run(sequence)
+    return replace(ledger.close(sequence.duration_s), num_plans=machine.state.num_plans)
 
 
 def _specs(setup: InitialSetup) -> list[TaskSpec]:

@@ -1,4 +1,4 @@
-"""How long something takes: a law that durations are drawn from, as a scenario writes it.
+"""Laws of durations, as a scenario writes them. Each law draws durations at random.
 
 {law = "constant", s = 5.6}
 {law = "uniform", low_s = 43200, high_s = 172800}
@@ -21,12 +21,12 @@ _Seconds = Annotated[float, Field(ge=0, le=_MAX_S, allow_inf_nan=False)]
 
 
 class Constant(Record):
-    """Always the same."""
+    """Always the same duration."""
 
     law: Literal["constant"]
     s: _Seconds
 
-    def draw(self, _dice: random.Random) -> float:
+    def draw(self, _rng: random.Random) -> float:
         """Return a duration, seconds."""
         return self.s
 
@@ -37,7 +37,7 @@ class Constant(Record):
 
 
 class Uniform(Record):
-    """Anything between two bounds, equally likely."""
+    """Uniform between two bounds."""
 
     law: Literal["uniform"]
     low_s: _Seconds
@@ -49,9 +49,9 @@ class Uniform(Record):
             raise ValueError(f"low_s {self.low_s:g} is above high_s {self.high_s:g}")
         return self
 
-    def draw(self, dice: random.Random) -> float:
+    def draw(self, rng: random.Random) -> float:
         """Return a duration, seconds."""
-        return dice.uniform(self.low_s, self.high_s)
+        return rng.uniform(self.low_s, self.high_s)
 
     @property
     def mean_s(self) -> float:
@@ -60,26 +60,26 @@ class Uniform(Record):
 
 
 class Exponential(Record):
-    """Memoryless."""
+    """Exponential, with the given mean."""
 
     law: Literal["exponential"]
     mean_s: _Seconds
 
-    def draw(self, dice: random.Random) -> float:
+    def draw(self, rng: random.Random) -> float:
         """Return a duration, seconds."""
-        return dice.expovariate(1.0) * self.mean_s
+        return rng.expovariate(1.0) * self.mean_s
 
 
 class LogNormal(Record):
-    """Whose logarithm is normal, with standard deviation ``sigma``."""
+    """Log-normal: the logarithm is normal with standard deviation ``sigma``."""
 
     law: Literal["lognormal"]
     median_s: _Seconds
     sigma: Annotated[float, Field(ge=0, le=5)]
 
-    def draw(self, dice: random.Random) -> float:
+    def draw(self, rng: random.Random) -> float:
         """Return a duration, seconds."""
-        return self.median_s * math.exp(self.sigma * dice.gauss(0.0, 1.0))
+        return self.median_s * math.exp(self.sigma * rng.gauss(0.0, 1.0))
 
     @property
     def mean_s(self) -> float:
@@ -88,14 +88,14 @@ class LogNormal(Record):
 
 
 class Empirical(Record):
-    """One of the durations that a trace has, each equally likely."""
+    """One of the durations in a trace, each equally likely."""
 
     law: Literal["empirical"]
     trace: Literal["stepfun"]
 
-    def draw(self, dice: random.Random) -> float:
+    def draw(self, rng: random.Random) -> float:
         """Return a duration, seconds."""
-        return dice.choice(repair_times_s(self.trace))
+        return rng.choice(repair_times_s(self.trace))
 
     @property
     def mean_s(self) -> float:
@@ -109,6 +109,6 @@ Law = Annotated[
 ]
 
 
-def dice_of(*names: str | int) -> random.Random:
-    """Return a source of chance that equal names make equal; nothing secret comes from it."""
+def seeded_random(*names: str | int) -> random.Random:
+    """Return a random generator that is seeded by ``names``. It is not for secrets."""
     return random.Random(":".join(map(str, names)))  # noqa: S311

@@ -1,8 +1,8 @@
-"""A modelled cluster that does what the controller's core tells it, under a virtual clock.
+"""A modelled cluster that carries out the core's instructions, under a virtual clock.
 
-What the agents of a real cluster would report comes to the core as the same events, when it changes
-the core's state; heartbeats, and iterations between faults, are left out. So are the timers that
-wait for those: an iteration that goes on is never overdue.
+The core gets the same events as from the agents of a real cluster, if they change its state.
+Heartbeats and iterations between faults are left out. So are the timers that wait for them, since
+an iteration is never overdue here.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ from controller.core.rules.node_loss import ProbeOutcome
 from controller.core.state.phases import PlanState
 from controller.core.timers import InspectionDue, InspectionOverdue, IterationOverdue, Timer
 from controller.simulation.world.breakage import Breakage
-from controller.simulation.world.happenings import Course
+from controller.simulation.world.event_sequence import EventSequence
 from controller.simulation.world.modelled_nodes import AGENT_S, ModelledNodes
 from controller.simulation.world.modelled_training import ModelledTraining
 from nodeagent.protocol.ids import AgentId, NodeId
@@ -52,21 +52,21 @@ class ModelledCluster:
         self._num_timers = 0
         site.carry_out = self._carry_out
 
-    def run(self, course: Course) -> None:
-        """Let a course happen, from the beginning to its end."""
+    def run(self, sequence: EventSequence) -> None:
+        """Run the event sequence from its start to its end."""
         site = self._site
-        self._begin(course.absent)
-        for what in course.happenings:
-            site.clock.at(what.at_s, partial(self._breakage.happen, what))
-        for at_s, node in course.returns:
-            site.clock.at(at_s, partial(self._breakage.come, node))
-        site.clock.run(course.duration_s)
+        self._begin(sequence.absent)
+        for event in sequence.events:
+            site.clock.at(event.at_s, partial(self._breakage.apply, event))
+        for at_s, node in sequence.returns:
+            site.clock.at(at_s, partial(self._breakage.return_node, node))
+        site.clock.run(sequence.duration_s)
 
     def _begin(self, absent: Iterable[int]) -> None:
-        """Attach every node that is there."""
+        """Attach every node that is present at the start."""
         site = self._site
         site.down |= {site.names[number] for number in absent}
-        site.note_service()
+        site.record_service()
         for name in site.names:
             site.post_if_up(name, NodeAttached(name, AgentId(f"{name}-1"), 1, ()))
 
@@ -93,7 +93,7 @@ class ModelledCluster:
             case Announce(kind="question"):
                 self._by_operator(partial(self._decide_loss, NodeId(instruction.source)))
             case _:
-                pass  # what is told, and rendezvous that nobody would come to
+                pass  # announcements, and rendezvous files, which no modelled rank reads
 
     def _set_timer(self, timer: Timer, after_s: float) -> None:
         if isinstance(timer, _NOT_MODELLED):
@@ -113,8 +113,8 @@ class ModelledCluster:
             self._site.post(PeerProbed(node, peer, None if peer in self._site.down else outcome))
 
     def _note_isolation(self, node: NodeId) -> None:
-        """A node that policy takes out, though nothing has to be repaired, is looked at by somebody."""
-        self._site.note_service()
+        """Let an operator uncordon a node later that the policy isolated without a broken part."""
+        self._site.record_service()
         if node not in self._site.in_repair and node not in self._site.down:
             self._site.in_repair.add(node)
             delay_s = self._site.draw(self._site.values.steps.operator)
@@ -125,22 +125,22 @@ class ModelledCluster:
         return LossDecided(self._site.next_request(), _OPERATOR, node, is_lost)
 
     def _is_proposal(self, line: Announce) -> bool:
-        """Return whether a plan waits for a decision of which this line tells."""
+        """Return whether this announcement is about a plan that waits for approval."""
         is_pending = dict(line.facts).get("state") == PlanState.PENDING
         return is_pending and not self._site.machine.policy.is_auto_heal
 
     def _approve(self) -> EventBody | None:
-        """Approve the plan that waits now: a revision is not looked at anew."""
+        """Approve the plan that waits now, also if it was revised since the operator saw it."""
         plan = self._site.machine.state.pending_plan()
         if plan is None:
             return None
         return PlanApproved(self._site.next_request(), _OPERATOR, plan.name, plan.revision)
 
     def _by_operator(self, decide: Callable[[], EventBody | None]) -> None:
-        """An operator looks, decides by what is then, and says so if there is something to say."""
+        """Let an operator decide later, by the state at that time."""
         delay_s = self._site.draw(self._site.values.steps.operator)
-        self._site.clock.after(delay_s, partial(self._say, decide))
+        self._site.clock.after(delay_s, partial(self._post_decision, decide))
 
-    def _say(self, decide: Callable[[], EventBody | None]) -> None:
+    def _post_decision(self, decide: Callable[[], EventBody | None]) -> None:
         if body := decide():
             self._site.post(body)

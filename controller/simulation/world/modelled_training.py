@@ -1,7 +1,7 @@
-"""Generations of tasks in the modelled cluster: how they start, park, stop and prepare.
+"""Generations of tasks in the modelled cluster: they start, train, park, stop and prepare spares.
 
-How long each step takes is drawn from the laws of the scenario. Of the iterations only the first two of a
-generation are told: they show that the task trains again.
+The durations are drawn from the scenario's laws. Only the first two iterations of a generation are
+reported: they show the core that the task trains again.
 """
 
 from functools import partial
@@ -10,7 +10,7 @@ from controller.core.events import HaltCarriedOut, StopCarriedOut
 from controller.core.instructions import HaltRanks, PrepareSpares, StartRanks, StopRanks
 from controller.core.rules.placement import Worker
 from controller.simulation.world.modelled_generation import ModelledGeneration
-from controller.simulation.world.modelled_nodes import AGENT_S, ModelledNodes, who
+from controller.simulation.world.modelled_nodes import AGENT_S, ModelledNodes, rank_fields
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import (
     IterationCommitted,
@@ -25,17 +25,17 @@ from nodeagent.protocol.regroup import StateSource
 
 
 class ModelledTraining:
-    """What the processes of all tasks do."""
+    """The processes of all tasks."""
 
     def __init__(self, site: ModelledNodes) -> None:
         self._site = site
         self._num_pids = 1000
 
     def start(self, start: StartRanks) -> None:
-        """Begin a generation, or give one that forms the ranks that it still lacks."""
+        """Begin a generation, or add missing ranks to one that is forming."""
         old = self._site.runs.get(start.task)
         if old is not None and old.start.generation == start.generation:
-            self._wait(old, tuple(start.parked_spares))
+            self._report_waiting(old, tuple(start.parked_spares))
             if not start.global_ranks:
                 return
             self._form_after(old, self._site.draw(self._site.values.steps.restart))
@@ -49,30 +49,33 @@ class ModelledTraining:
             old.settle(self._site.clock.now_s)
             run.committed, run.debt_s, run.is_saved = old.committed, old.debt_s, old.is_saved
             self._hand_over(old, run)
-        self._site.account(run, "transition")
+        self._site.record_activity(run, "transition")
         self._form_after(run, self._duration_s(run, old))
 
     def _hand_over(self, old: ModelledGeneration, run: ModelledGeneration) -> None:
-        """Processes that do not go on end where new ones are started; the others keep their state."""
+        """Pass processes from the old generation to the new one.
+
+        Continued processes keep their state. On the nodes of the new generation, all others end.
+        """
         old.stage = "over"
         kept = {ref.global_rank: new for new, ref in run.start.continues.items()}
         run.stateful = {new for number, new in kept.items() if number in old.stateful}
         parked_spares = run.start.parked_spares
-        run.spares = {number: reserve.worker for number, reserve in parked_spares.items()}
-        self._site.clock.after(AGENT_S, partial(self._wait, run, tuple(parked_spares)))
+        run.spares = {number: spare.worker for number, spare in parked_spares.items()}
+        self._site.clock.after(AGENT_S, partial(self._report_waiting, run, tuple(parked_spares)))
         nodes = {worker.node for worker in (*run.start.placement, *run.spares.values())}
-        staying = {*kept, *(reserve.continues.global_rank for reserve in parked_spares.values())}
+        staying = {*kept, *(spare.continues.global_rank for spare in parked_spares.values())}
         left = {n: w for n, w in (old.alive | old.spares).items() if n not in staying}
         for number, worker in left.items():
             if worker.node in nodes:
                 self._site.clock.after(AGENT_S, partial(self._exit_of, old, number, worker))
 
     def _exit_of(self, run: ModelledGeneration, number: int, worker: Worker) -> None:
-        exited = RankExited(**who(run, number), pid=number + 1, signal=9, is_expected=True)
+        exited = RankExited(**rank_fields(run, number), pid=number + 1, signal=9, is_expected=True)
         self._site.observe(worker.node, exited)
 
     def _duration_s(self, run: ModelledGeneration, old: ModelledGeneration | None) -> float:
-        """Return how long the generation takes to form and to have its state."""
+        """Return the seconds until the generation has formed and has its state."""
         steps, start = self._site.values.steps, run.start
         num_new = run.num_workers - len(start.continues)
         if old is None or not start.continues:
@@ -90,11 +93,11 @@ class ModelledTraining:
         self._site.clock.after(delay_s, partial(self._form, run))
 
     def _form(self, run: ModelledGeneration) -> None:
-        """All ranks are there, if all nodes are: take up training."""
+        """Report all ranks as joined and begin to train, unless a node is down."""
         if run.stage != "forming" or self._site.runs.get(run.start.task) is not run:
             return
         if any(worker.node in self._site.down for worker in run.start.placement):
-            return  # the core will learn of that
+            return  # the loss of the node is reported on its own
         source: StateSource = run.start.resume.source
         if source == "disk" and not run.is_saved:
             run.debt_s = min(run.committed * run.iteration_s, run.debt_s + self._age_s())
@@ -103,7 +106,7 @@ class ModelledTraining:
             if number not in run.start.continues:
                 self._num_pids += 1
                 started = RankStarted(
-                    **who(run, number), pid=self._num_pids, warm=True, start_s=0.1
+                    **rank_fields(run, number), pid=self._num_pids, warm=True, start_s=0.1
                 )
                 self._site.observe(worker.node, started)
         iteration = run.iteration
@@ -111,7 +114,11 @@ class ModelledTraining:
             if not run.is_in("forming"):
                 return
             joined = RankJoined(
-                **who(run, number), iteration=iteration, source=source, form_s=0.0, state_s=0.0
+                **rank_fields(run, number),
+                iteration=iteration,
+                source=source,
+                form_s=0.0,
+                state_s=0.0,
             )
             self._site.observe(worker.node, joined)
         if not run.is_in("forming"):
@@ -120,16 +127,16 @@ class ModelledTraining:
         self.train(run)
 
     def _age_s(self) -> float:
-        """Return how old the newest checkpoint on disk is."""
-        return self._site.part() * self._site.values.checkpoint_interval_s
+        """Return the age of the newest checkpoint on disk."""
+        return self._site.draw_fraction() * self._site.values.checkpoint_interval_s
 
     def train(self, run: ModelledGeneration) -> None:
-        """Iterations go on from now; those that had been committed before come first."""
+        """Train from now on; recompute lost iterations first."""
         if not run.is_in("forming", "paused", "training"):
             return
         run.settle(self._site.clock.now_s)
         run.stage, run.is_saved = "training", False
-        self._site.account(run, "recomputation" if run.debt_s else "training")
+        self._site.record_activity(run, "recomputation" if run.debt_s else "training")
         if run.debt_s:
             self._site.clock.after(run.debt_s, partial(self._end_debt, run))
         for number, iteration in enumerate(run.unreported, 1):
@@ -140,15 +147,15 @@ class ModelledTraining:
         if run.stage == "training":
             run.settle(self._site.clock.now_s)
             if not run.debt_s:
-                self._site.account(run, "training")
+                self._site.record_activity(run, "training")
 
     def _commit(self, run: ModelledGeneration, iteration: int) -> None:
-        """Tell of one of the first iterations, which show that the task trains again."""
+        """Report one of the first iterations, which show that the task trains again."""
         if run.stage != "training" or 0 not in run.alive or iteration not in run.unreported:
             return
         run.unreported.remove(iteration)
         committed = IterationCommitted(
-            **who(run, 0),
+            **rank_fields(run, 0),
             iteration=iteration,
             loss=1.0,
             duration_s=run.iteration_s,
@@ -158,26 +165,28 @@ class ModelledTraining:
         self._site.observe(run.alive[0].node, committed)
 
     def stall(self, run: ModelledGeneration) -> None:
-        """A fault has hit: collectives hang from now on."""
+        """Stall a generation after a fault: its collectives hang from now on."""
         if run.stage in {"training", "paused"}:
             run.settle(self._site.clock.now_s)
             if run.stage == "training":
-                run.debt_s += self._site.part() * run.iteration_s  # the one that is broken off
-            self._site.account(run, "detection")
+                run.debt_s += (
+                    self._site.draw_fraction() * run.iteration_s
+                )  # the interrupted iteration
+            self._site.record_activity(run, "detection")
         if run.stage in {"training", "paused", "forming"}:
             run.stage = "stalled"
 
     def halt(self, halt: HaltRanks) -> None:
-        """Have ranks park: at once, or at the end of the iteration."""
+        """Park ranks: at once, or at the end of the iteration."""
         run = self._of(halt.task, halt.generation)
         if run is None:
             return
         delay_s = self._site.draw(self._site.values.steps.park)
         if halt.at_boundary and run.stage == "training":
-            delay_s += self._site.part() * run.iteration_s
+            delay_s += self._site.draw_fraction() * run.iteration_s
         else:
             self.stall(run)
-            self._site.account(run, "transition")
+            self._site.record_activity(run, "transition")
         self._site.clock.after(delay_s, partial(self._park, run, halt.nodes))
 
     def _park(self, run: ModelledGeneration, nodes: tuple[NodeId, ...]) -> None:
@@ -186,23 +195,23 @@ class ModelledTraining:
         if run.stage != "parked":
             run.settle(self._site.clock.now_s)
             run.stage = "parked"
-            self._site.account(run, "transition")
-        told = set(nodes)
-        # Of the other nodes the core hears by their ranks.
-        for node in sorted(told - {worker.node for worker in run.alive.values()}):
+            self._site.record_activity(run, "transition")
+        nodes_asked = set(nodes)
+        # Nodes with ranks report by their ranks; only nodes without ranks answer the order itself.
+        for node in sorted(nodes_asked - {worker.node for worker in run.alive.values()}):
             self._site.post_if_up(node, HaltCarriedOut(node, run.start.task, run.start.generation))
         for number, worker in list(run.alive.items()):
-            if worker.node in told and number in run.alive and run.stage == "parked":
-                halted = RankHalted(**who(run, number), position=run.position(number))
+            if worker.node in nodes_asked and number in run.alive and run.stage == "parked":
+                halted = RankHalted(**rank_fields(run, number), position=run.position(number))
                 self._site.observe(worker.node, halted)
         if run.is_in("parked") and self._site.machine.state.tasks[run.start.task].target is None:
-            self._site.account(run, "waiting")  # for a plan, or for who approves it
+            self._site.record_activity(run, "waiting")  # for a plan, or for its approval
 
     def order_stop(self, stop: StopRanks) -> None:
-        """Have ranks end: at once, or at the end of the iteration."""
+        """Stop ranks: at once, or at the end of the iteration."""
         run = self._of(stop.task, stop.generation)
         if run is None:
-            self._site.clock.after(AGENT_S, partial(self._tell_stopped, stop))
+            self._site.clock.after(AGENT_S, partial(self._report_stopped, stop))
             return
         if stop.only:
             numbers = [n for n in stop.only if n in run.alive or n in run.spares]
@@ -210,25 +219,25 @@ class ModelledTraining:
             return
         delay_s = AGENT_S
         if stop.is_graceful and run.stage == "training":
-            delay_s += self._site.part() * run.iteration_s
+            delay_s += self._site.draw_fraction() * run.iteration_s
         else:
             self.stall(run)
-            self._site.account(run, "transition")
+            self._site.record_activity(run, "transition")
         self._site.clock.after(delay_s, partial(self._stop, run, stop))
 
     def _stop(self, run: ModelledGeneration, stop: StopRanks) -> None:
         run.settle(self._site.clock.now_s)
         run.is_saved = stop.is_graceful and run.is_in("training")
-        told = set(stop.nodes)
-        self._tell_stopped(stop)
+        nodes_asked = set(stop.nodes)
+        self._report_stopped(stop)
         processes = run.alive | run.spares
-        here = [n for n, worker in processes.items() if worker.node in told]
+        here = [n for n, worker in processes.items() if worker.node in nodes_asked]
         self._end_all(run, here, 0 if stop.is_graceful else 9)
         if not run.alive and self._site.runs.get(run.start.task) is run:
             run.stage = "over"
             self._site.ledger.task(self._site.clock.now_s, stop.task, "waiting", workers=0)
 
-    def _tell_stopped(self, stop: StopRanks) -> None:
+    def _report_stopped(self, stop: StopRanks) -> None:
         if not stop.is_graceful:
             for node in stop.nodes:
                 self._site.post_if_up(node, StopCarriedOut(node, stop.task, stop.generation))
@@ -236,19 +245,21 @@ class ModelledTraining:
     def _end_all(self, run: ModelledGeneration, numbers: list[int], signal: int) -> None:
         for number in numbers:
             if not signal and number in run.alive and number in run.stateful:
-                done = RankDone(**who(run, number), iteration=run.committed, reason="stopped")
+                done = RankDone(
+                    **rank_fields(run, number), iteration=run.committed, reason="stopped"
+                )
                 self._site.observe(run.alive[number].node, done)
             self.end_process(run, number, signal=signal, is_expected=True)
 
     def end_process(
         self, run: ModelledGeneration, number: int, *, signal: int, is_expected: bool
     ) -> None:
-        """A process ends, and its agent says so."""
+        """End a process, and report its exit."""
         worker = run.alive.pop(number, None) or run.spares.pop(number, None)
         run.stateful.discard(number)
         if worker is not None:
             exited = RankExited(
-                **who(run, number),
+                **rank_fields(run, number),
                 pid=number + 1,
                 exit_code=None if signal else 0,
                 signal=signal or None,
@@ -259,9 +270,9 @@ class ModelledTraining:
     def raise_in(
         self, run: ModelledGeneration, number: int, words: str, *, is_in_collective: bool
     ) -> None:
-        """A rank raises an exception; one of a failed collective leaves it parked."""
+        """Report an exception of a rank. After a failed collective the rank is parked."""
         raised = RankRaised(
-            **who(run, number),
+            **rank_fields(run, number),
             exception_type="RuntimeError",
             message=words,
             traceback="",
@@ -272,7 +283,7 @@ class ModelledTraining:
         self._site.observe(run.alive[number].node, raised)
 
     def prepare(self, prepare: PrepareSpares) -> None:
-        """Start processes that build their models while training goes on."""
+        """Start spares, which build their models while training continues."""
         run = self._of(prepare.task, prepare.generation)
         if run is None:
             return
@@ -280,25 +291,27 @@ class ModelledTraining:
             if worker.node not in self._site.down:
                 run.spares[number] = worker
         delay_s = self._site.draw(self._site.values.steps.prepare)
-        self._site.clock.after(delay_s, partial(self._be_ready, run, tuple(prepare.spares)))
+        self._site.clock.after(delay_s, partial(self._report_ready, run, tuple(prepare.spares)))
 
-    def _be_ready(self, run: ModelledGeneration, numbers: tuple[int, ...]) -> None:
-        """They have built their models, and wait; those that were ended meanwhile do not."""
+    def _report_ready(self, run: ModelledGeneration, numbers: tuple[int, ...]) -> None:
+        """Report spares that have built their models, unless they have ended meanwhile."""
         for number in numbers:
             worker = run.spares.get(number)
             if worker is None or run.is_in("over"):
                 continue
             self._num_pids += 1
-            started = RankStarted(**who(run, number), pid=self._num_pids, warm=True, start_s=0.1)
+            started = RankStarted(
+                **rank_fields(run, number), pid=self._num_pids, warm=True, start_s=0.1
+            )
             self._site.observe(worker.node, started)
-            self._wait(run, (number,))
+            self._report_waiting(run, (number,))
 
-    def _wait(self, run: ModelledGeneration, numbers: tuple[int, ...]) -> None:
-        """They say that they wait, with their models."""
+    def _report_waiting(self, run: ModelledGeneration, numbers: tuple[int, ...]) -> None:
+        """Report that spares wait with their models built."""
         for number in numbers:
             worker = run.spares.get(number)
             if worker is not None and not run.is_in("over"):
-                halted = RankHalted(**who(run, number), position=run.position(number))
+                halted = RankHalted(**rank_fields(run, number), position=run.position(number))
                 self._site.observe(worker.node, halted)
 
     def _of(self, task: TaskId, generation: int) -> ModelledGeneration | None:

@@ -18,9 +18,9 @@ from torch import distributed
 
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.rank.agent_link.drill_error import DrillError
-from profiles.drills.exception_texts import RAISED_BY_STATUS
+from profiles.drills.exception_texts import RAISED_BY_STATUS, ExceptionName
 
-_EXCEPTIONS: Final[Mapping[str, type[Exception]]] = {
+_EXCEPTIONS: Final[Mapping[ExceptionName, type[Exception]]] = {
     "AcceleratorError": torch.AcceleratorError,
     "DistBackendError": distributed.DistBackendError,
     "KeyError": KeyError,
@@ -147,4 +147,4 @@ def _raise(status: str, micro_batch: int) -> NoReturn:
     words = RAISED_BY_STATUS.get(status)
     if words is None:
         raise DrillError(f"drill: exception in micro-batch {micro_batch}")
-    raise _EXCEPTIONS[words.exception](words.message)
+    raise _EXCEPTIONS[words.exception](words.whole_message)

@@ -77,7 +77,7 @@ def test_jsonl_answers_every_good_line_and_names_the_bad_ones(
         (["nowhere.log"], "no such file"),
         (["."], "is a directory"),
         (["--jsonl", "nowhere.jsonl"], "no such file"),
-        (["--jsonl", "a", "--json"], "give it alone"),
+        (["--jsonl", "a", "--json"], "leave out FILE and --json"),
         (["--explain", "ecc_eror"], "did you mean ecc_error"),
     ],
 )

@@ -11,7 +11,7 @@ from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import RankRaised
 from profiles.drills.kernel_texts import KERNEL_MESSAGES, LINK_FLAP
-from profiles.faults.status import Status
+from profiles.faults.status_table import default_statuses
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 
@@ -252,7 +252,16 @@ def test_what_two_tasks_say_of_a_node_is_no_matter_of_one_program() -> None:
     first = node_of_rank(world, 0)
     world.raise_in_rank("gpt-a", 0, *ECC)
     world.run_until(lambda: task(world).accused == [NodeId(first)])
-    said = Evidence("exception", world.now, world.now, NodeId(first), B, 0, "too", Status.ECC_ERROR)
+    said = Evidence(
+        "exception",
+        world.now,
+        world.now,
+        NodeId(first),
+        B,
+        0,
+        "too",
+        default_statuses()["ecc_error"],
+    )
     turn = Turn(world.machine.state, world.machine.policy, 0, world.now)
     note_broken(turn, node(world, first), said)
     assert task(world).accused == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.demo.controller_config import controller_config
+from controller.demo.demo_config import demo_config
 from controller.demo.demo_options import DemoOptions, OptionError, add_arguments, check
 from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.local_node import LocalNode, ServerKind
@@ -113,8 +113,8 @@ def test_a_relative_data_path_is_made_absolute_for_the_nodes(
         (("--time-limit", "0"), "--time-limit 0.0: must be above 0"),
         (("--time-limit", "-1"), "--time-limit -1.0: must be above 0"),
         (("--time-limit", "nan"), "--time-limit nan: must be above 0"),
-        (("--json",), "--json prints the outcome of a run that ends: add --headless"),
-        (("--nodes", "3"), "the tasks want 8 workers (gpt-a 4, gpt-b 4), 3 nodes with 2 have 6"),
+        (("--json",), "--json prints the outcome of a headless run: add --headless"),
+        (("--nodes", "3"), "the tasks want 8 workers (gpt-a 4, gpt-b 4), but 3 nodes of 2 have 6"),
         (("--nodes", "8", "--workers-per-node", "1"), "raise --nodes or --workers-per-node"),
     ],
 )
@@ -139,9 +139,11 @@ def test_a_path_that_can_not_be_made_is_found_before_anything_starts(
 ) -> None:
     missing = tmp_path / "missing" / "file"
     assert refusal(option, str(missing)) == (
-        f"{option} {missing}: there is no directory {missing.parent}"
+        f"{option} {missing}: there is no directory {missing.parent}; create it or choose another"
     )
-    assert refusal(option, str(tmp_path)) == f"{option} {tmp_path}: is a directory"
+    assert (
+        refusal(option, str(tmp_path)) == f"{option} {tmp_path}: is a directory; give a file name"
+    )
 
 
 def test_mistakes_in_files_and_drills_have_errors_of_their_own(tmp_path: Path) -> None:
@@ -168,8 +170,8 @@ def test_failure_domains_come_from_the_settings_and_name_nodes_that_there_are(
     settings.write_text('[failure_domains]\nrack-1 = ["n1", "n4"]\n')
     chosen = options("--settings", settings)
     assert chosen.failure_domains == {NodeId("n1"): "rack-1", NodeId("n4"): "rack-1"}
-    assert controller_config(chosen, [], tmp_path).failure_domains == chosen.failure_domains
-    with pytest.raises(SettingsError, match="no node 'n4'; there are n1, n2"):
+    assert demo_config(chosen, [], tmp_path).failure_domains == chosen.failure_domains
+    with pytest.raises(SettingsError, match="no node 'n4'; nodes: n1, n2"):
         options("--settings", settings, "--nodes", "2", "--workers-per-node", "4")
 
 
@@ -178,7 +180,7 @@ def test_the_iterations_that_a_task_names_are_long_beside_those_that_follow_chec
 ) -> None:
     tasks = tmp_path / "tasks.toml"
     tasks.write_text(WIDE.replace("workers = 4", "workers = 4\nlong_intervals = [30, 100]", 1))
-    [spec] = controller_config(options("--tasks", tasks), [], tmp_path).tasks
+    [spec] = demo_config(options("--tasks", tasks), [], tmp_path).tasks
     assert spec.long_intervals == (5, 30, 100)
     assert spec.is_long(31)
     assert not spec.is_long(33)
@@ -195,5 +197,5 @@ def test_where_all_tasks_are_commands_no_agent_starts_a_template(
         NodeId("n1"), "127.0.0.1", 22, tmp_path, "me", tmp_path / "key", "ssh-ed25519 AAAA",
         ServerKind.OPENSSH, 2,
     )  # fmt: skip
-    config = controller_config(options("--tasks", EXAMPLES / tasks), [node], tmp_path)
+    config = demo_config(options("--tasks", EXAMPLES / tasks), [node], tmp_path)
     assert [address.has_template for address in config.addresses] == [has_template]

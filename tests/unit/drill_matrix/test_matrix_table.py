@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from controller.drill_matrix.drill_options import check_minutes, chosen
+from controller.drill_matrix.drill_options import check_minutes, choose_drills
 from controller.drill_matrix.matrix_table import (
     BEGIN,
     END,
     PageError,
-    explained,
-    listed,
+    drill_json,
+    drills_text,
     report,
     section,
     summary,
     write_section,
 )
-from controller.drill_matrix.row import MatrixRow, Seen, Struck
+from controller.drill_matrix.row import DrillObservation, DrillTarget, MatrixRow
 from controller.drills.drill_arguments import DrillArgumentError
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.drills.drill_catalogue import DRILL_BY_KIND, DRILLS
@@ -25,8 +25,8 @@ from profiles.drills.drill_catalogue import DRILL_BY_KIND, DRILLS
 KILL = DRILL_BY_KIND["kill-rank"]
 GOOD = MatrixRow(
     KILL,
-    Struck(NodeId("n1"), TaskId("gpt-a"), 1),
-    Seen(
+    DrillTarget(NodeId("n1"), TaskId("gpt-a"), 1),
+    DrillObservation(
         "exited_abnormally",
         "SEV2",
         "process supervision",
@@ -39,23 +39,25 @@ GOOD = MatrixRow(
         incidents=("I-1 exited_abnormally",),
     ),
 )
-STOP = DRILL_BY_KIND["stop-rank"]
+STOP = DRILL_BY_KIND["freeze-rank"]
 BAD = MatrixRow(
-    STOP, GOOD.struck, Seen("none", "none", "", "none", "", is_culprit_right=False, ending="x")
+    STOP,
+    GOOD.target,
+    DrillObservation("none", "none", "", "none", "", is_culprit_right=False, ending="x"),
 )
 NOT_RUN = {"partition": "not here: no namespaces"}
 
 
 def test_every_drill_is_explained_with_what_should_be_seen() -> None:
-    text = explained(DRILLS)
+    text = drills_text(DRILLS)
     for drill in DRILLS:
         assert drill.kind in text
         assert drill.breaks in text
-    assert text.count("should be seen: ") == len(DRILLS)
+    assert text.count("    expected: ") == len(DRILLS)
 
 
 def test_the_list_as_json_has_every_expectation() -> None:
-    one = json.loads(json.dumps(listed(KILL)))
+    one = json.loads(json.dumps(drill_json(KILL)))
     assert one["expected"]["status"] == "exited_abnormally"
 
 
@@ -69,7 +71,7 @@ def test_the_report_counts_what_agrees_and_names_what_was_not_run() -> None:
 
 def test_the_summary_says_what_differs() -> None:
     text = summary([GOOD, BAD], NOT_RUN, 12.3)
-    assert "DISAGREES stop-rank" in text
+    assert "DISAGREES freeze-rank" in text
     assert "status: none instead of task_hang" in text
     assert "not run   partition: not here: no namespaces" in text
     assert "1 of 2 rows agree" in text
@@ -84,7 +86,7 @@ def test_the_section_replaces_the_old_one_and_nothing_else(tmp_path: Path) -> No
     assert text.endswith(f"{END}\nafter\n")
     assert "old" not in text
     assert "| `kill-rank` | SEV2 exited_abnormally | process supervision | restart | rank |" in text
-    assert "- `stop-rank`: status: none instead of task_hang" in text
+    assert "- `freeze-rank`: status: none instead of task_hang" in text
     assert "- `partition` was not run: not here: no namespaces." in text
     assert "2026-01-02: 1 of 2 rows agree" in text
 
@@ -102,17 +104,19 @@ def test_a_page_without_a_place_for_the_table_is_left_alone(
 
 
 def test_drills_are_chosen_by_kind_or_family_in_the_order_of_the_catalogue() -> None:
-    assert chosen([]) == list(DRILLS)
-    assert [drill.kind for drill in chosen(["nan:times=2", "kill-rank"])] == [
+    assert choose_drills([]) == list(DRILLS)
+    assert [drill.kind for drill in choose_drills(["nan:times=2", "kill-rank"])] == [
         "kill-rank",
         "nan:times=2",
     ]
-    assert len(chosen(["exception"])) > 10
+    assert len(choose_drills(["exception"])) > 10
 
 
 def test_wrong_options_are_one_line_each() -> None:
-    with pytest.raises(DrillArgumentError, match="--only earthquake: unknown; known: kill-rank, "):
-        chosen(["earthquake"])
+    with pytest.raises(
+        DrillArgumentError, match="--only earthquake: unknown drill; families are kill-rank, "
+    ):
+        choose_drills(["earthquake"])
     for minutes in (0, -1, float("nan"), float("inf")):
-        with pytest.raises(DrillArgumentError, match="must be above 0"):
+        with pytest.raises(DrillArgumentError, match="must be a finite number above 0"):
             check_minutes(minutes)

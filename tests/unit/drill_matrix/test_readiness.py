@@ -9,7 +9,7 @@ from controller.drill_matrix.readiness import (
     isolated_nodes,
     iterations,
     lost_nodes,
-    why_not_calm,
+    why_not_ready,
     why_stalled,
 )
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -22,21 +22,21 @@ A = TaskId("gpt-a")
 @pytest.fixture
 def world() -> World:
     world = World(demo_machine(), seed=1, num_iterations=10**6)
-    world.run_until(lambda: why_not_calm(world.machine.state) is None)
+    world.run_until(lambda: why_not_ready(world.machine.state) is None)
     return world
 
 
 def test_a_cluster_that_starts_is_not_calm() -> None:
-    assert why_not_calm(demo_machine().state) == "n1 is expected"
+    assert why_not_ready(demo_machine().state) == "n1 is expected"
 
 
 def test_a_killed_rank_ends_the_calm_until_it_is_replaced(world: World) -> None:
     state = world.machine.state
     before, since = generations(state), iterations(state)
     world.kill_rank("gpt-a", 1)
-    world.run_until(lambda: why_not_calm(state) is not None)
-    world.run_until(lambda: why_not_calm(state) is None)
-    assert why_stalled(state, since, before) == "gpt-a went to another generation"
+    world.run_until(lambda: why_not_ready(state) is not None)
+    world.run_until(lambda: why_not_ready(state) is None)
+    assert why_stalled(state, since, before) == "gpt-a started a new generation"
     assert have_advanced(state, since, 1)
 
 
@@ -47,15 +47,15 @@ def test_a_lost_node_is_to_be_brought_back(world: World) -> None:
     assert lost_nodes(state) == ["n2"]
     assert state.nodes[NodeId("n2")].condition is NodeCondition.LOST
     world.run_until(lambda: all(t.phase is TaskPhase.RUNNING for t in state.tasks.values()))
-    assert why_not_calm(state) == "n2 is lost"
+    assert why_not_ready(state) == "n2 is lost"
     world.restore_node("n2")
-    world.run_until(lambda: why_not_calm(state) is None)
+    world.run_until(lambda: why_not_ready(state) is None)
 
 
 def test_an_isolated_node_in_contact_is_to_be_uncordoned(world: World) -> None:
     state = world.machine.state
     state.nodes[NodeId("n3")].isolated = "isolated by I-1"
-    assert why_not_calm(state) == "n3 is isolated"
+    assert why_not_ready(state) == "n3 is isolated"
     assert isolated_nodes(state) == ["n3"]
 
 

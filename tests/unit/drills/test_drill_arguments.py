@@ -13,10 +13,10 @@ from controller.drills.drill_arguments import (
     NO_NAMESPACES,
     DrillArgumentError,
     ScheduledDrill,
-    offered,
+    available_drills,
     parse_drill,
 )
-from controller.drills.drill_execution import LocalDrillGround
+from controller.drills.drill_execution import DrillExecutor
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.regroup import RankRef
@@ -25,7 +25,7 @@ from profiles.drills.drill_catalogue import DRILL_BY_KIND, DRILLS
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
 TASKS = {A: 4, B: 2}
 NODES = [NodeId("n1"), NodeId("n2")]
-OFFERED = offered(has_namespaces=True)
+AVAILABLE = available_drills(has_namespaces=True)
 
 
 def parse(text: str, num_iterations: int | None = 30) -> ScheduledDrill:
@@ -46,13 +46,13 @@ def refusal(text: str, num_iterations: int | None = 30) -> str:
 
 
 def test_every_drill_is_on_offer_with_what_should_be_seen() -> None:
-    assert {drill.kind for drill in OFFERED} == {drill.kind for drill in DRILLS}
-    assert all(drill.title and drill.expectation for drill in OFFERED)
+    assert {drill.kind for drill in AVAILABLE} == {drill.kind for drill in DRILLS}
+    assert all(drill.title and drill.expectation for drill in AVAILABLE)
 
 
 def test_what_needs_networks_of_their_own_is_on_offer_only_with_them() -> None:
-    without = {drill.kind for drill in offered(has_namespaces=False)}
-    assert {drill.kind for drill in OFFERED} - without == {"partition"}
+    without = {drill.kind for drill in available_drills(has_namespaces=False)}
+    assert {drill.kind for drill in AVAILABLE} - without == {"partition"}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_run_without_an_end_takes_any_iteration() -> None:
 
 def test_a_drill_that_a_command_can_not_stage_is_refused_before_anything_starts() -> None:
     def parse_for_command(text: str) -> ScheduledDrill:
-        return parse_drill(text, tasks=TASKS, nodes=NODES, num_iterations=30, commands={A})
+        return parse_drill(text, tasks=TASKS, nodes=NODES, num_iterations=30, command_tasks={A})
 
     for text in ("kill-rank@3", "exception@3", "lose-node@3", "slow-rank@3:task=gpt-b"):
         assert parse_for_command(text).iteration == 3
@@ -100,7 +100,9 @@ def test_a_drill_that_a_command_can_not_stage_is_refused_before_anything_starts(
             DrillArgumentError, match=r"gpt-a is a command: .* needs a training loop"
         ) as error:
             parse_for_command(text)
-        assert str(error.value).endswith("it can have kill-rank, memory-kill, exception, stop-rank")
+        assert str(error.value).endswith(
+            "it can have kill-rank, memory-kill, exception, freeze-rank"
+        )
 
 
 def test_a_drill_knows_what_it_breaks() -> None:
@@ -210,22 +212,22 @@ class Breaker:
         self.news.set()
 
     @asynccontextmanager
-    async def ground(
+    async def executor(
         self, agent_pid: int | None = None, rank_pid: int | None = None
-    ) -> AsyncIterator[LocalDrillGround]:
+    ) -> AsyncIterator[DrillExecutor]:
         async def is_refused(_pid: int) -> bool:
             return False
 
         self._agent_pid, self._rank_pid = agent_pid, rank_pid or os.getpid()
-        ground = LocalDrillGround(
+        executor = DrillExecutor(
             self,
             self,
             self.say,
             is_refused,
         )
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-            task = group.create_task(ground.run())
-            yield ground
+            task = group.create_task(executor.run())
+            yield executor
             task.cancel()
 
 
@@ -246,7 +248,7 @@ def order(kind: str, *, has_rank: bool = False) -> CarryOutDrill:
         ),
         (order("nan:times=2", has_rank=True), (RankFault(kind="nan", count=2), *AT)),
         (order("partition"), ("unplug", "n1")),
-        (order("stop-ssh"), ("freeze", "n1", True)),
+        (order("freeze-ssh"), ("freeze", "n1", True)),
         (order("freeze-node"), ("freeze", "n1", False)),
         (order("lose-node"), ("lose", "n1")),
         (order("kill-ssh"), ("cut", "n1")),
@@ -257,8 +259,8 @@ async def test_a_drill_breaks_the_named_thing(
     drill: CarryOutDrill, what: tuple[object, ...]
 ) -> None:
     breaker = Breaker()
-    async with breaker.ground() as ground:
-        ground.carry_out(drill)
+    async with breaker.executor() as executor:
+        executor.carry_out(drill)
         await breaker.news.wait()
     assert breaker.broken[0] == what
     assert not breaker.said
@@ -268,8 +270,8 @@ async def test_an_order_that_lacks_its_node_is_a_bug_and_breaks_nothing() -> Non
     breaker = Breaker()
 
     async def carry_out() -> None:
-        async with breaker.ground() as ground:
-            ground.carry_out(CarryOutDrill(1, "lose-node"))
+        async with breaker.executor() as executor:
+            executor.carry_out(CarryOutDrill(1, "lose-node"))
             await breaker.news.wait()
 
     with pytest.raises(ExceptionGroup) as caught:
@@ -280,24 +282,24 @@ async def test_an_order_that_lacks_its_node_is_a_bug_and_breaks_nothing() -> Non
 
 async def test_what_is_frozen_is_thawed_when_the_demo_ends() -> None:
     breaker = Breaker()
-    async with breaker.ground() as ground:
-        ground.carry_out(order("freeze-node"))
+    async with breaker.executor() as executor:
+        executor.carry_out(order("freeze-node"))
         await breaker.news.wait()
     assert breaker.broken == [("freeze", "n1", False), ("thaw", "n1")]
 
 
 async def test_what_is_unplugged_is_plugged_in_again_when_the_demo_ends() -> None:
     breaker = Breaker()
-    async with breaker.ground() as ground:
-        ground.carry_out(order("partition"))
+    async with breaker.executor() as executor:
+        executor.carry_out(order("partition"))
         await breaker.news.wait()
     assert breaker.broken == [("unplug", "n1"), ("plug in", "n1")]
 
 
 async def test_without_networks_of_their_own_nodes_are_not_cut_off_and_it_is_said_why() -> None:
     breaker = Breaker(has_namespaces=False)
-    async with breaker.ground() as ground:
-        ground.carry_out(order("partition"))
+    async with breaker.executor() as executor:
+        executor.carry_out(order("partition"))
         await breaker.news.wait()
     assert breaker.said == [f"drill partition can't be run here: {NO_NAMESPACES}"]
     assert not breaker.broken
@@ -305,8 +307,8 @@ async def test_without_networks_of_their_own_nodes_are_not_cut_off_and_it_is_sai
 
 async def test_a_kernel_message_names_the_process_and_comes_before_its_exception() -> None:
     breaker = Breaker()
-    async with breaker.ground() as ground:
-        ground.carry_out(order("kernel-log:line=xid-31", has_rank=True))
+    async with breaker.executor() as executor:
+        executor.carry_out(order("kernel-log:line=xid-31", has_rank=True))
         await breaker.news.wait()
     (_, node, text), raised = breaker.broken
     assert (node, raised) == ("n1", (RankFault(kind="raise", status="illegal_memory_access"), *AT))
@@ -317,11 +319,11 @@ ELSEWHERE = {"kill-agent", "memory-kill", "kill-controller"}
 """They end a real process by its id, or strike no node; other tests do that."""
 
 
-@pytest.mark.parametrize("kind", [d.kind for d in OFFERED if d.kind not in ELSEWHERE])
+@pytest.mark.parametrize("kind", [d.kind for d in AVAILABLE if d.kind not in ELSEWHERE])
 async def test_every_drill_on_offer_is_carried_out(kind: str) -> None:
     breaker = Breaker()
-    async with breaker.ground() as ground:
-        ground.carry_out(order(kind, has_rank=DRILL_BY_KIND[kind].target == "rank"))
+    async with breaker.executor() as executor:
+        executor.carry_out(order(kind, has_rank=DRILL_BY_KIND[kind].target == "rank"))
         await breaker.news.wait()
     assert breaker.broken
     assert not breaker.said
@@ -330,8 +332,8 @@ async def test_every_drill_on_offer_is_carried_out(kind: str) -> None:
 async def test_an_agent_is_killed_by_a_signal_that_it_can_not_catch() -> None:
     breaker = Breaker()
     with subprocess.Popen(["sleep", "20"]) as agent:  # noqa: ASYNC220 - a fork, and done
-        async with breaker.ground(agent.pid) as ground:
-            ground.carry_out(order("kill-agent"))
+        async with breaker.executor(agent.pid) as executor:
+            executor.carry_out(order("kill-agent"))
             assert await asyncio.to_thread(agent.wait, 5) == -9
     assert not breaker.said
 
@@ -339,8 +341,8 @@ async def test_an_agent_is_killed_by_a_signal_that_it_can_not_catch() -> None:
 async def test_a_kill_for_memory_without_a_cgroup_is_said_and_staged_by_its_words() -> None:
     breaker = Breaker()
     with subprocess.Popen(["sleep", "20"]) as rank:  # noqa: ASYNC220 - the same
-        async with breaker.ground(rank_pid=rank.pid) as ground:
-            ground.carry_out(order("memory-kill", has_rank=True))
+        async with breaker.executor(rank_pid=rank.pid) as executor:
+            executor.carry_out(order("memory-kill", has_rank=True))
             assert await asyncio.to_thread(rank.wait, 5) == -9
     ((what, _, text),) = breaker.broken
     assert (what, f"Killed process {rank.pid} (sleep)" in str(text)) == ("log", True)
@@ -355,17 +357,17 @@ async def test_a_drill_on_an_agent_that_is_gone_is_said(has_ended: bool) -> None
     if has_ended:
         with subprocess.Popen(["true"]) as agent:  # noqa: ASYNC220 - the same
             pid = agent.pid
-    async with breaker.ground(pid) as ground:
-        ground.carry_out(order("kill-agent"))
+    async with breaker.executor(pid) as executor:
+        executor.carry_out(order("kill-agent"))
         await breaker.news.wait()
-    assert breaker.said == ["drill kill-agent: n1 has no living agent"]
+    assert breaker.said == ["drill kill-agent: node n1 has no running agent"]
 
 
 async def test_a_drill_that_can_not_be_run_here_does_not_stop_the_next() -> None:
     breaker = Breaker()
-    async with breaker.ground() as ground:
-        ground.carry_out(order("unplug-switch"))
-        ground.carry_out(order("lose-node"))
+    async with breaker.executor() as executor:
+        executor.carry_out(order("unplug-switch"))
+        executor.carry_out(order("lose-node"))
         while not breaker.broken:
             await breaker.news.wait()
             breaker.news.clear()

@@ -34,7 +34,7 @@ class Watched:
     def look(self) -> bool:
         """Look three times, as the session does whenever anything changed; return if all is done."""
         for _ in range(3):
-            self.schedule.look(self.state)
+            self.schedule.post_due(self.state)
         return self.schedule.is_done
 
     def run_until_posted(self, count: int) -> None:
@@ -42,7 +42,7 @@ class Watched:
 
     def answer(self, *, is_ok: bool) -> None:
         request_id = self.posted[-1].request_id
-        self.schedule.take_answer(AnswerRequest(1, request_id, is_ok=is_ok, code="", message=""))
+        self.schedule.note_answer(AnswerRequest(1, request_id, is_ok=is_ok, code="", message=""))
 
 
 def test_a_drill_is_asked_for_when_its_task_has_committed_the_iteration() -> None:
@@ -118,7 +118,7 @@ def test_a_drill_whose_task_has_ended_is_missed_and_nothing_waits_for_it() -> No
 def test_an_answer_to_somebody_else_changes_nothing() -> None:
     watched = Watched(ScheduledDrill("lose-node", 1, A))
     watched.run_until_posted(1)
-    watched.schedule.take_answer(AnswerRequest(1, "console-1", is_ok=True, code="ok", message=""))
+    watched.schedule.note_answer(AnswerRequest(1, "console-1", is_ok=True, code="ok", message=""))
     assert not watched.schedule.is_done
 
 

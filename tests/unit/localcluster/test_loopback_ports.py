@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from controller.localcluster.cluster_errors import DemoError
+from controller.localcluster.cluster_errors import LocalClusterError
 from controller.localcluster.loopback_ports import reserve_ports
 from nodeagent.protocol.ids import NodeId
 
@@ -27,7 +27,7 @@ def test_a_server_can_listen_on_a_held_port_and_again_after_its_end() -> None:
 def test_a_held_port_is_not_held_twice() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(DemoError) as caught, reserve_ports(NODES, port - 1):
+        with pytest.raises(LocalClusterError) as caught, reserve_ports(NODES, port - 1):
             pass
     assert str(caught.value) in {
         f"port {taken_port} on 127.0.0.1 is in use (node {node}):"
@@ -40,6 +40,8 @@ def test_a_held_port_is_not_held_twice() -> None:
 def test_a_port_that_does_not_exist_is_one_clear_error(
     base_port: int, port: int, node: str
 ) -> None:
-    expected = pytest.raises(DemoError, match=rf"port {port} .* does not exist \(node {node}\)")
+    expected = pytest.raises(
+        LocalClusterError, match=rf"port {port} .* does not exist \(node {node}\)"
+    )
     with expected, reserve_ports(NODES, base_port):
         pass

@@ -64,7 +64,7 @@ def test_descendants_come_after_their_parents_and_spared_ones_not_at_all(
     found = [process.pid for process in find_descendants(os.getpid())]
     (grandchild,) = find_descendants(sleeper.pid)
     assert found.index(sleeper.pid) < found.index(grandchild.pid)
-    spared = {process.pid for process in find_descendants(os.getpid(), spare=[sleeper.pid])}
+    spared = {process.pid for process in find_descendants(os.getpid(), exclude=[sleeper.pid])}
     assert not spared & {sleeper.pid, grandchild.pid}
 
 
@@ -92,7 +92,7 @@ spared = subprocess.Popen(["sleep", "60"])
 for _ in range(5):
     subprocess.run(["sh", "-c", "(setsid sh -c 'trap \\"\\" TERM; sleep 60; :' &) ; sleep 60 & "])
 assert len(find_descendants(os.getpid())) >= 11
-left = kill_descendants(spare=[spared.pid])
+left = kill_descendants(exclude=[spared.pid])
 assert left == [], left
 assert [each.pid for each in find_descendants(os.getpid())] == [spared.pid]
 assert kill_descendants() == []

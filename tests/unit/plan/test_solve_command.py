@@ -33,7 +33,7 @@ def test_the_table_says_what_changes_and_what_it_costs(capsys: pytest.CaptureFix
     assert main(["plan", "solve", str(EXAMPLE)]) == 0
     printed = capsys.readouterr().out
     assert "16 -> 8" in printed
-    assert "120 of 120 workers given" in printed
+    assert "120 of 120 workers assigned" in printed
     assert "gpt3-1.3b shrinks 16 -> 8" in " ".join(printed.split())
 
 
@@ -102,22 +102,25 @@ def test_what_if_changes_what_it_says_and_nothing_else(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--lose", "121"], "--lose 121: there are 120 workers"),
-        (["--fault", "b"], "there is no task 'b'; there are gpt3-1.3b, gpt3-7b, gpt3-70b"),
-        (["--lose", "-1"], "'-1' is no number of workers"),
+        (["--lose", "121"], "--lose 121: there are only 120 workers"),
+        (["--fault", "b"], "there is no task 'b'; tasks: gpt3-1.3b, gpt3-7b, gpt3-70b"),
+        (["--lose", "-1"], "'-1' is not a number of workers"),
         (["--weight", "gpt3-7b=-1"], "is not TASK=WEIGHT with a weight from 0 to 1e+30"),
         (["--weight", "gpt3-7b=nan"], "is not TASK=WEIGHT with a weight from 0 to 1e+30"),
         (["--weight", "gpt3-7b=1e999"], "is not TASK=WEIGHT"),
         (["--weight", "gpt3-7b=٣"], "is not TASK=WEIGHT"),
         (["--weight", "gpt3-7b=1_0"], "is not TASK=WEIGHT"),
         (["--weight", "gpt3-7b= 2"], "is not TASK=WEIGHT"),
-        (["--lose", "08"], "'08' is no number of workers"),
-        (["--add", "9" * 5000], "9999 is no number of workers"),
-        (["--add", "999999999999"], "--add 999999999999: makes more than 10000000 workers"),
-        (["--finish", "gpt3-7b", "--fault", "gpt3-7b"], "--fault: gpt3-7b finishes; leave out"),
-        (["--finish", "gpt3-7b", "--weight", "gpt3-7b=2"], "--weight: gpt3-7b finishes; leave"),
-        (["--fault", "a\nb"], "there is no task 'a\\nb'; there are"),
-        (["--connect", ""], "argument --connect: the name is empty: name a file"),
+        (["--lose", "08"], "'08' is not a number of workers"),
+        (["--add", "9" * 5000], "9999 is not a number of workers"),
+        (
+            ["--add", "999999999999"],
+            "--add 999999999999: makes 1000000000119 workers; at most 10000000",
+        ),
+        (["--finish", "gpt3-7b", "--fault", "gpt3-7b"], "--fault: gpt3-7b finishes too; leave out"),
+        (["--finish", "gpt3-7b", "--weight", "gpt3-7b=2"], "--weight: gpt3-7b finishes too; leave"),
+        (["--fault", "a\nb"], "there is no task 'a\\nb'; tasks:"),
+        (["--connect", ""], "argument --connect: the file name is empty: give the path of a file"),
     ],
 )
 def test_a_change_that_can_not_be_is_told_in_words(
@@ -142,7 +145,7 @@ def test_a_weight_is_any_plain_decimal_number(
 def test_an_empty_name_is_no_directory(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["plan", "solve", ""])
-    assert "the name is empty" in capsys.readouterr().err
+    assert "the file name is empty" in capsys.readouterr().err
 
 
 def test_a_path_with_an_end_of_line_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:

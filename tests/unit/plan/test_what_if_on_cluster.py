@@ -118,19 +118,19 @@ def test_the_table_tells_who_goes_where(run: Path, capsys: pytest.CaptureFixture
     [
         (["--state", "RUN", "--lose-node", "n7"], "there is no node 'n7'; there are n1, n2, n3, n4"),
         (["--state", "RUN", "--finish", "c"], "there is no task 'c'; there are gpt-a, gpt-b"),
-        (["--state", "RUN", "--lose", "2"], "--lose is for problems; name nodes with --lose-node"),
+        (["--state", "RUN", "--lose", "2"], "--lose is for problem files; name nodes with --lose-node"),
         (["--state", "RUN", "--add", "9999999"], "--add 9999999: must be 1000000 at most"),
-        (["--state", "RUN/no"], "RUN/no: not a directory; name that of a controller's journal"),
-        (["--state", "RUN", "--finish", "gpt-a", "--fault", "gpt-a"], "--fault: gpt-a finishes; leave out --fault or --finish of it"),
-        (["--state", "RUN", "--finish", "gpt-a", "--weight", "gpt-a=2"], "--weight: gpt-a finishes; leave out --weight or --finish of it"),
+        (["--state", "RUN/no"], "RUN/no: not a directory; name the directory of a controller's journal"),
+        (["--state", "RUN", "--finish", "gpt-a", "--fault", "gpt-a"], "--fault: gpt-a finishes too; leave out --fault or --finish for it"),
+        (["--state", "RUN", "--finish", "gpt-a", "--weight", "gpt-a=2"], "--weight: gpt-a finishes too; leave out --weight or --finish for it"),
         (["--connect", "RUN"], "RUN: is no socket; name a controller's"),
         (["--connect", "RUN/journal.jsonl"], "RUN/journal.jsonl: is no socket; name a controller's"),
         (["--connect", "RUN/no.sock"], "RUN/no.sock: there is no controller's socket"),
         ([], "give one of PROBLEM.json, --connect SOCKET and --state DIR"),
         (["p.json", "--state", "RUN"], "give one of PROBLEM.json, --connect SOCKET and --state DIR"),
-        (["p.json", "--lose-node", "n1"], "--lose-node and --add-node are for clusters; a problem has no nodes: --lose, --add"),
-        (["p.json", "--save-problem", "x"], "--save-problem is for clusters"),
-        (["--state", "RUN", "--save-problem", "RUN/journal.jsonl"], "--save-problem RUN/journal.jsonl: is there already; name another"),
+        (["p.json", "--lose-node", "n1"], "--lose-node and --add-node are for clusters; a problem file has no nodes: use --lose and --add"),
+        (["p.json", "--save-problem", "x"], "--save-problem is for clusters; leave it out"),
+        (["--state", "RUN", "--save-problem", "RUN/journal.jsonl"], "--save-problem RUN/journal.jsonl: exists already; name another file"),
         (["--state", "RUN", "--weight", "gpt-a=2", "--weight", "gpt-a=3"], "--weight: gpt-a is given twice"),
         (["--state", "RUN", "--add-node", "n8=3", "--add-node", "n8=5"], "--add-node: n8 is given twice"),
         (["p.json", "--finish", "a", "--finish", "a"], "--finish: a is given twice"),
@@ -153,7 +153,7 @@ def test_a_mistake_is_one_line(
 def test_a_node_that_is_none_is_told_so(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["plan", "what-if", "--add-node", word])
-    assert f"{word!r} is not NODE, or NODE=WORKERS" in capsys.readouterr().err
+    assert f"{word!r} is not NODE or NODE=WORKERS" in capsys.readouterr().err
 
 
 @asynccontextmanager

@@ -122,7 +122,7 @@ async def test_another_measurement_in_its_place_is_told(
 ) -> None:
     controller = Controller(measurement(MEASURED, name="M-2"))
     assert await measure(controller, tmp_path / "s") == 2
-    assert "another one has followed it" in capsys.readouterr().err
+    assert "its result was replaced by a later measurement" in capsys.readouterr().err
 
 
 async def test_the_end_of_the_controller_is_told(
@@ -168,7 +168,7 @@ async def test_whatever_ends_the_command_cancels_the_measurement(
 @pytest.mark.parametrize(
     ("reply", "code", "told"),
     [
-        (Reply(request_id="", is_ok=True), 0, "M-6 is cancelled; what it has measured stays\n"),
+        (Reply(request_id="", is_ok=True), 0, "M-6 is cancelled; its finished sizes stay in the table\n"),
         (
             Reply(request_id="", is_ok=False, code="decided", message="M-6 is over already"), 1,
             "unicron profile: M-6 is over already\n",
@@ -195,8 +195,8 @@ async def test_a_measurement_can_be_cancelled_from_elsewhere(
         (["--sizes", "2,2"], "2 is given twice"),
         (["--sizes", ""], "--sizes: '' must be a whole number"),
         (["--iterations", "0"], "--iterations: '0' must be a whole number from 1 to 10000"),
-        (["--cancel", "M-6"], "give either a TASK to be measured or --cancel"),
-        (["--output", "."], "is there already"),
+        (["--cancel", "M-6"], "give either a TASK to measure or --cancel"),
+        (["--output", "."], "exists already"),
         ([], "there is no controller's socket"),
     ],
 )

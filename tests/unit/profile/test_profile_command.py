@@ -267,7 +267,7 @@ def test_a_mistake_in_a_shape_names_its_place(
         ),
         (["--model", "m" * 300], "no model is called 'mmm"),
         (["--model", "missing.json"], "missing.json: no such file"),
-        (["--model", "gpt3-7b", "--hardware", "tpu"], "--hardware 'tpu' is not known; known: a100"),
+        (["--model", "gpt3-7b", "--hardware", "tpu"], "--hardware 'tpu': unknown GPU; known: a100"),
         (["--model", "gpt3-7b", "--workers", "8,-1"], "--workers: '-1' must be a whole number"),
         (["--model", "gpt3-7b", "--workers", "8,8"], "8 is given twice"),
         (["--model", "gpt3-7b", "--workers", "inf"], "--workers: 'inf' must be"),
@@ -281,7 +281,7 @@ def test_a_mistake_in_a_shape_names_its_place(
         (["--model", "gpt3-7b", "--global-batch", "08"], "--global-batch: '08' must be"),
         (
             ["--model", "gpt3-7b", "--output", "a.yaml"],
-            "--output a.yaml: tables are written as JSON",
+            "--output a.yaml: tables are JSON",
         ),
     ],
 )

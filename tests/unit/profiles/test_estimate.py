@@ -15,8 +15,8 @@ from profiles.estimate.gpu_memory import (
 )
 from profiles.estimate.hardware import GPU_BY_NAME, find_gpu
 from profiles.estimate.iteration_time import flops_per_s, iteration_s
-from profiles.estimate.layer import Machine
-from profiles.estimate.layout_search import Wish, best, layouts, setups
+from profiles.estimate.layer import GpuSpeed
+from profiles.estimate.layout_search import LayoutRequest, best, layouts, setups
 from profiles.estimate.shape import SHAPE_BY_NAME, gpt
 from profiles.estimate.training_setup import CLASSIC, CORE, PTD, Recompute, Stack, TrainingSetup
 from profiles.layout import Layout
@@ -29,7 +29,7 @@ PERFECT = Constants(
     hidden_data=0.75, square_bytes=6.0, straggle=0.0, fixed_s=0.0, deepspeed=1.0,
     deepspeed_layer_s=0.0,
 )  # fmt: skip
-MACHINE = Machine(A100, PERFECT)
+MACHINE = GpuSpeed(A100, PERFECT)
 
 
 def setup_of(tp: int = 1, pp: int = 1, dp: int = 1, **options: object) -> TrainingSetup:
@@ -169,7 +169,7 @@ def test_throughput_is_the_models_operations_over_time() -> None:
 
 def test_the_best_setup_fits_into_memory_and_uses_all_workers() -> None:
     for workers in (64, 96, 128, 1000):
-        found = best(GPT_175B, Wish(workers, 1536), CORE, MACHINE)
+        found = best(GPT_175B, LayoutRequest(workers, 1536), CORE, MACHINE)
         assert found is not None
         assert found.fits
         assert found.needed_bytes <= available_bytes(A100)
@@ -177,34 +177,34 @@ def test_the_best_setup_fits_into_memory_and_uses_all_workers() -> None:
 
 
 def test_no_setup_that_fits_is_faster_than_the_best() -> None:
-    shape, wish = SHAPE_BY_NAME["gpt3-13b"], Wish(32, 64)
-    found = best(shape, wish, CORE, MACHINE)
+    shape, request = SHAPE_BY_NAME["gpt3-13b"], LayoutRequest(32, 64)
+    found = best(shape, request, CORE, MACHINE)
     assert found is not None
-    for setup in setups(shape, wish, CORE):
+    for setup in setups(shape, request, CORE):
         needed = needed_bytes(shape, setup, CORE, setup.num_micro_batches(64))
         if needed <= available_bytes(A100):
             assert iteration_s(shape, setup, CORE, MACHINE, 64) >= found.iteration_s
 
 
 def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
-    found = best(GPT_175B, Wish(8, 1536), CORE, MACHINE)
+    found = best(GPT_175B, LayoutRequest(8, 1536), CORE, MACHINE)
     assert found is not None
     assert not found.fits
     assert found.needed_bytes > available_bytes(A100)
 
 
 def test_smaller_memory_makes_the_search_recompute_or_divide_more() -> None:
-    small = Machine(GPU_BY_NAME["a100-40g"], PERFECT)
+    small = GpuSpeed(GPU_BY_NAME["a100-40g"], PERFECT)
     shape = SHAPE_BY_NAME["gpt3-13b"]
     for machine in (small, MACHINE):
-        found = best(shape, Wish(8, 512), CORE, machine)
+        found = best(shape, LayoutRequest(8, 512), CORE, machine)
         assert found is not None
         assert found.needed_bytes <= available_bytes(machine.gpu)
 
 
 def test_no_more_layers_are_computed_again_than_memory_asks_for() -> None:
-    wish = Wish(64, 256, tp=8, pp=8, micro_batch=4)
-    found = best(GPT_175B, wish, CORE, MACHINE)
+    request = LayoutRequest(64, 256, tp=8, pp=8, micro_batch=4)
+    found = best(GPT_175B, request, CORE, MACHINE)
     assert found is not None
     layers = found.setup.recompute_layers
     assert layers is not None
@@ -217,21 +217,25 @@ def test_no_more_layers_are_computed_again_than_memory_asks_for() -> None:
 
 
 def test_what_a_source_says_of_recomputation_is_taken_for_all_layers() -> None:
-    found = best(GPT_175B, Wish(64, 256, tp=8, pp=8, recompute=Recompute.FULL), CORE, MACHINE)
+    found = best(
+        GPT_175B, LayoutRequest(64, 256, tp=8, pp=8, recompute=Recompute.FULL), CORE, MACHINE
+    )
     assert found is not None
     assert found.setup.recompute_layers is None
 
 
 def test_uneven_stages_are_searched() -> None:
     shape = SHAPE_BY_NAME["llama3-405b"]
-    assert Layout(8, 16, 4) in set(layouts(shape, Wish(512, 512)))
-    wish = Wish(512, 512, tp=8, pp=16)
-    assert 8 in {setup.virtual for setup in setups(shape, wish, CORE)}
+    assert Layout(8, 16, 4) in set(layouts(shape, LayoutRequest(512, 512)))
+    request = LayoutRequest(512, 512, tp=8, pp=16)
+    assert 8 in {setup.virtual for setup in setups(shape, request, CORE)}
 
 
 def test_a_named_layout_is_taken_as_it_is() -> None:
-    wish = Wish(1120, 2240, tp=8, pp=35, micro_batch=1, recompute=Recompute.FULL)
-    assert {setup.layout for setup in setups(gpt(105, 20480, 128), wish, PTD)} == {Layout(8, 35, 4)}
+    request = LayoutRequest(1120, 2240, tp=8, pp=35, micro_batch=1, recompute=Recompute.FULL)
+    assert {setup.layout for setup in setups(gpt(105, 20480, 128), request, PTD)} == {
+        Layout(8, 35, 4)
+    }
 
 
 @pytest.mark.parametrize(
@@ -256,7 +260,7 @@ def test_other_hardware_is_not_guessed() -> None:
 
 
 def test_a_slower_link_costs_throughput_where_tensors_are_divided() -> None:
-    a800 = Machine(GPU_BY_NAME["a800-80g"], PERFECT)
+    a800 = GpuSpeed(GPU_BY_NAME["a800-80g"], PERFECT)
     setup = setup_of(8, 8, 2, sharded=True)
     assert iteration_s(GPT_175B, setup, CORE, a800, 512) > iteration_s(
         GPT_175B, setup, CORE, MACHINE, 512

@@ -170,7 +170,7 @@ def test_estimate_merge_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[s
     arguments = ["profile", "estimate", "--model", "gpt3-1.3b", "--hardware", "a800-80g"]
     assert main([*arguments, "--workers", "8,16", "--output", str(table)]) == 0
     assert main([*arguments, "--workers", "8", "--output", str(table)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     measured = point(16, 1e15, "measured", iterations=12)
     other = write(tmp_path / "m.json", measured)
     assert main(["profile", "merge", str(table), str(other), "--output", str(both)]) == 0
@@ -179,7 +179,7 @@ def test_estimate_merge_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["profile", "show", str(both), "--png", str(png)]) == 0
     assert png.read_bytes().startswith(b"\x89PNG")
     assert main(["profile", "show", str(both), "--png", str(png)]) == 2
-    assert capsys.readouterr().err.endswith("plot.png: is there already; --force replaces it\n")
+    assert capsys.readouterr().err.endswith("plot.png: exists already; --force replaces it\n")
     assert main(["profile", "show", str(both), "--png", str(png), "--force"]) == 0
     assert main(["profile", "show", str(both)]) == 0
     printed = capsys.readouterr().out

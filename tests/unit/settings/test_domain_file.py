@@ -28,11 +28,11 @@ def test_nodes_have_the_domain_that_names_them_and_others_none(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('a = ["n4"]', "failure_domains.a: no node 'n4'; there are n1, n2, n3"),
-        ("a = [[1]]", "failure_domains.a: no node [1]; there are n1, n2, n3"),
+        ('a = ["n4"]', "failure_domains.a: no node 'n4'; nodes: n1, n2, n3"),
+        ("a = [[1]]", "failure_domains.a: no node [1]; nodes: n1, n2, n3"),
         ('a = "n1"', "failure_domains.a: 'n1' must be a list of nodes"),
-        ('a = ["n1"]\nb = ["n1"]', "failure_domains.b: n1 is in a already"),
-        ('"" = ["n1"]', "failure_domains.: a domain needs a name"),
+        ('a = ["n1"]\nb = ["n1"]', "failure_domains.b: n1 is in a already; keep it in one domain"),
+        ('"" = ["n1"]', "failure_domains.: the name is empty; give the domain a name"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_file_and_place(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from controller.simulation.scenarios.scenario import Scenario
 from controller.simulation.scenarios.scenario_file import parse_scenario
-from controller.simulation.world.happenings import Course, Happening
+from controller.simulation.world.event_sequence import EventSequence, SimulatedEvent
 from controller.simulation.world.initial_setup import InitialSetup
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
@@ -37,7 +37,7 @@ prepare = { law = "constant", s = 50 }
 manual = { law = "constant", s = 40 }
 operator = { law = "constant", s = 900 }
 
-[ours.others]
+[ours.baselines]
 timeout = { law = "constant", s = 1800 }
 resubmit = { law = "constant", s = 500 }
 setup = { law = "constant", s = 1000 }
@@ -56,16 +56,16 @@ def small(*changes: tuple[str, str]) -> Scenario:
     return parse_scenario(text, "small", "small.toml", str(Path.cwd()))
 
 
-def course(*happenings: Happening, duration_s: float = 100_000.0) -> Course:
-    """Return a course of the small cluster's four nodes."""
-    return Course(4, frozenset(), happenings, (), duration_s)
+def sequence(*events: SimulatedEvent, duration_s: float = 100_000.0) -> EventSequence:
+    """Return a sequence of the small cluster's four nodes."""
+    return EventSequence(4, frozenset(), events, (), duration_s)
 
 
-def happening(
+def event(
     kind: str, at_s: float, node: int, *, slot: int = 0, away_s: float | None = 36_000.0
-) -> Happening:
+) -> SimulatedEvent:
     """Return something that is noticed after five seconds, half an interval after a checkpoint."""
-    return Happening(at_s, kind, node, slot, away_s, 5.0, 1800.0, 0.5)
+    return SimulatedEvent(at_s, kind, node, slot, away_s, 5.0, 1800.0, 0.5)
 
 
 def with_one_replica(setup: InitialSetup) -> InitialSetup:

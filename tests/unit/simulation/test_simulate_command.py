@@ -65,7 +65,7 @@ def test_report_opens_without_a_network(
 ) -> None:
     folder = tmp_path / "out"
     assert simulate(str(scenario), "--seeds", "1", "--report", str(folder)) == 0
-    assert "the report is" in capsys.readouterr().err
+    assert "wrote the report to" in capsys.readouterr().err
     page = (folder / "index.html").read_text()
     assert page.count("<svg") == 2
     assert "http://" not in page
@@ -76,7 +76,7 @@ def test_report_opens_without_a_network(
 
 def test_report_never_replaces_a_file(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(str(scenario), "--report", str(scenario)) == 2
-    assert "is a file; name a directory" in capsys.readouterr().err
+    assert "is a file; give a directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_bad_scenario_is_one_line(
 def test_hash_seeds_change_nothing() -> None:
     code = (
         "from controller.simulation.scenarios.scenario_file import load_scenario;"
-        "from controller.simulation.world.happenings import course_of;"
-        "print(course_of(load_scenario('spot-p3'), 1).happenings)"
+        "from controller.simulation.world.event_sequence import draw_events;"
+        "print(draw_events(load_scenario('spot-p3'), 1).events)"
     )
     found = {
         subprocess.run(

@@ -1,20 +1,21 @@
-"""What a size is worth to a task: the paper's F, WAF and G (Unicron, arXiv 2401.00134, section 5).
+"""The worth of a size to a task: the paper's F, WAF and G (Unicron, arXiv 2401.00134, section 5).
 
     F(t, x)  =  w(t) * T(t, x)                                  weighted achieved FLOP/s
     WAF      =  sum over the tasks of F(t, x)
     G(t, x') =  F(t, x') * D_running  -  1(t, x -> x') * F(t, x) * D_transition
 
-G is in weighted FLOP: what the task does until the next fault is expected, less what it would have
-done while it moves. A task whose end comes sooner than the fault has that much time only (our own
-addition): moving it shortly before its end is not worth the transition. The indicator is 1 if the size changes or a worker of the task failed. A task
-that did not run has F(t, 0) = 0, so starting it, or starting it again, is free: the paper's rule.
+G is in weighted FLOP. The first term is the work until the next expected fault. The second term is
+the work that the task misses during the transition. The indicator is 1 if the size changes or a
+worker of the task failed. A stopped task has F(t, 0) = 0, so starting it is free: the paper's rule.
 
-T is neither linear nor monotone in x. A size that the table does not list, or that is below the
-user's minimum, can't be used and earns nothing, also where it is the present one; size 0 (stopped)
-always can be used.
+Our own addition: a task that ends before the next expected fault earns only until its end. Moving
+it shortly before its end is not worth the transition.
 
-Units are FLOP/s, seconds and FLOP throughout. Which sizes the tasks get is not decided here
-(``controller.core.rules.planner.solver``).
+T is neither linear nor monotone in x. A size is unusable and earns nothing if the table does not
+list it or if it is below the user's minimum. That holds for the present size too. Size 0 (stopped)
+is always allowed.
+
+Units are FLOP/s, seconds and FLOP. ``controller.core.rules.planner.solver`` decides the sizes.
 """
 
 import math
@@ -30,9 +31,9 @@ from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
 
 _SIGNIFICANT_BITS: Final = 52
-"""Bits of the largest conceivable sum of gains. One less than a float has: see ``Quantum``."""
+"""Bits of the largest possible sum of gains. One less than a float has: see ``Quantum``."""
 _MAX_EXPONENT: Final = 1000
-"""Two to the power of this, and of its negative, is a float."""
+"""A float can hold two to the power of this, and of its negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +41,15 @@ class PlanTask:
     """One task as the planner sees it.
 
     Attributes:
-        name: The task; names break ties.
+        name: The task. Names break ties.
         weight: w(t), positive.
         rates: T(t, x) in FLOP/s.
         workers: x, the size before the event, also while the task runs on survivors; 0 if it did
-            not run. It need not be listed.
-        min_workers: The user's minimum; a smaller size can't be used.
-        is_faulted: Whether it lost a worker: it pays for a transition even at the same size.
-        transition_s: D_transition, expected seconds without training if it moves.
-        remaining_s: Expected seconds to its last iteration; None if it has none, or is not timed.
+            not run. The table need not list it.
+        min_workers: The user's minimum. Smaller sizes are not allowed.
+        is_faulted: Whether the task lost a worker. Then even its present size needs a transition.
+        transition_s: D_transition, expected seconds without training if the task moves.
+        remaining_s: Expected seconds to the task's last iteration; None if unknown or unlimited.
     """
 
     name: TaskId
@@ -61,7 +62,7 @@ class PlanTask:
     remaining_s: float | None = None
 
     def choices(self, num_workers: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the sizes that may be used with ``num_workers`` available, ascending from 0, and F of each."""
+        """Return the allowed sizes up to ``num_workers``, ascending from 0, and F of each size."""
         first = self.rates.sizes.searchsorted(self.min_workers)
         usable = slice(first, max(first, self.rates.sizes.searchsorted(num_workers + 1)))
         sizes = np.zeros(1 + usable.stop - usable.start, np.int64)
@@ -71,14 +72,14 @@ class PlanTask:
         return sizes, wafs
 
     def waf(self, workers: int) -> float:
-        """Return F(t, workers) in weighted FLOP/s; 0 for a size that can't be used."""
+        """Return F(t, workers) in weighted FLOP/s; 0 for a size that is not allowed."""
         if workers < self.min_workers:
             return 0.0
         return self.weight * self.rates.at(workers)
 
     @property
     def most_waf(self) -> float:
-        """The largest F of any size that can be used at all, in weighted FLOP/s."""
+        """The largest F of all allowed sizes, in weighted FLOP/s."""
         first = self.rates.sizes.searchsorted(self.min_workers)
         return self.weight * float(self.rates.flops_per_s[first:].max(initial=0.0))
 
@@ -89,7 +90,7 @@ class PlanTask:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a division is decided for.
+    """The input of the planner.
 
     Attributes:
         tasks: Tasks with distinct names.
@@ -103,31 +104,31 @@ class Problem:
 
 
 def horizon_s(worker_mtbf_s: float, num_workers: int) -> float:
-    """Return D_running(n'): the expected time to the next fault among ``num_workers``, seconds.
+    """Return D_running(n'): the expected time to the next fault among ``num_workers``, in seconds.
 
-    Faults of workers are taken as independent and memoryless, so their rates add. Without workers
-    nothing can fail and nothing can be earned either; any horizon gives the same plan, and it is 0.
+    Faults of workers count as independent and memoryless, so their rates add. Without workers
+    nothing can fail and nothing can be earned: any horizon gives the same plan, and this returns 0.
     """
     return worker_mtbf_s / num_workers if num_workers else 0.0
 
 
 def gain(task: PlanTask, workers: int, running_s: float) -> float:
-    """Return G(t, workers) in weighted FLOP; negative where the transition costs more."""
+    """Return G(t, workers) in weighted FLOP; negative if the transition costs more."""
     return earned(task, workers, running_s) - forgone(task, workers)
 
 
 def earned(task: PlanTask, workers: int, running_s: float) -> float:
-    """Return the first term of G: weighted FLOP until the next fault, or until the task's end."""
+    """Return the first term of G: weighted FLOP until the next fault or the end of the task."""
     return task.waf(workers) * horizon_of(task, running_s)
 
 
 def horizon_of(task: PlanTask, running_s: float) -> float:
-    """Return how long a task can earn, seconds: until the next fault, or its end if that is sooner."""
+    """Return how many seconds a task can earn: until the next fault, or until its end if sooner."""
     return running_s if task.remaining_s is None else min(running_s, task.remaining_s)
 
 
 def forgone(task: PlanTask, workers: int) -> float:
-    """Return the second term of G: weighted FLOP not done during the transition to ``workers``."""
+    """Return the second term of G: weighted FLOP missed during the transition to ``workers``."""
     return task.waf(task.workers) * task.transition_s if task.pays(workers) else 0.0
 
 
@@ -135,14 +136,16 @@ def forgone(task: PlanTask, workers: int) -> float:
 class Quantum:
     """The unit in which gains are compared: a power of two, so that their sums are exact.
 
-    Sums of floats depend on the order of the additions; which of two equally good divisions wins
-    would then depend on how the search is written. So both terms of G are rounded, separately, to
-    whole multiples of one unit 2^exponent and compared as integers. The unit is as fine as it can
-    be while every sum of both terms over all tasks stays below 2^53, so that floats (a vectorised
-    search) hold the same sums exactly. That is below 1e-15 of the sum of all that the tasks could gain.
+    A sum of floats depends on the order of the additions. The winner between two equally good
+    divisions would then depend on how the search is written. So both terms of G are rounded,
+    separately, to multiples of 2^exponent and compared as integers.
 
-    The unit follows from the tables, the weights, the horizon and the transition times: not from the
-    order of the tasks, their present sizes, or their faults.
+    The unit is as fine as possible while every sum of both terms over all tasks stays below 2^53.
+    So a vectorised search in floats gets the same sums exactly. One unit is below 1e-15 of all that
+    the tasks could gain.
+
+    The unit follows from the tables, the weights, the horizon and the transition times. It does not
+    depend on the order of the tasks, their present sizes, or their faults.
     """
 
     exponent: int
@@ -157,7 +160,7 @@ class Quantum:
         bound = math.fsum(task.most_waf * (running_s + task.transition_s) for task in tasks)
         if not math.isfinite(bound):
             raise OverflowError("the gains are too large for a float")
-        # The bound is below 2^52 units; what is left up to 2^53 is for rounding, half a unit a term.
+        # The bound is below 2^52 units. The rest up to 2^53 is for rounding: half a unit per term.
         return cls(math.frexp(bound)[1] - _SIGNIFICANT_BITS)
 
     def count(self, weighted_flops: float) -> int:
@@ -165,22 +168,27 @@ class Quantum:
         return round(math.ldexp(weighted_flops, -self.exponent))
 
     def _in_units(self, weighted_flops: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``weighted_flops`` in units, before rounding. The array may be changed."""
+        """Return ``weighted_flops`` in units, before rounding. May change the array."""
         if abs(self.exponent) > _MAX_EXPONENT:
             return np.ldexp(weighted_flops, -self.exponent)
         weighted_flops *= math.ldexp(1.0, -self.exponent)  # the same, and several times faster
         return weighted_flops
 
     def options(self, task: PlanTask, num_workers: int, running_s: float) -> Options:
-        """Return what the task may take of ``num_workers``, with G of every size in units: its two terms are rounded separately."""
+        """Return the options of a task with up to ``num_workers``. Gains are G in units."""
         sizes, wafs = task.choices(num_workers)
         wafs *= horizon_of(task, running_s)
+        # Both terms are rounded before they are subtracted, so adding the transition back below is
+        # exact.
         earned = self._in_units(wafs)
         paid = self.count(task.waf(task.workers) * task.transition_s)
         gains = np.rint(earned, out=earned).astype(np.int64)
         gains -= paid
+        # The present size of a healthy task pays no transition: give back the deduction.
         if not task.is_faulted:
             present = int(sizes.searchsorted(task.workers))
             if present < len(sizes) and sizes[present] == task.workers:
                 gains[present] += paid
+        # The change of a size is its distance from the present size: of equally good divisions the
+        # one that moves the fewest workers wins.
         return Options(sizes, gains, abs(sizes - task.workers))

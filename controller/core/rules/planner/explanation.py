@@ -1,6 +1,6 @@
-"""Why this division: what others would yield, which estimates it hangs on, and what waiting for it costs.
+"""Explains a division: its nearest alternatives, its sensitivity to estimates, the cost of waiting.
 
-Nothing is decided here, and a plan does not wait for it.
+Nothing is decided here, and no plan waits for it.
 """
 
 import math
@@ -21,17 +21,17 @@ Estimate = Literal["MTBF", "transition time"]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms of the objective of one task.
+    """The terms of the objective for one task.
 
     Attributes:
         name: The task.
         workers_before: Its size before the event.
-        workers: Its size after it.
+        workers: Its size after the event.
         faulted: Whether it lost a worker.
         waf_before: F at the size before, weighted FLOP/s.
         waf_after: F at the size after.
         earned: Weighted FLOP until the next expected fault.
-        forgone: Weighted FLOP not done during the transition.
+        forgone: Weighted FLOP missed during the transition.
     """
 
     name: TaskId
@@ -46,10 +46,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """The best division in which some task has another size than the one chosen.
+    """The best division in which some task has another size than the chosen one.
 
     Attributes:
-        differs: Workers of the tasks that have another size.
+        differs: Workers of the tasks with another size.
         objective: Sum of G, weighted FLOP.
         waf: Sum of F, weighted FLOP/s.
         verdict: Why it is not better, for operators.
@@ -63,11 +63,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """An estimate that would lead to another division.
+    """A changed estimate that would lead to another division.
 
     Attributes:
-        estimate: Which one.
-        factor: The estimate, as a multiple of the one that was used.
+        estimate: The estimate that is changed.
+        factor: The changed estimate as a multiple of the one in use.
         differs: Workers of the tasks that would have another size.
     """
 
@@ -78,13 +78,13 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class WaitingCost:
-    """What every minute costs until the plan is applied, while faulted tasks stand still.
+    """The cost per minute of delaying the plan while faulted tasks stand still.
 
-    A task that goes on with its surviving replicas meanwhile loses less than this says.
+    A task that trains on with its surviving replicas loses less than this.
 
     Attributes:
-        weighted_flop_per_min: Weighted FLOP that the plan would do, and are not done.
-        gpu_hours_per_min: Of the workers that no task trains on, and one would.
+        weighted_flop_per_min: Weighted FLOP that the plan would do, and that are missed.
+        gpu_hours_per_min: GPU hours of workers that are idle and would train under the plan.
     """
 
     weighted_flop_per_min: float
@@ -93,13 +93,14 @@ class WaitingCost:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All of it.
+    """The complete explanation of a division.
 
     Attributes:
-        terms: By name of the task.
-        alternatives: The nearest, the best first.
-        sensitivity: Empty where 1/100, 1/10, half, twice, 10 and 100 times the estimates change nothing.
-        waiting: The cost of it.
+        terms: One per task, sorted by name.
+        alternatives: The nearest alternatives, the best first.
+        sensitivity: Empty if 1/100, 1/10, half, twice, 10 and 100 times the estimates change
+            nothing.
+        waiting: The cost of delaying the plan.
     """
 
     terms: tuple[Terms, ...]
@@ -113,12 +114,12 @@ def explain(
     assignments: Mapping[TaskId, int],
     after_step: Callable[[], None] = lambda: None,
 ) -> Explanation:
-    """Return what there is to say about dividing the workers in this way.
+    """Return the explanation of dividing the workers in this way.
 
     Args:
-        problem: What the planner was asked.
-        assignments: Its answer, or another one.
-        after_step: Called after every step, none of which takes longer than a plan.
+        problem: The planner's input.
+        assignments: The planner's answer, or another division.
+        after_step: Called after every step. No step takes longer than a plan.
     """
     tasks = sorted(problem.tasks, key=lambda task: task.name)
     return Explanation(
@@ -130,7 +131,7 @@ def explain(
 
 
 def terms(problem: Problem, assignments: Mapping[TaskId, int]) -> tuple[Terms, ...]:
-    """Return the terms of the objective, by name of the task."""
+    """Return the terms of the objective, sorted by task name."""
     return tuple(
         Terms(
             name=task.name,
@@ -152,11 +153,12 @@ def _alternatives(
     assignments: Mapping[TaskId, int],
     after_step: Callable[[], None],
 ) -> tuple[Alternative, ...]:
-    """Return the nearest; the first is the best of all divisions that differ.
+    """Return the nearest alternatives. The first is the best of all divisions that differ.
 
-    That one differs in at least one task, so it is the best of as many solutions as there are tasks, in each
-    of which one may not have the size chosen for it.
+    It differs in at least one task. So it is the best among one solution per task, in each of which
+    that task may not have its chosen size.
     """
+    # Compared in the planner's integers, not in floats: else a tie could look like an improvement.
     quantum = Quantum.for_tasks(tasks, problem.running_s)
     options = [quantum.options(task, problem.num_workers, problem.running_s) for task in tasks]
     without = {
@@ -208,6 +210,8 @@ def _verdict(
     waf, best_waf = _waf(tasks, sizes), _waf(tasks, chosen)
     rates = in_flops(waf, "of", best_waf)
     if (*score(options, sizes), tuple(sizes)) > (*score(options, chosen), tuple(chosen)):
+        # The planner would have chosen a division that ranks higher. It was skipped because its
+        # ranks fit no nodes.
         return f"would give {rates}, and has no placement"
     if worth == best:
         return "is worth as much and loses the tie: fewest changes of size, then by name"
@@ -225,7 +229,9 @@ def _verdict(
 def _sensitivity(
     tasks: list[PlanTask], problem: Problem, after_step: Callable[[], None]
 ) -> Iterator[Sensitivity]:
-    """Yield what other estimates lead the planner to; those that lead it to the same are left out."""
+    """Yield the changed estimates that would lead the planner to another division."""
+    # Compared with the planner's own answer. The given assignments may differ from it because of
+    # placement, and that difference is no effect of an estimate.
     planned = solve(tasks, num_workers=problem.num_workers, running_s=problem.running_s).assignments
     for estimate, factor, others, running_s in _variants(tasks, problem.running_s):
         after_step()

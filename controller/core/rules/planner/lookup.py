@@ -1,12 +1,16 @@
-"""The lookup table: the division for every event that may come next, found before it comes.
+"""The lookup table: the division for each event that may come next, computed in advance.
 
-Events are: a node lost, or any two; a node joined; a task finished; a queued task launched. What the planner
-is asked then differs from what it would be asked now in the workers that are left, in which tasks are
-faulted and in which tasks there are; all else is the table's *version*: sizes, weights, throughput tables,
-transition times and the MTBF. A division is found again by these alone, so one of another version never is.
-It is the very one that ``planner.solve`` would return; what is missing in the table is solved at once.
+The events are: one node lost, two nodes lost, a node joined, a task finished, a queued task
+launched. An event changes three inputs of the planner: the number of workers, the faulted tasks,
+and the set of tasks. These three are the key. All other inputs are the table's *version*: sizes,
+weights, throughput tables, transition times and the MTBF. A lookup with another version finds
+nothing.
 
-Cases that leave as many workers are solved together (``controller.core.rules.planner.variants``).
+A division from the table equals the one that ``planner.solve`` would return. If the table has no
+entry, the problem is solved at once.
+
+Cases with the same number of workers are solved together
+(``controller.core.rules.planner.variants``).
 """
 
 from collections import Counter, defaultdict
@@ -25,7 +29,7 @@ from nodeagent.protocol.ids import TaskId
 
 
 class Loss(NamedTuple):
-    """What the loss of a node takes: workers that could be planned with, and the tasks on it."""
+    """The effect of losing a node: workers that plans can't use any more, and its tasks."""
 
     num_workers: int
     faulted: frozenset[TaskId]
@@ -33,15 +37,15 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The present, as the planner sees it, and what may happen next.
+    """The present, as the planner sees it, and the events that may come next.
 
     Attributes:
-        tasks: Those that a plan divides the workers among.
-        queued: Those that may be launched.
-        num_workers: Workers that a plan may give away.
+        tasks: Tasks that a plan divides the workers among.
+        queued: Tasks that may be launched.
+        num_workers: Workers that a plan may assign.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
         losses: One per node.
-        joins: Workers that a node which joins may bring.
+        joins: Numbers of workers that a joining node may bring.
     """
 
     tasks: tuple[PlanTask, ...]
@@ -53,11 +57,11 @@ class Outlook:
 
 
 _MAX_SIZES: Final = 10**6
-"""Sizes of tasks in the whole table: some 50 MB."""
+"""Limit for the number of sizes in the whole table: about 50 MB."""
 
 
 class Key(NamedTuple):
-    """What the planner is asked, within one version."""
+    """The planner's input, within one version."""
 
     num_workers: int
     faulted: frozenset[TaskId]
@@ -65,7 +69,9 @@ class Key(NamedTuple):
 
 
 def _terms(task: PlanTask, running_s: float) -> tuple[object, ...]:
-    """Return all that counts of a task, but whether it is faulted; an end after the horizon does not."""
+    """Return all inputs of a task except whether it is faulted."""
+    # The remaining time is compared through ``horizon_of``: an end after the horizon changes
+    # nothing, and must not make the table stale with every iteration.
     return (
         task.rates,
         task.weight,
@@ -78,14 +84,14 @@ def _terms(task: PlanTask, running_s: float) -> tuple[object, ...]:
 
 @dataclass(slots=True)
 class LookupTable:
-    """Divisions by what the planner is asked.
+    """Divisions by the planner's input.
 
     Attributes:
-        version: The tasks that they hold for.
-        worker_mtbf_s: The MTBF that they hold for.
+        version: The tasks that the divisions are valid for.
+        worker_mtbf_s: The MTBF that the divisions are valid for.
         divisions: Sizes of the tasks in the order of their names.
-        num_found: Decisions that were found here.
-        num_missed: Those that had to be solved at once.
+        num_found: Divisions that were found here.
+        num_missed: Divisions that had to be solved at once.
     """
 
     version: Mapping[TaskId, PlanTask] = field(default_factory=dict)
@@ -95,7 +101,7 @@ class LookupTable:
     num_missed: int = 0
 
     def decide(self, problem: Problem) -> Division:
-        """Return what ``planner.solve`` returns, from the table where it is there."""
+        """Return the division that ``planner.solve`` returns, from the table if possible."""
         sizes = self._find(problem)
         if sizes is None:
             self.num_missed += 1
@@ -109,6 +115,7 @@ class LookupTable:
     def _find(self, problem: Problem) -> tuple[int, ...] | None:
         tasks, num_workers = problem.tasks, problem.num_workers
         running_s = horizon_s(self.worker_mtbf_s, num_workers)
+        # The horizon follows from the MTBF. Another horizon means another version.
         if problem.running_s != running_s:
             return None
         for task in tasks:
@@ -121,11 +128,13 @@ class LookupTable:
 
 
 def look_ahead(outlook: Outlook, after_step: Callable[[], None] = lambda: None) -> LookupTable:
-    """Return the table for all that may happen next; pairs are left out where they are very many.
+    """Return the table for all events that may come next.
+
+    Pairs of lost nodes are left out if they are too many.
 
     Args:
         outlook: The present.
-        after_step: Called every few milliseconds while it is sought.
+        after_step: Called every few milliseconds during the computation.
     """
     outlook = replace(outlook, tasks=_by_name(outlook.tasks), queued=_by_name(outlook.queued))
     by_workers: dict[int, set[Key]] = defaultdict(set)
@@ -164,7 +173,9 @@ def _keys(outlook: Outlook) -> set[Key]:
 
 
 def _losses(losses: Sequence[Loss], limit: int) -> set[Loss]:
-    """Return what one node takes, and what any two do, unless those are more than ``limit``."""
+    """Return the effects of one lost node and of any two; only of one if pairs exceed ``limit``."""
+    # Nodes with the same tasks and workers have the same effect, so a homogeneous cluster has few
+    # distinct losses.
     counts = Counter(losses)
     twice = [loss for loss, count in counts.items() if count > 1]
     kinds = set(counts)
@@ -178,13 +189,13 @@ def _losses(losses: Sequence[Loss], limit: int) -> set[Loss]:
 
 
 _NOTHING: Final = Options(*(np.zeros(1, np.int64) for _ in range(3)))
-"""What a task may take that is not there."""
+"""The options of a task that is not in the problem: size 0 only."""
 
 
 def _solve_together(
     outlook: Outlook, keys: Collection[Key], after_step: Callable[[], None]
 ) -> dict[Key, tuple[int, ...]]:
-    """Return the divisions of keys with the same workers."""
+    """Return the divisions of keys with the same number of workers."""
     present = frozenset(task.name for task in outlook.tasks)
     by_tasks: dict[frozenset[TaskId], list[Key]] = defaultdict(list)
     for key in keys:
@@ -195,6 +206,8 @@ def _solve_together(
     found: dict[Key, tuple[int, ...]] = {}
     for names, group in by_tasks.items():
         there = [task for task in (*outlook.tasks, *outlook.queued) if task.name in names]
+        # The unit of gains depends on the set of tasks. Using the unit that ``solve`` would use
+        # makes the answers identical, ties included.
         quantum = Quantum.for_tasks(there, running_s)
         if names == present:
             found |= _with_faults(outlook.tasks, group, quantum, running_s, after_step)
@@ -212,9 +225,10 @@ def _with_faults(
     running_s: float,
     after_step: Callable[[], None],
 ) -> dict[Key, tuple[int, ...]]:
-    """Return the divisions where the same tasks go on, and others of them are faulted."""
+    """Return the divisions for the present set of tasks with other tasks faulted."""
     num_workers = keys[0].num_workers
     usual = [quantum.options(task, num_workers, running_s) for task in tasks]
+    # A task that is faulted already has these options as its usual ones.
     hit = {
         index: quantum.options(replace(task, is_faulted=True), num_workers, running_s)
         for index, task in enumerate(tasks)
@@ -234,7 +248,7 @@ def _with_other_tasks(
     running_s: float,
     after_step: Callable[[], None],
 ) -> dict[Key, tuple[int, ...]]:
-    """Return the divisions where a task has gone, or come."""
+    """Return the divisions for sets with one task fewer, or with queued tasks launched."""
     num_workers = keys[0].num_workers
     every = sorted((*outlook.tasks, *outlook.queued), key=lambda task: task.name)
     used = frozenset().union(*(key.tasks for key in keys))

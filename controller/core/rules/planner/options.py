@@ -1,6 +1,6 @@
-"""What a task may take of the workers, in whole numbers: sizes, gains and changes.
+"""The sizes that a task may have, with gains and changes, as arrays of integers.
 
-What gains and changes are is decided in ``controller.core.rules.planner.cost``.
+``controller.core.rules.planner.cost`` computes gains and changes.
 """
 
 from collections.abc import Sequence
@@ -10,41 +10,43 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Whole: TypeAlias = NDArray[np.int64]
+IntArray: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """What one task may take; arrays of one length.
+    """The sizes that one task may have. The arrays have one length.
 
     Attributes:
-        sizes: Workers, ascending from 0 or from the smallest size that it may have.
-        gains: What each size is worth, at most 2^53 in absolute value over all tasks together.
-        changes: What to have little of among equal gains, 0 or more.
+        sizes: Workers, ascending from 0 or from the smallest allowed size.
+        gains: Worth of each size. Over all tasks together at most 2^53 in absolute value.
+        changes: Cost of a change of size, 0 or more. Among equal gains the smaller cost wins.
     """
 
-    sizes: Whole
-    gains: Whole
-    changes: Whole
+    sizes: IntArray
+    gains: IntArray
+    changes: IntArray
 
     def without(self, size: int) -> "Options":
-        """Return all options but one."""
+        """Return all options except this size."""
         is_other = self.sizes != size
         return Options(self.sizes[is_other], self.gains[is_other], self.changes[is_other])
 
     def beyond_smallest(self, room: int) -> "Options":
-        """Return the options in terms of workers beyond the smallest size, at most ``room``."""
+        """Return the options counted from the smallest size on, up to ``room`` more workers."""
         end = int(self.sizes.searchsorted(self.sizes[0] + room, side="right"))
         return Options(self.sizes[:end] - self.sizes[0], self.gains[:end], self.changes[:end])
 
 
 def common_unit(tasks: Sequence[Options]) -> int:
-    """Return the largest number of workers that all sizes are multiples of; 1 if all are 0."""
+    """Return the largest number that divides all sizes; 1 if all sizes are 0."""
+    # With tp = 8 all sizes are multiples of 8. Counting in units of 8 makes every table 8 times
+    # shorter.
     return int(np.gcd.reduce([np.gcd.reduce(task.sizes) for task in tasks])) or 1
 
 
 def score(tasks: Sequence[Options], sizes: Sequence[int]) -> tuple[int, int]:
-    """Return gain and, negated, change of a division: the larger, the better."""
+    """Return the gain and the negated change of a division. A larger pair is a better division."""
     gain, change = 0, 0
     for task, size in zip(tasks, sizes, strict=True):
         place = int(task.sizes.searchsorted(size))

@@ -1,14 +1,14 @@
-"""Divisions of the workers in the planner's order, the best first, then the next best, and so on.
+"""All divisions of the workers, the best first, in the planner's order.
 
-The order is the planner's: the largest sum of gains, the smallest sum of changes, the larger size for the task
-whose name sorts first, then for the second, and so on. Each division appears once.
+The order compares the sums of gains first, then the sums of changes. Ties go to the larger size for
+the task with the first name, then for the second, and so on. Each division appears once.
 
-After a division x all others are those that agree with it on the first i tasks and differ at task i, for one i
-(Lawler, Management Science 18, 1972). Each of these parts is a problem of the same kind, with some sizes
-fixed and some excluded, and its best is found by the planner's own search (``controller.core.rules.planner.search``). So what
-follows is the best of all parts that are left, and takes one search per task more.
+The divisions after x are split by the first task i whose size differs from x (Lawler, Management
+Science 18, 1972). Each part is a problem of the same kind with some sizes fixed and some excluded.
+The planner's own search (``controller.core.rules.planner.search``) finds the best of each part. The
+next division is the best of all open parts; each division takes at most one search per task.
 
-Which of them can be placed is not known here (``controller.core.planning.plans``).
+This module does not know which divisions can be placed (``controller.core.planning.plans``).
 """
 
 import heapq
@@ -22,13 +22,13 @@ Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """Divisions that have the sizes of ``best`` before ``index``, and an option of ``options`` there.
+class _Subproblem:
+    """All divisions that agree with ``best`` before ``index`` and use ``options`` from there on.
 
     Attributes:
-        best: The best of them.
+        best: The best of these divisions.
         index: The first task whose size is not fixed.
-        options: What the tasks may take here.
+        options: The options that each task has in this part.
     """
 
     best: Sizes
@@ -37,15 +37,15 @@ class _Part:
 
 
 def ranked_divisions(tasks: Sequence[Options], capacity: int) -> Iterator[Sizes]:
-    """Yield every division of up to ``capacity`` workers, in descending order.
+    """Yield every division of up to ``capacity`` workers, the best first.
 
-    Takes one search for the first and at most one per task for each of the others.
+    The first division takes one search. Each further division takes at most one search per task.
 
     Args:
-        tasks: What each task may take, in the order of their names.
-        capacity: Workers there are.
+        tasks: The options of each task, in the order of their names.
+        capacity: Number of workers.
     """
-    waiting: list[tuple[tuple[int, int, Sizes], int, _Part]] = []
+    waiting: list[tuple[tuple[int, int, Sizes], int, _Subproblem]] = []
     num_found = 0
 
     def add(index: int, options: tuple[Options, ...]) -> None:
@@ -53,14 +53,18 @@ def ranked_divisions(tasks: Sequence[Options], capacity: int) -> Iterator[Sizes]
         best = best_division(options, capacity)
         if best is not None:
             num_found += 1
+            # ``num_found`` keeps the heap from ever comparing two parts, which have no order.
             key = _descending(tasks, best)
-            heapq.heappush(waiting, (key, num_found, _Part(best, index, options)))
+            heapq.heappush(waiting, (key, num_found, _Subproblem(best, index, options)))
 
     add(0, tuple(tasks))
     while waiting:
         _, _, part = heapq.heappop(waiting)
         yield part.best
         options = list(part.options)
+        # Each new part fixes the sizes before ``index`` and excludes the size at ``index``. The
+        # parts are disjoint, so no division appears twice, and together they hold all divisions but
+        # the best.
         for index in range(part.index, len(tasks)):
             others = options[index].without(part.best[index])
             add(index, (*options[:index], others, *options[index + 1 :]))
@@ -74,6 +78,6 @@ def _only(options: Options, size: int) -> Options:
 
 
 def _descending(tasks: Sequence[Options], sizes: Sizes) -> tuple[int, int, Sizes]:
-    """Return a key that is less for a better division."""
+    """Return a sort key that is smaller for a better division."""
     gain, change = score(tasks, sizes)
     return -gain, -change, tuple(-size for size in sizes)

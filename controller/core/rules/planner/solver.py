@@ -1,16 +1,18 @@
-"""The division of the workers over all tasks: the paper's dynamic programme, exact.
+"""The division of the workers over all tasks: the paper's dynamic program, exact.
 
     maximise  sum_i G(t_i, x_i)   subject to   sum_i x_i <= n'
     S(i, j) = max over k <= j of { S(i-1, j-k) + G(t_i, k) },   S(0, j) = 0
 
-S(i, j) is the most that i tasks can gain with j workers (Unicron, arXiv 2401.00134, section 5). The
-recurrence is exact because the tasks share nothing but the number of workers: whatever the last
-task takes, the others do best with what it leaves. G need not be concave nor monotone. Gains are
-compared in whole quanta (``controller.core.rules.planner.cost``); ties go to the division that changes sizes least
-(smallest sum of |x' - x|), then to the larger size for the task whose name sorts first. How the best
-is found without filling all of S is told in ``controller.core.rules.planner.search``.
+S(i, j) is the largest gain of i tasks with j workers (Unicron, arXiv 2401.00134, section 5). The
+recurrence is exact because the tasks share nothing but the number of workers. G need not be concave
+or monotone.
 
-What other divisions would yield is told in ``controller.core.rules.planner.explanation``; where the ranks go is not decided here (``controller.core.rules.placement``).
+Gains are compared in whole quanta (``controller.core.rules.planner.cost``). Ties go to the division
+with the smallest sum of |x' - x|. Further ties go to the larger size for the task with the first
+name. ``controller.core.rules.planner.search`` finds the best division without filling all of S.
+
+``controller.core.rules.planner.explanation`` compares the division with others.
+``controller.core.rules.placement`` places the ranks.
 """
 
 import math
@@ -25,15 +27,15 @@ from nodeagent.protocol.ids import TaskId
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A division of the workers, and what it yields.
+    """A division of the workers, and its worth.
 
     Attributes:
-        problem: What it was decided for.
+        problem: The planner's input.
         assignments: Workers by task, every task included, sorted by name.
         objective: Sum of G, weighted FLOP until the next expected fault, computed in float.
         waf_before: Sum of F at the sizes before the event, weighted FLOP/s.
         waf_after: Sum of F at ``assignments``, weighted FLOP/s.
-        why: What changes, in one sentence, for operators.
+        why: The changes in one sentence, for operators.
     """
 
     problem: Problem
@@ -47,19 +49,21 @@ class Division:
 def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> Division:
     """Return the division of ``num_workers`` with the largest sum of G.
 
-    Equal inputs give equal decisions, whatever the order of ``tasks``. Workers may be left idle.
+    Equal inputs give equal divisions, whatever the order of ``tasks``. Workers may stay idle.
 
     Args:
-        tasks: Tasks with distinct names; none is fine.
-        num_workers: n', workers available after the event: 0 stops every task, and fewer than run
-            now is the usual case.
-        running_s: D_running, seconds until the next expected fault. A short horizon makes staying
-            put more attractive.
+        tasks: Tasks with distinct names; an empty sequence is allowed.
+        num_workers: n', workers available after the event. 0 stops every task. Usually this is
+            fewer than run now.
+        running_s: D_running, seconds until the next expected fault. With a short horizon a
+            transition seldom pays off, so tasks keep their sizes.
 
     Raises:
         ValueError: A number is negative, infinite or NaN, or two tasks share a name.
     """
     _check(tasks, num_workers, running_s)
+    # The order of names is part of the tie rule. Sorting here makes the answer independent of the
+    # caller's order.
     ordered = sorted(tasks, key=lambda task: task.name)
     quantum = Quantum.for_tasks(ordered, running_s)
     options = [quantum.options(task, num_workers, running_s) for task in ordered]
@@ -69,9 +73,10 @@ def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> D
 
 
 def decide(problem: Problem, sizes: Sequence[int]) -> Division:
-    """Return the decision for these sizes, of tasks in the order of their names."""
+    """Return the division with these sizes. The problem's tasks are sorted by name."""
     tasks, running_s = problem.tasks, problem.running_s
     pairs = list(zip(tasks, sizes, strict=True))
+    # fsum is exact, so the figures shown to operators don't depend on the order of the tasks.
     waf_before = math.fsum(task.waf(task.workers) for task in tasks)
     waf_after = math.fsum(task.waf(size) for task, size in pairs)
     return Division(
@@ -106,11 +111,13 @@ def _check(tasks: Sequence[PlanTask], num_workers: int, running_s: float) -> Non
 
 _PREFIXES: Final = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
 _MAX_NAMED: Final = 4
-"""Tasks that keep their size are named up to this many tasks in all, and counted beyond."""
+"""With at most this many tasks, each unchanged task is named; with more, they are counted."""
 
 
 def in_flops(one: float, between: str, other: float) -> str:
     """Return two rates for operators, in the unit of the larger one: ``34.2 -> 31.9 GFLOP/s``."""
+    # Both rates share one unit. ``950 MFLOP/s -> 1.1 GFLOP/s`` would have to be converted by the
+    # reader.
     largest = max(one, other)
     scale, prefix = next((pair for pair in _PREFIXES if largest >= pair[0]), _PREFIXES[-1])
     return f"{one / scale:.1f} {between} {other / scale:.1f} {prefix}FLOP/s"

@@ -1,6 +1,6 @@
-"""In-memory checkpoints that together are a state: one of every shard, all of one iteration.
+"""In-memory checkpoints that together make a whole state: one of every shard, of one iteration.
 
-Copies lie in the memory of nodes, so ranks of any place can hand them out.
+Copies lie in the memory of nodes, so a rank at any place of the model can hand one out.
 """
 
 from collections import defaultdict
@@ -12,72 +12,88 @@ from controller.core.rules.regroup.parked import Shard
 from nodeagent.protocol.regroup import HeldCopy, Position
 from profiles.layout import Layout
 
-Copies: TypeAlias = Mapping[tuple[int, int], Mapping[Shard, int]]
-"""By iteration and number of shards, who can hand out which shard."""
+HoldersByLevel: TypeAlias = Mapping[tuple[int, int], Mapping[Shard, int]]
+"""By iteration and number of shards, the rank that can hand out each shard."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Copies of one iteration, one of every shard, with the rank that hands each out."""
+class CompleteCopies:
+    """One copy of every shard, all of one iteration, each with the rank that hands it out."""
 
     iteration: int
     num_shards: int
     holder_of: dict[Shard, int]
 
 
-def copies_by_level(hands: Mapping[int, Position]) -> Copies:
-    """Return the copies that ranks have told of; ``hands`` are by new rank."""
+def copies_by_level(positions: Mapping[int, Position]) -> HoldersByLevel:
+    """Return the copies that ranks have reported. ``positions`` are by new rank."""
     found: dict[tuple[int, int], dict[Shard, int]] = {}
-    for rank, position in sorted(hands.items()):
+    for rank, position in sorted(positions.items()):
         for copy in position.copies:
             of_level = found.setdefault((copy.iteration, copy.num_shards), {})
+            # Several ranks may hold the same copy. The lowest rank hands it out, so that all ranks
+            # agree.
             of_level.setdefault(_shard_of(copy), rank)
     return found
 
 
-def newest_cut(copies: Copies, layout: Layout) -> Cut | None:
-    """Return the newest iteration of which every shard has a copy."""
+def newest_complete_copies(copies: HoldersByLevel, layout: Layout) -> CompleteCopies | None:
+    """Return the copies of the newest iteration of which every shard has a copy."""
     for (iteration, num_shards), holder_of in sorted(copies.items(), reverse=True):
+        # Copies with another number of shards divide the state in another way. They can't be
+        # combined.
         needed = all_shards(layout, num_shards)
         if needed <= set(holder_of):
-            return Cut(iteration, num_shards, {shard: holder_of[shard] for shard in needed})
+            return CompleteCopies(
+                iteration, num_shards, {shard: holder_of[shard] for shard in needed}
+            )
     return None
 
 
 def iterations_to_keep(
-    hands: Mapping[int, Position], layout: Layout, newest: int
+    positions: Mapping[int, Position], layout: Layout, newest: int
 ) -> tuple[int, ...]:
-    """Return the iterations up to ``newest`` whose copies are to be kept until newer ones are complete.
+    """Return the iterations whose copies must be kept until newer ones are complete.
 
-    That is, for each rank that may be lost next, the newest one of which the others have every shard. Where
-    nobody can be spared, the newest one of which every shard has a copy.
+    For each rank that may be lost next, this keeps the newest iteration of which the other ranks
+    have every shard. If no loss can be survived, it keeps the newest iteration of which every shard
+    has a copy.
+
+    Args:
+        positions: Positions by new rank.
+        layout: Layout of the new generation.
+        newest: Newer iterations are ignored: the new generation begins at this one.
 
     Returns:
-        Newest first; empty where of no iteration every shard has a copy.
+        Newest first; empty if no iteration has a copy of every shard.
     """
     holders: defaultdict[tuple[int, int], defaultdict[Shard, set[int]]]
     holders = defaultdict(lambda: defaultdict(set))
-    for rank, position in hands.items():
+    for rank, position in positions.items():
         for copy in position.copies:
             if copy.iteration <= newest:
                 holders[copy.iteration, copy.num_shards][_shard_of(copy)].add(rank)
     complete: list[int] = []
     kept: list[int] = []
-    exposed = set(hands)
+    # The ranks whose loss would leave no complete copies among the iterations looked at so far.
+    exposed = set(positions)
     for (iteration, num_shards), holders_of in sorted(holders.items(), reverse=True):
         of_each = [holders_of[shard] for shard in all_shards(layout, num_shards)]
         if not all(of_each):
             continue
+        # The only holder of a shard can't be lost without breaking this iteration.
         are_alone = {rank for ranks in of_each if len(ranks) == 1 for rank in ranks}
         complete.append(iteration)
+        # The iteration protects against the loss of at least one more rank.
         if exposed - are_alone:
             kept.append(iteration)
         exposed &= are_alone
+    # The same iteration may appear with two numbers of shards. Each is kept once.
     return tuple(dict.fromkeys(kept or complete[:1]))
 
 
 def all_shards(layout: Layout, num_shards: int) -> set[Shard]:
-    """Return the shards of a state that is divided into so many at each (tp, pp)."""
+    """Return the shards of a state with ``num_shards`` shards at each (tp, pp)."""
     return {
         (tp, pp, number)
         for tp in range(layout.tp)

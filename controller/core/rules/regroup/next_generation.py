@@ -1,23 +1,24 @@
-"""How a task's next generation takes up training: a pure decision over where its ranks stand.
+"""How the next generation of a task continues: a pure decision from the positions of its ranks.
 
-Ranks that were parked report a ``Position`` each. From these, and from which of them go on as which
-rank of the new generation, follows one ``Resume`` for all of its ranks. The first rung that fits:
+Each parked rank reports a ``Position``. From the positions, and from the ranks that continue, this
+module derives one ``Resume`` for all ranks of the new generation. The first possible way is chosen:
 
-1. *Commit*: some survivor stepped to iteration i, or holds the result of the vote on i. All ranks
-   had given their gradients to that vote, so whoever has not stepped can, and must.
+1. *Commit*: a survivor has stepped to iteration i, or has the result of the vote on i. All ranks
+   gave their gradients to that vote. So the ranks that have not stepped yet can step, and must.
 2. *Reuse*: iteration i is finished from its partial results. A replica keeps its sums if all its
-   ranks go on, none was interrupted inside a micro-batch, and all have counted the same ones. A
-   bucket that was reduced anywhere holds everybody's contribution and is copied. What no kept
-   replica has counted is dealt over the new replicas, evenly, because all begin at the same time.
-3. *Re-run*: everybody keeps the state, and iteration i begins afresh.
-4. *Restore*: some shard of the state has no living copy. In-memory checkpoints serve where they are
-   a cut complete for one iteration, else the disk. Nothing of the iteration is reused.
+   ranks continue, none was interrupted inside a micro-batch, and all counted the same ones. A
+   bucket that was reduced on any rank holds the contribution of all ranks, so it is copied. The
+   remaining micro-batches are divided evenly over the new replicas, because all of them begin at
+   the same time.
+3. *Re-run*: all ranks keep the state, and iteration i starts again.
+4. *Restore*: no survivor has some shard of the state. In-memory checkpoints are used if they are
+   complete for one iteration, else the checkpoint on disk. Nothing of the iteration is reused.
 
-A shard that no survivor has is taken from an in-memory checkpoint also on the first three rungs, if
-that is of the very iteration that the survivors are at.
+In the first three ways, a shard that no survivor has may come from an in-memory checkpoint of the
+same iteration.
 
-The function is total: whatever the positions say, each micro-batch of the iteration is counted
-exactly once, and what is handed out is handed out by a rank that said it has it.
+The function is total. Whatever the positions say, each micro-batch of the iteration is counted
+exactly once, and no rank is asked for data that it did not report.
 """
 
 import itertools
@@ -27,12 +28,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from controller.core.rules.regroup.complete_copies import (
-    Copies,
-    Cut,
+    CompleteCopies,
+    HoldersByLevel,
     all_shards,
     copies_by_level,
     iterations_to_keep,
-    newest_cut,
+    newest_complete_copies,
 )
 from controller.core.rules.regroup.parked import Parked, Shard, Survivor, new_ranks, survivors_of
 from controller.core.rules.regroup.partial_results import PartialResults
@@ -44,12 +45,12 @@ Rung = Literal["commit", "reuse", "re-run", "restore"]
 Source = Literal["peer", "memory", "disk"]
 
 _HAS_VOTED: Final = frozenset({"vote", "stepping"})
-"""Phases in which a rank holds the whole gradient: it can step if the vote's result is known."""
+"""Phases in which a rank holds the whole gradient. It can step once the vote's result is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeDecision:
-    """How to go on, by which rung, and why in words for operators."""
+    """How the generation continues, in which way, and why (for operators)."""
 
     rung: Rung
     resume: Resume
@@ -70,41 +71,52 @@ def decide(
     Args:
         parked: The generation that was parked.
         layout: Layout of the new generation.
-        continues: New global rank by old one, of the processes that go on. One that goes to
-            another (tp, pp) goes on as a process, but what it holds is of no use there.
+        continues: New global rank by old one, of the processes that continue. A process that gets
+            another (tp, pp) continues, but its state can't be used there.
         excluded: Sources of the state that were tried and led to no committed iteration. The disk
             is the last resort and is never excluded.
-        allows_reuse: False skips the second rung.
-        disk_iteration: Iteration of the newest checkpoint on disk; older copies in memory give way.
+        allows_reuse: Whether partial results may be reused.
+        disk_iteration: Iteration of the newest checkpoint on disk. Older copies in memory are
+            ignored.
     """
-    hands = {
+    positions = {
         new: parked.positions[old] for old, new in continues.items() if old in parked.positions
     }
-    cuts = copies_by_level(hands) if _is_same_model(parked.layout, layout) else {}
-    allowed = {} if "memory" in excluded else cuts
+    copies = copies_by_level(positions) if _is_same_model(parked.layout, layout) else {}
+    # Excluded copies are no source now, but ``iterations_to_keep`` below still counts them.
+    allowed = {} if "memory" in excluded else copies
     survivors = survivors_of(parked, layout, continues)
     decision = None
     if "peer" not in excluded:
-        decision = _of_survivors(parked, layout, survivors, allowed, allows_reuse=allows_reuse)
+        decision = _from_survivors(parked, layout, survivors, allowed, allows_reuse=allows_reuse)
     if decision is None:
-        decision = _restore(parked, layout, survivors, newest_cut(allowed, layout), disk_iteration)
+        decision = _restore(
+            parked, layout, survivors, newest_complete_copies(allowed, layout), disk_iteration
+        )
     resume = decision.resume
-    if resume.source == "disk" or not cuts:
+    # The iteration that a start from disk leads to is not known here, so no copies can be chosen.
+    if resume.source == "disk" or not copies:
         return decision
-    kept = iterations_to_keep(hands, layout, resume.level)
+    kept = iterations_to_keep(positions, layout, resume.level)
     return replace(decision, resume=resume.model_copy(update={"kept_copies": kept}))
 
 
-def _of_survivors(
+def _from_survivors(
     parked: Parked,
     layout: Layout,
     survivors: Sequence[Survivor],
-    cuts: Copies,
+    copies: HoldersByLevel,
     *,
     allows_reuse: bool,
 ) -> ResumeDecision | None:
-    """Go on from what survivors have, and copies of the same iteration where a shard is missing."""
+    """Continue from the state of survivors, plus copies of the same iteration for missing shards.
+
+    Returns:
+        None if no iteration has every shard.
+    """
     votes = known_votes(parked)
+    # Newest iteration first: it loses the least work. Of one iteration, the division into shards
+    # that most survivors have.
     for level, num_shards in itertools.product(_levels(survivors, votes), _divisions(survivors)):
         holders = [
             survivor
@@ -112,9 +124,11 @@ def _of_survivors(
             if survivor.num_shards == num_shards
         ]
         missing = all_shards(layout, num_shards) - {survivor.shard for survivor in holders}
-        copies = cuts.get((level, num_shards), {})
-        if holders and missing <= set(copies):
-            sources = _Sources(parked, holders, {shard: copies[shard] for shard in missing})
+        holder_of = copies.get((level, num_shards), {})
+        if holders and missing <= set(holder_of):
+            sources = _Sources(parked, holders, {shard: holder_of[shard] for shard in missing})
+            # Some survivors have not stepped to this iteration, but it was voted. So the whole
+            # generation commits it.
             if any(_is_behind(survivor, level) for survivor in survivors):
                 return _commit(survivors, sources, level, votes.get(level))
             return _finish(parked, layout, sources, level, allows_reuse=allows_reuse)
@@ -123,16 +137,17 @@ def _of_survivors(
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """Where the state of an iteration is: in survivors, and, of some shards, in copies only."""
+    """The sources of an iteration's state: survivors, and copies for shards that survivors lack."""
 
     parked: Parked
     holders: list[Survivor]
     copies: dict[Shard, int]
 
     def named_in(self, resume: Resume) -> Resume:
-        """Return ``resume`` that says where the state comes from."""
+        """Return ``resume`` with the sources of the state."""
         holder_of = dict(self.copies)
         if self.parked.is_sharded:
+            # Reversed, so that of several holders the lowest new rank hands the shard out.
             holder_of |= {survivor.shard: survivor.new_rank for survivor in reversed(self.holders)}
         return resume.model_copy(
             update={
@@ -164,24 +179,29 @@ def _is_same_model(old: Layout, new: Layout) -> bool:
 
 
 def _divisions(survivors: Iterable[Survivor]) -> list[int]:
-    """Return into how many shards the state may be divided, what most survivors say first.
+    """Return the numbers of shards that survivors report, the most frequent first.
 
-    Where a generation with another number of replicas did not form everywhere there may be two.
+    There may be two if a generation with another number of replicas formed on some ranks only.
     """
     counts = Counter(survivor.num_shards for survivor in survivors if survivor.position.has_state)
     return [number for number, _ in counts.most_common()]
 
 
 def known_votes(parked: Parked) -> dict[int, VoteResult]:
-    """Return the known results by iteration; a rank need not go on for its word to count."""
+    """Return the known results of votes by iteration.
+
+    The result of a rank that does not continue counts too.
+    """
     known = [position.vote for position in parked.positions.values()]
+    # A generation that itself resumed at a vote may have lost every rank that saw the result.
     known.append(parked.resume.vote if parked.resume else None)
     return {vote.iteration: vote for vote in known if vote}
 
 
 def _levels(survivors: Iterable[Survivor], votes: Collection[int]) -> list[int]:
-    """Return the iterations whose state might be had, the newest first."""
+    """Return the iterations whose state may be available, the newest first."""
     held = {each.position.committed for each in survivors if each.position.has_state}
+    # A rank at i - 1 that knows the vote on i can step, so state i is available without being held.
     return sorted(held | {level for level in votes if level - 1 in held}, reverse=True)
 
 
@@ -213,16 +233,20 @@ def _commit(
     level: int,
     vote: VoteResult | None,
 ) -> ResumeDecision:
+    """Let the ranks that can step do so; the others get a copy of the state."""
     num_stepping = sum(each.position.committed == level - 1 for each in sources.holders)
     num_copying = len(survivors) - len(sources.holders)
     steps = f"{num_stepping} of {len(survivors)} survivors step" if num_stepping else ""
     copies = f"{num_copying} get a copy of the state" if num_copying else ""
     resume = Resume(
-        committed=level - 1 if num_stepping else level, vote=vote if num_stepping else None
+        # If a rank has to step, all ranks begin before the step. A rank that has stepped already
+        # skips it.
+        committed=level - 1 if num_stepping else level,
+        vote=vote if num_stepping else None,
     )
-    what = ", ".join(filter(None, (steps, copies)))
+    actions = ", ".join(filter(None, (steps, copies)))
     resume = sources.named_in(resume)
-    return ResumeDecision("commit", resume, f"commit: iteration {level} was voted; {what}")
+    return ResumeDecision("commit", resume, f"commit: iteration {level} was voted; {actions}")
 
 
 def _finish(
@@ -233,7 +257,7 @@ def _finish(
     *,
     allows_reuse: bool,
 ) -> ResumeDecision:
-    """Finish iteration ``level + 1``, from partial results where that can be."""
+    """Finish iteration ``level + 1``, from partial results if possible."""
     iteration = PartialResults(parked, layout, sources.holders, level)
     obstacle = iteration.obstacle() if allows_reuse else "partial results were tried before"
     if obstacle is None:
@@ -248,35 +272,40 @@ def _restore(
     parked: Parked,
     layout: Layout,
     survivors: Sequence[Survivor],
-    cut: Cut | None,
+    complete: CompleteCopies | None,
     disk_iteration: int,
 ) -> ResumeDecision:
-    """Take the state from in-memory checkpoints, or from the disk, if that is newer."""
+    """Take the state from in-memory checkpoints, or from the disk if that is newer."""
     reason = "tp or pp change"
     if _is_same_model(parked.layout, layout):
         reason = _why_no_peer(survivors, layout)
+    # Only for the figure shown to operators: how many micro-batches of the interrupted iteration
+    # are lost.
     level = max((each.committed for each in parked.positions.values()), default=0)
     iteration = PartialResults(parked, parked.layout, (), level)
     num_recomputed = iteration.num_begun(range(parked.layout.dp))
-    if cut is None or cut.iteration < disk_iteration:
+    # On a tie the copies in memory win: they need no disk.
+    if complete is None or complete.iteration < disk_iteration:
         resume = Resume(source="disk", num_recomputed=num_recomputed)
         return ResumeDecision(
-            "restore", resume, f"from disk: {reason}, and no copies in memory serve"
+            "restore",
+            resume,
+            f"from disk: {reason}, and memory holds no complete copies that are new enough",
         )
     resume = Resume(
         source="memory",
-        committed=cut.iteration,
-        shards=_shard_holders(cut.holder_of, cut.holder_of),
-        num_shards=cut.num_shards,
+        committed=complete.iteration,
+        shards=_shard_holders(complete.holder_of, complete.holder_of),
+        num_shards=complete.num_shards,
         num_recomputed=num_recomputed,
     )
-    text = f"from memory: {reason}; the copies of iteration {cut.iteration} are complete"
+    text = f"from memory: {reason}; the copies of iteration {complete.iteration} are complete"
     return ResumeDecision("restore", resume, text)
 
 
 def _why_no_peer(survivors: Sequence[Survivor], layout: Layout) -> str:
     if not survivors:
-        return "no rank goes on"
+        return "no rank continues"
     num_shards = next(iter(_divisions(survivors)), 1)
     covered = {each.shard for each in survivors if each.position.has_state}
     missing = sorted(all_shards(layout, num_shards) - covered)

@@ -1,4 +1,4 @@
-"""A parked generation: where its ranks stand, and which of them go on as which new rank."""
+"""A parked generation: the positions of its ranks, and the ranks that continue."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from nodeagent.protocol.regroup import Position, Resume
 from profiles.layout import Layout
 
 Shard = tuple[int, int, int]
-"""(tp, pp, dp) of a part of the state; dp is 0 where every replica has all of it."""
+"""(tp, pp, dp) of a part of the state. dp is 0 if every replica has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class Parked:
     Attributes:
         layout: Its layout.
         num_micro_batches: Micro-batches of the global batch.
-        positions: What its ranks reported, by global rank, also of ranks that do not go on.
-        resume: How it had itself taken up training; None if that is not known.
+        positions: Reported positions by global rank, including ranks that do not continue.
+        resume: How this generation itself began; None if that is not known.
         is_sharded: Whether the optimizer state is sharded over the replicas.
     """
 
@@ -31,15 +31,15 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """A parked rank that goes on at its (tp, pp). Its replica is that of the parked generation.
+    """A parked rank that continues at the same (tp, pp).
 
     Attributes:
         new_rank: Its global rank in the next generation.
-        replica: Its replica in the parked one.
-        new_replica: The same in the next.
+        replica: Its replica in the parked generation.
+        new_replica: Its replica in the next generation.
         shard: The part of the state that it holds, if it holds any.
-        num_shards: Into how many its (tp, pp) is divided by that.
-        position: Where it stands.
+        num_shards: The number of shards at its (tp, pp).
+        position: Its reported position.
     """
 
     new_rank: int
@@ -51,13 +51,14 @@ class Survivor:
 
     @property
     def cell(self) -> tuple[int, int]:
-        """(tp, pp): whose state and whose buckets are the same."""
+        """(tp, pp). Ranks with the same cell have the same state and the same buckets."""
         return self.shard[:2]
 
 
 def survivors_of(parked: Parked, layout: Layout, continues: Mapping[int, int]) -> list[Survivor]:
-    """Return the ranks that go on where what they hold is of use; ``continues`` is new by old."""
+    """Return the ranks that continue at the same (tp, pp). ``continues`` is new by old rank."""
     old = parked.layout
+    # With another tp or pp every rank has another part of the model, so no state can be used.
     if (old.tp, old.pp) != (layout.tp, layout.pp):
         return []
     survivors = []
@@ -69,6 +70,8 @@ def survivors_of(parked: Parked, layout: Layout, continues: Mapping[int, int]) -
         replica = old.dp_rank(old_rank)
         number, num_shards = 0, 1
         if parked.is_sharded:
+            # A rank may hold a shard of an earlier division: its last generation may not have
+            # formed completely. So its own report counts before its replica number.
             number, num_shards = position.shard or (replica, old.dp)
         new_replica = layout.dp_rank(new_rank)
         survivors.append(
@@ -78,5 +81,5 @@ def survivors_of(parked: Parked, layout: Layout, continues: Mapping[int, int]) -
 
 
 def new_ranks(survivors: Iterable[Survivor]) -> tuple[int, ...]:
-    """Return their ranks in the new generation, sorted."""
+    """Return the ranks of survivors in the new generation, sorted."""
     return tuple(sorted(survivor.new_rank for survivor in survivors))

@@ -1,6 +1,7 @@
-"""Which of its replicas a task still has, and which of its ranks make one.
+"""Which replicas a set of ranks can form.
 
-Which it gets when it changes size is told in ``controller.core.rules.packing.seating``.
+``controller.core.rules.packing.slot_assignment`` decides which replicas a task keeps when its size
+changes.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -11,14 +12,14 @@ from nodeagent.protocol.ids import NodeId
 from profiles.layout import Layout
 
 NO_WORKER = Worker(NodeId(""), -1)
-"""Stands where a replica lacks a rank."""
+"""Marks the place of a missing rank of a replica."""
 
 Replica = Sequence[int]
-"""Its global ranks: stage by stage, and the tensor-parallel ranks of each in their order."""
+"""Its global ranks: stage by stage, and the tensor-parallel ranks of each stage in order."""
 
 
 class ModelPart(NamedTuple):
-    """A part of the model: which one, of a model that is divided into ``tp`` x ``pp``."""
+    """One part of a model that is divided into ``tp`` x ``pp`` parts."""
 
     tp: int
     pp: int
@@ -32,11 +33,11 @@ def part_of(layout: Layout, global_rank: int) -> ModelPart:
 
 
 def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]:
-    """Return the replicas that ``fit_ranks`` make: whole ones, and such as are put together.
+    """Return the replicas that ``fit_ranks`` can form: whole replicas, and combined ones.
 
-    What is left of broken replicas makes further ones stage by stage, so that ranks that were near each
-    other in their tensor-parallel group stay together. If there would be none, rank by rank: a replica
-    that is slow still has the state.
+    Stages of broken replicas are combined stage by stage, so that the ranks of a tensor-parallel
+    group stay together. If that gives no replica at all, ranks are combined one by one: a slow
+    replica still has the state.
     """
     whole = whole_replicas(layout, fit_ranks)
     found: list[Replica] = [ranks_of_replica(layout, replica) for replica in whole]
@@ -49,6 +50,7 @@ def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]
         ]
         for stage in range(layout.pp)
     ]
+    # zip stops at the stage with the fewest whole groups: a replica needs one of each stage.
     found += [[rank for group in stages for rank in group] for stages in zip(*groups, strict=False)]
     return found or _put_together(layout, fit_ranks)
 
@@ -68,9 +70,10 @@ def ranks_of_replica(layout: Layout, replica: int) -> list[int]:
 
 
 def place_replicas(layout: Layout, placement: Placement, replicas: Sequence[Replica]) -> Placement:
-    """Return the placement of a layout that consists of these replicas alone, in this order."""
+    """Return the placement of a layout that consists of exactly these replicas, in this order."""
     return tuple(
         placement[replica[stage * layout.tp + tp_rank]]
+        # The order of global ranks: tp varies fastest, then dp, then pp.
         for stage in range(layout.pp)
         for replica in replicas
         for tp_rank in range(layout.tp)
@@ -83,13 +86,20 @@ def with_waiting(
     waiting: Iterable[tuple[Worker, ModelPart]],
     limit: int | None = None,
 ) -> tuple[Layout, Placement]:
-    """Return what a task holds if those that wait are counted as parts of up to ``limit`` further replicas.
+    """Return layout and placement of a task if waiting ranks count as parts of further replicas.
 
-    Seats of these that nobody has are ``NO_WORKER``.
+    Places without a rank are ``NO_WORKER``.
+
+    Args:
+        layout: Layout of the generation that trains.
+        placement: Its workers by global rank.
+        waiting: Worker and model part of each waiting rank.
+        limit: At most this many further replicas.
     """
     workers: dict[ModelPart, list[Worker]] = {}
     for worker, part in waiting:
         workers.setdefault(part, []).append(worker)
+    # A replica has each part once, so waiting ranks of the same part need a replica each.
     num_more = max(map(len, workers.values()), default=0)
     if limit is not None:
         num_more = min(num_more, limit)
@@ -111,6 +121,7 @@ def _stage_of(layout: Layout, replica: int, stage: int) -> list[int]:
 
 def _put_together(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]:
     cells = [(tp_rank, stage) for stage in range(layout.pp) for tp_rank in range(layout.tp)]
+    # A rank can only replace a rank with the same part of the model.
     by_cell = [
         [rank for rank in sorted(fit_ranks) if (layout.tp_rank(rank), layout.pp_rank(rank)) == cell]
         for cell in cells

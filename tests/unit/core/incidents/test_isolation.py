@@ -56,7 +56,7 @@ def is_isolated(world: World) -> bool:
     return bool(node(world).isolated)
 
 
-def summary(world: World) -> tuple[str, str, str, str | None]:
+def summary(world: World) -> tuple[str | None, str, str, str | None]:
     incident = newest(world)
     return incident.status, str(incident.severity), incident.action, incident.node
 

@@ -95,7 +95,7 @@ def test_exception_of_a_status_is_the_real_class_with_the_real_words(
     with pytest.raises(Exception) as caught:  # noqa: PT011 - the classes are what is tested
         stage.iterate(1, [0])
     assert type(caught.value).__name__ == words.exception
-    assert caught.value.args == (words.message,)
+    assert caught.value.args == (words.whole_message,)
     assert stage.iterate(1, [0]) == [1]
 
 

@@ -198,7 +198,7 @@ def copies(iteration: int, *stages: int) -> tuple[HeldCopy, ...]:
     )
 
 
-def test_without_a_living_copy_of_a_stage_a_complete_cut_in_memory_serves() -> None:
+def test_without_a_living_copy_of_a_stage_a_complete_copies_in_memory_serve() -> None:
     old = Layout(pp=2, dp=2)
     positions = {
         0: at(5, copies=copies(4, 1) + copies(3, 1)),
@@ -238,7 +238,7 @@ def test_copies_are_kept_against_the_loss_of_each_holder() -> None:
     assert decided(both, old).resume.kept_copies == (6,)
 
 
-def test_an_incomplete_cut_sends_everybody_to_the_disk() -> None:
+def test_incomplete_copies_send_all_ranks_to_the_disk() -> None:
     positions = {0: at(5, copies=copies(4, 1)), 1: at(5, copies=copies(3, 0))}
     decision = decided(positions, Layout(pp=2, dp=2))
     assert decision.resume.source == "disk"
@@ -255,7 +255,7 @@ def test_survivors_stay_where_they_are_beside_a_copy_of_the_same_iteration() -> 
 def test_nobody_left_means_the_disk() -> None:
     decision = decided({})
     assert decision.resume == Resume(source="disk")
-    assert "no rank goes on" in decision.reason
+    assert "no rank continues" in decision.reason
 
 
 def test_another_layout_of_the_model_needs_the_disk() -> None:
@@ -313,7 +313,7 @@ def test_a_lost_shard_comes_from_its_copy_and_the_others_from_their_owners() -> 
     assert decision.resume.num_shards == 3
 
 
-def test_copies_of_another_number_of_shards_are_a_cut_of_their_own() -> None:
+def test_copies_of_another_number_of_shards_are_not_combined() -> None:
     copies_of_two = tuple(
         HeldCopy(tp_rank=0, pp_rank=0, dp_rank=number, num_shards=2, iteration=3)
         for number in range(2)

@@ -1,0 +1,151 @@
+"""Which held groups must move where not all can stay, so that the fewest ranks move.
+
+Two half-empty nodes have no room for a group of two. One of the groups there has to move; the
+question is which one. The answer is exact where of any two sizes one divides the other.
+
+A node with f free workers has floor(f / s) *places* of size s. A group of size s or more takes
+floor(size / s) of them. So the groups to place need a known number of places of each size. Smaller
+groups that stay do not count.
+
+If of any two sizes one divides the other, enough places of every size are also sufficient. A group
+of a multiple of s takes the same number of places of size s on any node. So the positions of the
+larger groups do not matter when size s is placed.
+
+A kind that holds more groups than it needs has to give up the difference. So every node offers
+options. Each has a number of ranks that move, of places gained, and of groups given up. The
+cheapest combination that reaches the missing numbers is found node by node, with a table over all
+numbers that may still be missing.
+
+For other sizes (3 and 2) the places are a bound only. Each answer is checked by packing the sizes
+into the remaining rooms, until one fits.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.core.rules.packing.bin_packing import pack_sizes
+from controller.core.rules.packing.eviction_options import NEVER, EvictionOptions, divides_all
+from controller.core.rules.packing.exhaustive import GroupKind
+
+_MAX_ANSWERS: Final = 2_000
+"""Number of answers that are checked where sizes do not divide each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """The groups that stay, and places for the other groups where they matter.
+
+    Attributes:
+        keeps: For every kind, the groups that may stay by node; None if nothing was found.
+        places: For every node, the groups of each size that it gets. None if everything has room
+            when the largest groups are placed first.
+        is_complete: Whether it is proven that nothing better exists.
+    """
+
+    keeps: Sequence[Mapping[int, int]] | None
+    places: Sequence[dict[int, int]] | None
+    is_complete: bool
+
+
+def plan_eviction(
+    kinds: Sequence[GroupKind], rooms: Sequence[int], known_staying: int | None
+) -> Eviction:
+    """Return which groups may stay so that the most ranks stay and everything has room.
+
+    Args:
+        kinds: The groups to place.
+        rooms: Free workers by node.
+        known_staying: Ranks that stay in a known packing. Only a better packing is wanted.
+    """
+    need = Counter[int]()
+    for kind in kinds:
+        need[kind.size] += kind.count
+    sizes = sorted(size for size, num in need.items() if num)
+    if divides_all(sizes):
+        if options := EvictionOptions.of(kinds, rooms, sizes):
+            return _evict_exactly(options, known_staying)
+        # Too many options to compare. If no group stays everything has room, so this is an answer
+        # without a proof.
+        nothing: list[dict[int, int]] = [{} for _ in kinds]
+        return Eviction(nothing if known_staying is None else None, None, False)
+    # Without regard to present places first: if not even that works, no eviction can help.
+    anyhow, is_sure = pack_sizes(rooms, need)
+    if anyhow is None:
+        return Eviction(None, None, is_sure)
+    options = EvictionOptions.of(kinds, rooms, sizes)
+    found = _evict_and_pack(options, rooms, need, known_staying) if options else None
+    if found is None and known_staying is None:
+        # No cheapest answer was proven in time. Any packing is better than none, so the first one
+        # found is used.
+        everything = [{v: len(stays) for v, stays in kind.stays.items()} for kind in kinds]
+        return Eviction(everything, anyhow, False)
+    return found or Eviction(None, None, False)
+
+
+def has_places(kinds: Sequence[GroupKind], rooms: Sequence[int]) -> bool:
+    """Return whether there are enough places of every size. If not, no packing exists."""
+    return all(
+        sum(kind.count * (kind.size // size) for kind in kinds)
+        <= sum(room // size for room in rooms)
+        for size in {kind.size for kind in kinds}
+    )
+
+
+def _evict_exactly(options: EvictionOptions, known_staying: int | None) -> Eviction:
+    """Return the cheapest answer. Sizes must divide each other."""
+    loss = options.least_loss
+    # The least loss is exact here, so a known packing with as few moves can't be beaten.
+    if loss >= NEVER or (known_staying is not None and options.num_held - loss <= known_staying):
+        return Eviction(None, None, True)
+    answer = next(options.answers(loss))
+    assert answer is not None, "the least loss has an answer"
+    return Eviction(options.keeps(answer), None, True)
+
+
+def _evict_and_pack(
+    options: EvictionOptions,
+    rooms: Sequence[int],
+    need: Mapping[int, int],
+    known_staying: int | None,
+) -> Eviction | None:
+    """Return the cheapest answer that can be packed; None if that takes too many attempts."""
+    most = options.num_held - (0 if known_staying is None else known_staying + 1)
+    num_tried = 0
+    for loss in range(options.least_loss, most + 1):
+        for answer in options.answers(loss):
+            num_tried += 1
+            if num_tried > _MAX_ANSWERS:
+                return None
+            if answer is None:
+                continue
+            keeps = options.keeps(answer)
+            packed, is_sure = _pack_around(keeps, options.kinds, rooms, need)
+            if packed is not None:
+                return Eviction(keeps, packed, True)
+            # An answer that may be packable was not decided. Going on would claim a proof that does
+            # not exist.
+            if not is_sure:
+                return None
+    return Eviction(None, None, True)
+
+
+def _pack_around(
+    keeps: Sequence[Mapping[int, int]],
+    kinds: Sequence[GroupKind],
+    rooms: Sequence[int],
+    need: Mapping[int, int],
+) -> tuple[list[dict[int, int]] | None, bool]:
+    """Pack the moving groups into the remaining room. The result includes the groups that stay."""
+    left, missing = list(rooms), Counter(need)
+    kept: list[Counter[int]] = [Counter() for _ in rooms]
+    for kind, by_node in zip(kinds, keeps, strict=True):
+        for v, num in by_node.items():
+            left[v] -= kind.size * num
+            kept[v][kind.size] += num
+            missing[kind.size] -= num
+    packed, is_sure = pack_sizes(left, missing)
+    if packed is None:
+        return None, is_sure
+    return [dict(Counter(new) + old) for new, old in zip(packed, kept, strict=True)], True
