@@ -2,10 +2,10 @@
 
     python benchmarks/classify_speed.py [--kind KIND] [--megabytes N] [--rounds K] [--seed S]
 
-The log is made. ``training`` is mostly progress lines of several trainers and ranks, NCCL and launcher
-chatter, text of samples, progress bars, and a fault with its symptoms now and then; in ``prose`` no line
-is like another one; ``storm`` is nothing but lines of faults, their frames and symptoms, and ``specimens`` the labelled
-texts of the tests over and over. Figures:
+The log is made. ``training`` is mostly progress lines of several trainers and ranks, NCCL and
+launcher chatter, text of samples, progress bars, and a fault with its symptoms now and then; in
+``prose`` no line is like another one; ``storm`` is nothing but lines of faults, their frames and
+symptoms, and ``specimens`` the labelled texts of the tests over and over. Figures:
 
 - ``mb_per_s``: findings of the whole log, one process, the best round;
 - ``plain_mb_per_s``: the same bytes read, decoded and split into lines, in the same round;
@@ -171,7 +171,7 @@ def _lines_of_prose(step: int, source: random.Random) -> list[str]:
 
 
 def _name(number: int) -> str:
-    """Return a word that belongs to ``number``: few are common, and there is no end to rare ones."""
+    """Return the word of ``number``: few words are common, rare ones never end."""
     return "".join(random.Random(number).choices("abcdefghijklmnopqrstuvwxyz", k=8))  # noqa: S311
 
 

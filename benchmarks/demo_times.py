@@ -8,8 +8,8 @@ Figures, seconds unless said otherwise, median and worst over the repeats:
 - ``agent_ready``: from an agent process's start to its socket answering, as the agent itself says;
 - ``agent_rss_mb``: the largest resident memory of any agent at the end of the run;
 - ``rank_start``: from the order to start a rank to its process, forked from the warm template;
-- ``detect_*``, ``recovery_*``, ``cure_*``: from a fault to its detection, to the first iteration after it, and to its
-  incident's end.
+- ``detect_*``, ``recovery_*``, ``cure_*``: from a fault to its detection, to the first iteration
+  after it, and to its incident's end.
 
 These are measurements of one machine at one time, not limits.
 """

@@ -2,11 +2,11 @@
 
     python benchmarks/detection_times.py [--drills N] [--write-docs]
 
-Each kind of fault is drilled N times, one after the other, on a running cluster (four nodes behind SSH
-servers, two tasks, eight ranks); before each drill every task trains at its full size. Measured is the
-time from the order to break something to the first evidence that the controller takes in. For what strikes at
-the next micro-batch that includes the wait for it. The iterations of the demo last
-0.4 s at least (``iteration_floor_s``), and a hang is one that lasts three times the average.
+Each kind of fault is drilled N times, one after the other, on a running cluster (four nodes behind
+SSH servers, two tasks, eight ranks); before each drill every task trains at its full size. Measured
+is the time from the order to break something to the first evidence that the controller takes in.
+For what strikes at the next micro-batch that includes the wait for it. The iterations of the demo
+last 0.4 s at least (``iteration_floor_s``), and a hang is one that lasts three times the average.
 
 These are measurements of one machine at one time, not limits.
 """

@@ -1,6 +1,7 @@
 """Measures checkpoints on disk while a model trains on real ranks, and prints one JSON object.
 
-    python benchmarks/disk_checkpoint_cost.py [--windows N] [--hidden-size H] [--layers L] [--write-docs]
+    python benchmarks/disk_checkpoint_cost.py [--windows N] [--hidden-size H] [--layers L]
+        [--write-docs]
 
 Windows of 50 iterations with one checkpoint alternate with windows without. Figures, seconds unless
 said otherwise:
@@ -9,8 +10,8 @@ said otherwise:
 - ``blocked``, ``blocked_worst``, ``blocked_first``: how long ``save`` kept the training thread of
   the slowest rank: median, worst, and the first one, which allocates the memory for the copy;
 - ``blocked_percent``: of the 50 iterations between two checkpoints;
-- ``window_ratio``: median over neighbouring pairs of windows, with a checkpoint to without: all that
-  a checkpoint costs, the thread that writes included;
+- ``window_ratio``: median over neighbouring pairs of windows, with a checkpoint to without: all
+  that a checkpoint costs, the thread that writes included;
 - ``background``: from the iteration boundary until the checkpoint is complete on disk;
 - ``load_same``, ``load_other``: loading in the same layout, and in the one named.
 

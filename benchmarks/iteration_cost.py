@@ -2,20 +2,21 @@
 
     python benchmarks/iteration_cost.py [--layouts L ...] [--tokens N ...] [--write-docs]
 
-Plain Megatron is megatron-core's own DDP with overlapped reduction, its own finalisation of gradients,
-schedule and optimizer. Both loops are built in the same processes, on the same model, data, seed,
-layout and cores, and take turns in short blocks of iterations, since the machine's speed may change
-with its neighbours; several rounds of fresh processes. Unicron's reports go to a real agent. Figures,
-seconds unless said otherwise:
+Plain Megatron is megatron-core's own DDP with overlapped reduction, its own finalisation of
+gradients, schedule and optimizer. Both loops are built in the same processes, on the same model,
+data, seed, layout and cores, and take turns in short blocks of iterations, since the machine's
+speed may change with its neighbours; several rounds of fresh processes. Unicron's reports go to a
+real agent. Figures, seconds unless said otherwise:
 
 - ``iteration``, ``reference_iteration``: medians, of Unicron and of plain Megatron;
-- ``ratio``: median over all pairs of neighbouring blocks of Unicron's time over plain Megatron's, with a
-  95 % confidence interval (bootstrap over rounds and pairs); ``mean_ratio``: of the means of all;
-- ``max_loss_deviation``: largest relative difference of the losses of the first fifty iterations; above 1e-5 the
-  measurement fails.
+- ``ratio``: median over all pairs of neighbouring blocks of Unicron's time over plain Megatron's,
+  with a 95 % confidence interval (bootstrap over rounds and pairs); ``mean_ratio``: of the means of
+  all;
+- ``max_loss_deviation``: largest relative difference of the losses of the first fifty iterations;
+  above 1e-5 the measurement fails.
 
-In-memory checkpoints are off; ``memory_checkpoint_cost.py`` measures them. These are measurements of one machine at one
-time, not limits.
+In-memory checkpoints are off; ``memory_checkpoint_cost.py`` measures them. These are measurements
+of one machine at one time, not limits.
 """
 
 import argparse

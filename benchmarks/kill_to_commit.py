@@ -2,20 +2,22 @@
 
     python benchmarks/kill_to_commit.py [--kills N] [--layouts L ...] [--write-docs]
 
-The whole product runs: ``unicron demo`` headless, one task of four ranks on two nodes behind SSH, agents
-with warm templates. A random rank is killed at a random time, once training has settled again after
-the kill before. The clock runs from the signal until the controller knows of the first iteration that
-was run to its end after it; one that was committed by its vote when the rank died does not count.
-Figures, seconds:
+The whole product runs: ``unicron demo`` headless, one task of four ranks on two nodes behind SSH,
+agents with warm templates. A random rank is killed at a random time, once training has settled
+again after the kill before. The clock runs from the signal until the controller knows of the first
+iteration that was run to its end after it; one that was committed by its vote when the rank died
+does not count. Figures, seconds:
 
 - ``iteration``: median time between two commits without fault;
-- ``kill_to_commit``: median, 90th percentile and worst; ``excess``: the same less one ``iteration``;
-- where the median goes: ``notice`` (until the controller has the first evidence), ``park`` (until every
-  survivor's position is in and the regroup decided), ``fork`` (the replacement's process), ``join`` (all
-  ranks meet, the replacement builds its model and gets its state), ``first_iteration`` (its rest); beside
-  them the longest ``form`` (process groups) and ``state`` of any rank, which lie inside ``join``;
-- ``num_not_recovered``: kills that no iteration followed within the limit; ``rungs``: how the broken
-  iterations were finished.
+- ``kill_to_commit``: median, 90th percentile and worst; ``excess``: the same less one
+  ``iteration``;
+- where the median goes: ``notice`` (until the controller has the first evidence), ``park`` (until
+  every survivor's position is in and the regroup decided), ``fork`` (the replacement's process),
+  ``join`` (all ranks meet, the replacement builds its model and gets its state),
+  ``first_iteration`` (its rest); beside them the longest ``form`` (process groups) and ``state`` of
+  any rank, which lie inside ``join``;
+- ``num_not_recovered``: kills that no iteration followed within the limit; ``rungs``: how the
+  broken iterations were finished.
 
 These are measurements of one machine at one time, not limits.
 """

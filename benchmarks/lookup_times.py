@@ -1,17 +1,17 @@
-"""Measures how long the table of plans for every next event takes, beside solving each of them afresh.
+"""Measures the table of plans for every next event against solving each plan afresh.
 
     python benchmarks/lookup_times.py [--runs N] [--sample N] [--kind KIND] [--write-docs]
 
-The cluster runs the division that the planner chose; every node may be lost, and any two, a node may join and
-every task may finish. Each case in a process of its own. Figures:
+The cluster runs the division that the planner chose; every node may be lost, and any two, a node
+may join and every task may finish. Each case in a process of its own. Figures:
 
 - ``build_s``: median of the runs, all next events;
-- ``afresh_s``: every so many of them solved one by one, times their number over the sample's. Every plan of the
-  sample is the table's, or the benchmark ends with an error;
+- ``afresh_s``: every so many of them solved one by one, times their number over the sample's. Every
+  plan of the sample is the table's, or the benchmark ends with an error;
 - ``ratio``: afresh over build;
 - ``find_ms``, ``solve_ms``: one decision, found in the table and solved at once;
-- ``lag_ms``: the longest that an event loop stood still while the table was built in a thread beside it, and
-  ``idle_lag_ms`` over as long with nothing beside it.
+- ``lag_ms``: the longest that an event loop stood still while the table was built in a thread
+  beside it, and ``idle_lag_ms`` over as long with nothing beside it.
 
 These are measurements of one machine at one time, not limits.
 """

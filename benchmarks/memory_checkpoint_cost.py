@@ -1,19 +1,21 @@
 """Measures what in-memory checkpoints cost: one every iteration, beside none.
 
-    python benchmarks/memory_checkpoint_cost.py [--cases C ...] [--tokens N ...] [--interval K] [--write-docs]
+    python benchmarks/memory_checkpoint_cost.py [--cases C ...] [--tokens N ...] [--interval K]
+        [--write-docs]
 
-Both loops are Unicron's, in the same processes and in turns (``iteration_cost.py`` says how). State that every
-replica has is not copied, so the cases are those in which copies are made: an optimizer sharded over
-the replicas, and stages or tensor-parallel ranks without a replica. Who holds whose copy is
-decided as in the product, for two nodes. Figures, seconds unless said otherwise:
+Both loops are Unicron's, in the same processes and in turns (``iteration_cost.py`` says how). State
+that every replica has is not copied, so the cases are those in which copies are made: an optimizer
+sharded over the replicas, and stages or tensor-parallel ranks without a replica. As in the product,
+each rank's copy is held by a rank on the other node. Figures, seconds unless said otherwise:
 
 - ``iteration``, ``reference_iteration``: medians, with checkpoints and without;
 - ``ratio``: median over all pairs of neighbouring blocks, with a 95 % confidence interval;
   ``mean_ratio``: of the means of all;
-- ``copied``: share of the due checkpoints that were made: one that is still on its way lets the next one out.
+- ``copied``: share of the due checkpoints that were made: one that is still on its way lets the
+  next one out.
 
-Before a block ends its last copies are complete, as before any pause. So they count, and the last ones
-of a block without any training beside them: blocks are longer here.
+Before a block ends its last copies are complete, as before any pause. So they count, and the last
+ones of a block without any training beside them: blocks are longer here.
 
 These are measurements of one machine at one time, not limits.
 """

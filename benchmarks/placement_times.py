@@ -1,8 +1,8 @@
-"""How long a placement takes, on fragmented clusters and on large ones, and how much of it is proven.
+"""Times of placements on fragmented and on large clusters, and how much of them is proven.
 
-Fragmented: tasks hold groups scattered over nodes that are 80 to 90 % full, and tasks of whole nodes are to be
-placed beside them, so somebody has to move. Large: a node of a full cluster is lost. One JSON object a line;
-``moved`` counts the ranks of running tasks that can't stay.
+Fragmented: tasks hold groups scattered over nodes that are 80 to 90 % full, and tasks of whole
+nodes are to be placed beside them, so somebody has to move. Large: a node of a full cluster is
+lost. One JSON object a line; ``moved`` counts the ranks of running tasks that can't stay.
 
     python benchmarks/placement_times.py
 """

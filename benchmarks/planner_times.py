@@ -2,10 +2,12 @@
 
     python benchmarks/planner_times.py [--runs N] [--plain-seconds S] [--kind KIND] [--write-docs]
 
-In process, from a parsed problem to the assignments, warm; each case in a process of its own. Figures:
+In process, from a parsed problem to the assignments, warm; each case in a process of its own.
+Figures:
 
 - ``solve_ms``: median of the runs;
-- ``plain_ms``: S(i, j) filled whole, by arrays; only where that is expected to take less than S seconds;
+- ``plain_ms``: S(i, j) filled whole, by arrays; only where that is expected to take less than S
+  seconds;
 - ``ratio``: plain over solve; both found the same objective, or the benchmark ends with an error;
 - ``peak_mb``: peak of resident memory of the process, the problem and numpy included.
 
@@ -28,7 +30,7 @@ from controller.core.rules.planner.solver import solve
 
 _CLUSTERS: Final = ((128, 1, 6), (10_000, 8, 64), (16_384, 1, 64), (100_000, 8, 128))
 _OPERATIONS_PER_S: Final = 5e8
-"""About what the plain recurrence does; to leave out what would take hours."""
+"""Approximate operations of the plain recurrence, to skip cases that would take hours."""
 
 
 def main() -> None:

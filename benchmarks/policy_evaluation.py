@@ -1,10 +1,10 @@
-"""Evaluate policies on the shipped scenarios, and what the ratios of the two paper traces depend on.
+"""Evaluates policies on the shipped scenarios, and the inputs of the two paper traces.
 
     python benchmarks/policy_evaluation.py [--seeds N] [--write-docs]
 
-Every scenario is run with all policies. Then trace-a and trace-b are run again with one input changed at a
-time: the repair law, the timeouts, the tasks, the standby nodes, the recovery times of Unicron. Nothing is
-chosen for what comes out.
+Every scenario is run with all policies. Then trace-a and trace-b are run again with one input
+changed at a time: the repair law, the timeouts, the tasks, the standby nodes, the recovery times
+of Unicron. Nothing is chosen for what comes out.
 """
 
 import argparse

@@ -1,13 +1,14 @@
 """Compares recovery from a fault: Unicron and what else there is, on the same training.
 
-    python benchmarks/recovery_comparison.py [--runs N] [--quick] [--only NAME ...] [--scenario NAME ...]
+    python benchmarks/recovery_comparison.py [--runs N] [--quick] [--only NAME ...] [--scenario NAME
+        ...]
 
-Each contender trains the same GPT on the same data with the same seed; the same rank breaks at the same
-iteration. Measured are the time from the fault to the next committed iteration, what is computed
-again, and the whole run. A virtual environment of its own is made on the first call. Results go to
-a JSON file after every run; a campaign that was interrupted, or ended by ``--minutes``, goes on where
-it stopped. At its end, and on Ctrl-C, the tables are printed on standard output; ``--write-docs`` puts them and the plot
-into docs/benchmarks.md.
+Each contender trains the same GPT on the same data with the same seed; the same rank breaks at the
+same iteration. Measured are the time from the fault to the next committed iteration, what is
+computed again, and the whole run. A virtual environment of its own is made on the first call.
+Results go to a JSON file after every run; a campaign that was interrupted, or ended by
+``--minutes``, goes on where it stopped. At its end, and on Ctrl-C, the tables are printed on
+standard output; ``--write-docs`` puts them and the plot into docs/benchmarks.md.
 
 These are measurements of one machine at one time, not limits.
 """

@@ -3,7 +3,8 @@
     python benchmarks/throughput_fit.py [--write]
 
 prints JSON: the constants, and the errors in sample, for series and for sources left out, and
-of the baseline (one constant per GPU type and recompute mode). ``--write`` keeps the constants in the repository.
+of the baseline (one constant per GPU type and recompute mode). ``--write`` keeps the constants in
+the repository.
 """
 
 import argparse

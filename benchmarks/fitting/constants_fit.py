@@ -1,4 +1,4 @@
-"""The constants from the published measurements, and what they are worth on series they have not seen.
+"""Fits the constants to published measurements, and measures their errors on unseen series.
 
 Least squares on the logarithm of throughput, with two safeguards against fitting software versions
 instead of physics: every constant has an expected value that it leaves only for a reason, and every
@@ -180,8 +180,8 @@ def baseline_errors(
 ) -> list[float]:
     """Return [cases] what one constant per GPU type and recompute mode would have said.
 
-    The constant is the median TFLOP/s of the other groups; of the same GPU where the mode is new, and
-    for a GPU type seen nowhere else the median share of the peak of all others.
+    The constant is the median TFLOP/s of the other groups; of the same GPU where the mode is new,
+    and for a GPU type seen nowhere else the median share of the peak of all others.
     """
     errors = []
     for case in cases:

@@ -58,7 +58,7 @@ def read_results(name: str) -> dict[str, Any]:
 
 
 def with_others(name: str, cases: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
-    """Return ``cases`` beside those that were measured before, of the same model; ``keys`` tell cases apart."""
+    """Return ``cases`` and earlier cases of the same model; ``keys`` distinguish cases."""
 
     def key_of(case: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(case[key] for key in keys)

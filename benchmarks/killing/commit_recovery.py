@@ -8,7 +8,7 @@ PHASES: Final = ("notice", "park", "fork", "join", "first_iteration")
 """What a recovery consists of, in its order."""
 
 PARTS_OF_JOIN: Final = ("form", "state")
-"""The longest of any rank; a survivor forms its groups while the replacement is still on its way."""
+"""The longest of any rank. A survivor forms its groups before the replacement is there."""
 
 Line = Mapping[str, Any]
 """A line of the event log; ``at`` counts seconds from the controller's start."""
@@ -57,7 +57,8 @@ class CommitRecovery:
 def is_run(line: Line) -> bool:
     """Return whether the line tells of an iteration that ranks ran to its end and reported.
 
-    An iteration that is known by its vote alone was agreed on before the fault, and carries no duration.
+    An iteration that is known by its vote alone was agreed on before the fault, and carries no
+    duration.
     """
     return line["kind"] == "iteration" and line["duration_s"] is not None
 

@@ -1,9 +1,9 @@
 """Unicron's own training loop, in blocks of iterations, with a real agent on the other side.
 
-The loop, its phases, its vote and its reports are the product's. A block ends as an operator's pause
-ends an iteration, and the next one goes on in the same loop; nothing is replaced but the question
-whether a pause is wanted. The agent takes pulses and stores reports as on any node; no controller
-is attached to it.
+The loop, its phases, its vote and its reports are the product's. A block ends as an operator's
+pause ends an iteration, and the next one goes on in the same loop; nothing is replaced but the
+question whether a pause is wanted. The agent takes pulses and stores reports as on any node; no
+controller is attached to it.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class _BlockControl:
 
 
 def launch_of(spec: TrainingSpec, place: Place, task: str = "gpt") -> RankLaunch:
-    """Return what the rank at ``place`` would be told; ``task`` tells apart loops in one process."""
+    """Return the launch of the rank at ``place``; ``task`` distinguishes loops in one process."""
     return RankLaunch(
         task=TaskId(task),
         generation=Generation(1),
@@ -112,8 +112,8 @@ class Product:
         launch: What it is told.
         seat: Where it runs.
         state_dir: Of its node's agent.
-        counts_copies: Whether to look, after every iteration, which in-memory checkpoints are complete; before a
-            block ends they are all.
+        counts_copies: Whether to look, after every iteration, which in-memory checkpoints are
+            complete; before a block ends they are all.
     """
 
     def __init__(

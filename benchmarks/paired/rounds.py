@@ -25,7 +25,7 @@ class LossError(Exception):
 
 
 class Stage(NamedTuple):
-    """What a loop is built from: the training, the rank's seat, and the state directory of its agent."""
+    """The parts of a loop: the training, the rank's seat, and its agent's state directory."""
 
     spec: TrainingSpec
     seat: Seat
@@ -63,13 +63,13 @@ def compare(
 ) -> dict[str, Any]:
     """Run all rounds and return the figures, in seconds, of the clock of rank 0.
 
-    ``num_run`` and ``num_copies`` count the iterations of the measured loop, those that are not timed included,
-    and its in-memory checkpoints.
+    ``num_run`` and ``num_copies`` count the iterations of the measured loop, those that are not
+    timed included, and its in-memory checkpoints.
     There is an agent per node; the first half of the ranks runs on the first of two.
 
     Raises:
-        LossError: The losses of both loops differ by more than 1e-5 (relative) in the first iterations.
-        RuntimeError: A rank failed.
+        LossError: The losses of both loops differ by more than 1e-5 (relative) in the first
+        iterations. RuntimeError: A rank failed.
     """
     rounds: list[list[Pair]] = []
     deviation, num_run, num_copies = 0.0, 0, 0

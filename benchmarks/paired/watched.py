@@ -1,8 +1,8 @@
-"""A node whose ranks train under the eyes of an agent, and not, in turns; ``watched_rank`` is a rank of it.
+"""A node whose ranks train with and without an agent, in turns; ``watched_rank`` is its rank.
 
-In a block that is watched the agent runs and every rank tells it of every iteration. In the others the
-agent is stopped (SIGSTOP) and the ranks say nothing. The node is one of the demo's: whatever ends this
-process ends all of its processes, stopped ones too.
+In a block that is watched the agent runs and every rank tells it of every iteration. In the others
+the agent is stopped (SIGSTOP) and the ranks say nothing. The node is one of the demo's: whatever
+ends this process ends all of its processes, stopped ones too.
 """
 
 import asyncio
@@ -54,10 +54,10 @@ class Round:
 
     Attributes:
         pairs: Iteration times, watched ones first.
-        waited: Share of the time that the ranks' training threads, taken together, were ready to run
-            and had no core: in the blocks that are watched, and in the others.
-        per_hour: Processor time by part, seconds per hour: ``agent``, ``ssh_server``, ``link`` (what
-            rank 0 takes to talk to the agent) and ``controller_end``.
+        waited: Share of the time in which the ranks' training threads, taken together, were ready
+            to run without a core: with the agent, and without it.
+        per_hour: Processor time by part, seconds per hour: ``agent``, ``ssh_server``, ``link``
+            (rank 0's talk to the agent) and ``controller_end``.
         agent_rss_mb: The agent's resident memory at the end.
     """
 
@@ -73,7 +73,8 @@ class TimedBlock:
 
     Attributes:
         times: How long each iteration took, seconds.
-        waited_s: How long the ranks' training threads, taken together, were ready to run without a core.
+        waited_s: How long the ranks' training threads, taken together, were ready to run without a
+            core.
         link_cpu_s: Processor time that rank 0 has taken so far to talk to its agent.
     """
 

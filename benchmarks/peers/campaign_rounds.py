@@ -1,9 +1,9 @@
 """All runs of a campaign, in rounds: each contender and scenario once per round.
 
 Rounds spread whatever drifts on the machine over all contenders alike, and an interrupted campaign
-has as many runs of each, give or take one. A campaign can be run in slices of a few minutes: each goes on
-where the one before ended. A contender that has failed a scenario each time, three times over, is not
-asked again.
+has as many runs of each, give or take one. A campaign can be run in slices of a few minutes: each
+goes on where the one before ended. A contender that has failed a scenario each time, three times
+over, is not asked again.
 """
 
 import math
@@ -79,12 +79,12 @@ def run_campaign(
     """Make the runs that ``results`` doesn't have yet; runs that failed are not made again.
 
     Args:
-        results: Where runs are added.
-        contenders: Who runs.
-        scenarios: What happens.
-        bounds: How much is run.
-        context: What all runs share.
-        progress: Told how it goes.
+        results: Takes the runs.
+        contenders: The programs to run.
+        scenarios: The faults to run them with.
+        bounds: Numbers of runs and minutes.
+        context: Shared by all runs.
+        progress: Shows the state of the campaign.
 
     Returns:
         How many runs are left.

@@ -32,7 +32,7 @@ def run_campaign(
     measure: Callable[[Kind, Cluster, float, argparse.Namespace], dict[str, Any]],
     table: Callable[[dict[str, Any]], str],
 ) -> None:
-    """Measure every case in a process of its own, print what was measured, and write it where asked.
+    """Measure every case in a process of its own; print the results, and write them if asked.
 
     Args:
         name: Of the program, its file of results and its section of the page.

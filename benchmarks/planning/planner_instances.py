@@ -1,9 +1,9 @@
 """Problems for the planner, made from a seed: many tasks on one cluster, tables of three kinds.
 
-Every multiple of the unit is listed, up to the whole cluster. *smooth*: FLOP/s grow ever more slowly with
-the workers. *noisy*: the same, each entry off by 5 % (one standard deviation), so neither concave nor
-monotone. *plateaus*: they grow at every fourth to thirty-second entry only, as where a layout has to divide
-the batch.
+Every multiple of the unit is listed, up to the whole cluster. *smooth*: FLOP/s grow ever more
+slowly with the workers. *noisy*: the same, each entry off by 5 % (one standard deviation), so
+neither concave nor monotone. *plateaus*: they grow at every fourth to thirty-second entry only, as
+where a layout has to divide the batch.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class Instance:
     """A problem.
 
     Attributes:
-        tasks: Tasks that together held all workers but those of one unit, which is lost.
-        num_workers: What is left.
+        tasks: The tasks. Together they held all workers before one unit was lost.
+        num_workers: The workers that are left.
         running_s: D_running, seconds.
     """
 
@@ -41,7 +41,7 @@ class Instance:
 def make_instance(
     kind: Kind, *, num_workers: int, unit: int, num_tasks: int, mtbf_hours: float, seed: int = 1
 ) -> Instance:
-    """Return the instance of a seed: one unit of ``num_workers`` was lost, and faulted the first task."""
+    """Return the instance of a seed: one unit of workers was lost and faulted the first task."""
     source = np.random.default_rng(seed)
     sizes = np.arange(unit, num_workers + 1, unit)
     shares = source.dirichlet(np.full(num_tasks, 4.0)) * num_workers

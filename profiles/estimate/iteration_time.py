@@ -1,8 +1,8 @@
-"""Time of one iteration: the pipeline's slowest stage, its bubble, and what stands between iterations.
+"""Time of an iteration: the slowest stage, the bubble, and the work between iterations.
 
-One forward, one backward (1F1B), with m micro-batches: the slowest stage works m times and waits for
-the others once; interleaving shortens that wait. Then gradients are reduced over the replicas, the
-optimizer steps, and sharded weights are gathered.
+One forward, one backward (1F1B), with m micro-batches: the slowest stage works m times and waits
+for the others once; interleaving shortens that wait. Then gradients are reduced over the replicas,
+the optimizer steps, and sharded weights are gathered.
 """
 
 import math
@@ -16,8 +16,8 @@ from profiles.estimate.training_setup import Recompute, Stack, TrainingSetup
 _HOP_S: Final = 1e-3
 """What a micro-batch loses at each virtual stage: latency, and stages that are not in step."""
 _ADAM_BYTES: Final = 30.0
-"""Of a parameter: a gradient, the fp32 weight and two moments are read, all but the gradient written,
-and the weight once more in bf16."""
+"""Of a parameter: a gradient, the fp32 weight and two moments are read, all but the gradient
+written, and the weight once more in bf16."""
 _WEIGHT_BYTES: Final = 2.0
 
 

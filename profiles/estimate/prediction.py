@@ -1,7 +1,7 @@
 """What the model says of a published measurement, at the layout that it names.
 
-A point states part of the truth only. What is open is searched: the fastest that fits into memory. What
-the software could do then is told by its name and its time (``stack_of``).
+A point states part of the truth only. What is open is searched: the fastest that fits into memory.
+What the software could do then is told by its name and its time (``stack_of``).
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,8 @@ _KNOWN: Final[dict[str, dict[tuple[int, int, int], tuple[int, int, bool]]]] = {
     "nemotron4": {(32, 6144, 48): (8, 24576, False), (96, 18432, 96): (8, 73728, False)},
 }
 """Models by name and (layers, hidden, heads): kv heads, width of the feed-forward, gate.
-Llama 3: arXiv 2407.21783; Llama 2: arXiv 2307.09288; Nemotron-4: arXiv 2402.16819 and 2406.11704."""
+Llama 3: arXiv 2407.21783; Llama 2: arXiv 2307.09288; Nemotron-4: arXiv 2402.16819 and
+2406.11704."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class PredictionCase:
         point: The point.
         shape: Its model.
         gpu: Its hardware.
-        stack: What its software can do.
-        request: What it states of how it was trained.
+        stack: Abilities of its software.
+        request: The part of its setup that it states.
     """
 
     point: Point

@@ -87,8 +87,8 @@ def _elastic(
 ) -> Callable[[Path, RunPlan], Sequence[Command]]:
     """Return what starts a launcher, or one per node where a node is to be lost.
 
-    ``rendezvous`` is its configuration where there are several nodes. One of them is enough to go on, and
-    the first one has the rendezvous store.
+    ``rendezvous`` is its configuration where there are several nodes. One of them is enough to go
+    on, and the first one has the rendezvous store.
     """
 
     def commands(programs: Path, plan: RunPlan) -> Sequence[Command]:

@@ -1,4 +1,4 @@
-"""Who is compared: the alternatives, all of which run the benchmark's own training."""
+"""The contenders' interface, and the alternatives, which run the benchmark's own training."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -88,7 +88,7 @@ def _sum_of(incidents: Sequence[dict[str, Any]], key: str) -> int | None:
 
 
 def _write_task(workload: Workload, directory: Path) -> Path:
-    """Write the task profile of the workload. Its throughput is a guess that only a plan would use."""
+    """Write the task profile of the workload. Its throughput is a guess; only plans use it."""
     least = min(workload.num_ranks_per_node, max(1, workload.num_ranks - 1))
     sizes = [n for n in range(least, workload.num_ranks + 1) if workload.num_micro_batches % n == 0]
     points = ",\n".join(

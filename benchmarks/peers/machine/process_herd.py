@@ -1,8 +1,8 @@
 """Starting the processes of a run and ending all of them, whatever they have become.
 
 Launchers put their ranks into sessions of their own, and some processes detach on purpose. This
-process therefore adopts every orphan among its descendants (Linux' child subreaper), so that they all
-can be found below it and ended by their ids; nothing else is ever signalled.
+process therefore adopts every orphan among its descendants (Linux' child subreaper), so that they
+all can be found below it and ended by their ids; nothing else is ever signalled.
 """
 
 import contextlib

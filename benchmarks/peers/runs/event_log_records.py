@@ -17,8 +17,8 @@ class EventLogReader:
     when the first line is seen, so absolute times are late by up to the interval of the looks;
     differences are exact.
 
-    An iteration that is known by its vote alone was agreed on before the rank broke; that the controller
-    hears of it afterwards is no recovery.
+    An iteration that is known by its vote alone was agreed on before the rank broke; that the
+    controller hears of it afterwards is no recovery.
 
     Args:
         path: The log.

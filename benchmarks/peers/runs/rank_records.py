@@ -18,11 +18,11 @@ class RunRecord:
     """One thing that happened.
 
     Attributes:
-        kind: ``computed``: a micro-batch, forward and backward. ``committed``: all ranks applied the
-            update of the iteration. ``fault``: written right before the rank breaks.
+        kind: ``computed``: a micro-batch, forward and backward. ``committed``: all ranks applied
+            the update of the iteration. ``fault``: written right before the rank breaks.
         at: Seconds on the machine's monotonic clock.
-        attempt: FaultCounts the times the training was taken up again, as far as the rank knows.
-        global_rank: Who wrote it.
+        attempt: Number of resumptions of the training that the rank knows of.
+        global_rank: The rank that wrote it.
         iteration: Counted from 1.
         index: The micro-batch, in the global batch.
         loss: Mean loss of the global batch.
@@ -79,7 +79,7 @@ class JournalWriter:
 
 
 class LineReader:
-    """Returns the lines that a growing file has got since the last call; a file to come is empty."""
+    """Returns the new lines of a growing file since the last call; a missing file is empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -26,7 +26,7 @@ class RecoveryFigures:
 
 @dataclass(slots=True)
 class Figures:
-    """What one run yields. FaultCounts are over all its faults.
+    """What one run yields. Counts are over all its faults.
 
     Attributes:
         total_s: From the command to the commit of the last iteration.

@@ -50,7 +50,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A rank, or its node, breaks in the middle of a micro-batch: after its forward pass, before its backward one.
+    """A rank, or its node, breaks in a micro-batch: between forward and backward pass.
 
     Attributes:
         iteration: The iteration that is not finished.

@@ -27,7 +27,8 @@ _PER_RUN: Final = (
     "num_ranks_at_end",
 )
 _DIGITS: Final = 6
-"""Digits that are kept behind the point: microseconds, so that the tables round as from the runs."""
+"""Digits that are kept behind the point: microseconds, so that the tables round as from the
+runs."""
 _MAX_LINES: Final = 6
 _MAX_LINE_CHARS: Final = 200
 
@@ -84,7 +85,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A campaign, with one group for every contender and scenario, in the order of their first run."""
+    """A campaign: one group per contender and scenario, in the order of their first run."""
 
     workload: Workload
     versions: Mapping[str, str]

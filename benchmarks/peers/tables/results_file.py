@@ -1,4 +1,4 @@
-"""The results file: what was run, on what, and every single run.
+"""The results file: setup, machine, and every run.
 
 Written after every run, so that a campaign can be interrupted at any time and continued later.
 """
@@ -44,7 +44,7 @@ class Results:
         )
 
     def is_hopeless(self, name: str, scenario: str, num_failures: int) -> bool:
-        """Return whether a contender failed a scenario each time, at least ``num_failures`` times."""
+        """Whether a contender failed a scenario every time, ``num_failures`` times or more."""
         made = [run for run in self.runs if (run["contender"], run["scenario"]) == (name, scenario)]
         return len(made) >= num_failures and not any(run["figures"] for run in made)
 

@@ -1,8 +1,8 @@
 """A rank under torchft: a replica group of one, whose steps torchft's manager commits.
 
-Megatron's own reduction can't be used, since its group must not break: each rank is a Megatron world
-of one, and the manager reduces Megatron's gradient buffers over the replica groups. State of a
-returning group comes from a peer through the manager.
+Megatron's own reduction can't be used, since its group must not break: each rank is a Megatron
+world of one, and the manager reduces Megatron's gradient buffers over the replica groups. State of
+a returning group comes from a peer through the manager.
 
 With ``divides_batch`` the global batch is divided over the groups that take part, so that an
 update always has all micro-batches. Without it each group has a fixed share, as in torchft's

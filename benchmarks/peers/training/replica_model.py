@@ -1,8 +1,8 @@
 """One replica of the GPT: model, optimizer and data, on plain megatron-core.
 
 The same model, weights and micro-batches as ``nodeagent.rank`` makes for one rank without tensor
-or pipeline parallelism, so that losses can be compared. Built here from megatron-core alone: what is
-measured must not change with the product that it is compared with.
+or pipeline parallelism, so that losses can be compared. Built here from megatron-core alone: what
+is measured must not change with the product that it is compared with.
 """
 # ruff: noqa: TID253 - only rank processes import this
 

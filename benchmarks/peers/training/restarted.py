@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _monitoring(plan: RunPlan) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Return what tells ft_launcher's monitor that the rank lives, and what ends it."""
+    """Return two functions: a heartbeat to ft_launcher's monitor, and its end."""
     if not plan.settings.get("heartbeats"):
         return _nothing, _nothing
     from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient  # noqa: PLC0415

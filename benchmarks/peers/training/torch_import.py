@@ -12,7 +12,7 @@ from typing import Any
 
 
 def import_torch(*, is_lean: bool) -> None:
-    """Import torch and Megatron quietly; ``is_lean`` makes ``torch.compile`` do nothing meanwhile."""
+    """Import torch and Megatron quietly; ``is_lean`` disables ``torch.compile`` meanwhile."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "error")
     torch: Any = importlib.import_module("torch")
     compile_function = torch.compile

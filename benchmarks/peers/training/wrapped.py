@@ -1,8 +1,8 @@
-"""A rank under ``nvidia_resiliency_ext.inprocess.Wrapper``: the function restarts, the process stays.
+"""A rank under NVIDIA's ``inprocess.Wrapper``: the function restarts, the process stays.
 
-As the package's own examples do it: one store for all restarts, and everything that hangs on process
-groups is made again inside the wrapped function, which loads the newest checkpoint. Ranks beyond the
-workload's are a reserve that the wrapper activates when an active one is gone.
+As the package's own examples do it: one store for all restarts, and everything that hangs on
+process groups is made again inside the wrapped function, which loads the newest checkpoint. Ranks
+beyond the workload's are a reserve that the wrapper activates when an active one is gone.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The throughput estimate: formulae against numbers computed by hand, the search and its memory limit."""
+"""The throughput estimate: formulae against hand-computed numbers, the search, its memory limit."""
 
 from dataclasses import replace
 
