@@ -1,4 +1,4 @@
-"""How NCCL's groups are ended. Groups are stand-ins: what is tried is who is told what, and when."""
+"""How NCCL's groups are ended: the order of calls, with fake groups."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""Real ranks say where they stand, and whoever hangs is found by it, in whatever layout."""
+"""Real ranks report what they do, and a hanging rank is found from that, in every layout."""
 
 from importlib import import_module
 from statistics import median
