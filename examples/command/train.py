@@ -59,7 +59,7 @@ class Stop:
         signal.signal(signal.SIGTERM, self._note)
 
     def is_wanted_by_any(self) -> bool:
-        """Return whether any rank was told to stop; all ranks get the same answer."""
+        """Return whether any rank got a signal to stop. All ranks get the same answer."""
         wanted = torch.tensor(int(self._is_wanted))
         distributed.all_reduce(wanted, distributed.ReduceOp.MAX)
         return bool(wanted)

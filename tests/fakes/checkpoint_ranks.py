@@ -31,6 +31,7 @@ from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.program.gpt import build_model, build_optimizer
 from nodeagent.rank.state.sharded_adam import ShardedOptimizer
 from tests.fakes.checkpoint_cases import Case, Found, Outcome, Step
+from tests.fakes.whole_parameters import parameters_of_rank
 
 _FILE_EVENTS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"})
 _WAIT_S = 30.0
@@ -147,19 +148,18 @@ class _Rank:
             distributed.barrier()
 
     def _dump(self, name: str) -> None:
-        layout, place = self._case.layout, self._place
-        first_layer = place.pp_rank * (self._case.training.model.num_layers // layout.pp)
+        place = self._place
         arrays: dict[str, Any] = {}
-        for local_name, parameter in self._model.module.named_parameters():
-            # Megatron wraps a model in bfloat16 once more.
-            parts = local_name.removeprefix("module.").split(".")
-            if parts[:2] == ["decoder", "layers"]:
-                parts[2] = str(int(parts[2]) + first_layer)
-            is_split = getattr(parameter, "tensor_model_parallel", False) and layout.tp > 1
-            dimension = parameter.partition_dim if is_split else -1
+        parameters = parameters_of_rank(
+            self._model.module,
+            self._case.layout,
+            num_layers=self._case.training.model.num_layers,
+            pp_rank=place.pp_rank,
+        )
+        for key, dimension, parameter in parameters:
             for kind, tensor in {"parameter": parameter.detach(), **self._state(parameter)}.items():
                 split = dimension if tensor.dim() else -1
-                arrays[f"{'.'.join(parts)}:{kind}/{split}"] = tensor.float().numpy()
+                arrays[f"{key}:{kind}/{split}"] = tensor.float().numpy()
         path = self._out_dir / f"{name}.{place.global_rank}.{place.tp_rank}.npz"
         with path.open("wb") as file:
             np.savez(file, **arrays)

@@ -16,6 +16,10 @@ from pydantic import BaseModel
 
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
+from profiles.model import ModelShape
+
+TINY = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
+"""The smallest model of the tests."""
 
 _REPOSITORY = Path(__file__).parents[2]
 

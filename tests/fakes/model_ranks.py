@@ -30,6 +30,7 @@ from nodeagent.rank.iteration.gradients import finalise_in_replica, squared_grad
 from nodeagent.rank.program.gpt import build_model, build_optimizer, transformer_config
 from nodeagent.rank.program.micro_batches import MicroBatches
 from tests.fakes.model_cases import Case, Outcome
+from tests.fakes.whole_parameters import parameters_of_rank
 
 
 class _Rank:
@@ -142,17 +143,17 @@ class _Rank:
 
     def _save_gradients(self) -> None:
         """Write each gradient with where it belongs: name, split dimension or -1."""
-        layout, place = self._case.layout, self._place
-        first_layer = place.pp_rank * (self._training.model.num_layers // layout.pp)
-        arrays: dict[str, Any] = {}
-        for local_name, parameter in self._model.module.named_parameters():
-            # Megatron wraps a model in bfloat16 once more.
-            parts = local_name.removeprefix("module.").split(".")
-            if parts[:2] == ["decoder", "layers"]:
-                parts[2] = str(int(parts[2]) + first_layer)
-            is_split = getattr(parameter, "tensor_model_parallel", False) and layout.tp > 1
-            key = f"{'.'.join(parts)}/{parameter.partition_dim if is_split else -1}"
-            arrays[key] = parameter.main_grad.numpy()
+        place = self._place
+        parameters = parameters_of_rank(
+            self._model.module,
+            self._case.layout,
+            num_layers=self._training.model.num_layers,
+            pp_rank=place.pp_rank,
+        )
+        arrays: dict[str, Any] = {
+            f"{key}/{dimension}": parameter.main_grad.numpy()
+            for key, dimension, parameter in parameters
+        }
         path = self._case.out_dir / f"{place.dp_rank}.{place.pp_rank}.{place.tp_rank}.npz"
         np.savez(path, **arrays)
 

@@ -1,19 +1,40 @@
-"""The parameters of the whole model, read from a checkpoint on disk and compared.
+"""The parameters of the whole model: named on a rank, or read from a checkpoint on disk and compared.
 
-Only what the manifest says of the blocks is used, and nothing of the code that loads checkpoints.
+A checkpoint is read by its manifest only, without the code that loads checkpoints.
 """
 
 import io
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from profiles.layout import Layout
+
 _COPY = "optimizer.state.fp32_param."
 
 Parameters = dict[str, "np.ndarray[Any, Any]"]
+
+
+def parameters_of_rank(
+    module: Any,  # noqa: ANN401 - a torch module; torch is imported in the ranks only
+    layout: Layout,
+    *,
+    num_layers: int,
+    pp_rank: int,
+) -> Iterator[tuple[str, int, Any]]:
+    """Yield each parameter of a rank: name in the whole model, split dimension or -1, parameter."""
+    first_layer = pp_rank * (num_layers // layout.pp)
+    for local_name, parameter in module.named_parameters():
+        # Megatron wraps a model in bfloat16 once more.
+        parts = local_name.removeprefix("module.").split(".")
+        if parts[:2] == ["decoder", "layers"]:
+            parts[2] = str(int(parts[2]) + first_layer)
+        is_split = getattr(parameter, "tensor_model_parallel", False) and layout.tp > 1
+        yield ".".join(parts), parameter.partition_dim if is_split else -1, parameter
 
 
 def read_parameters(directory: Path) -> Parameters:

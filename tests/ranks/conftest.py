@@ -13,10 +13,9 @@ import pytest
 
 from nodeagent.protocol.rank_launch import TrainingSpec
 from nodeagent.rank.process.warm_imports import import_training_program
-from profiles.model import ModelShape
+from tests.fakes.checkpoint_cases import CheckpointRanks, checkpoint_ranks
+from tests.fakes.model_cases import TINY
 from tests.fakes.rank_host import FAULTY_TEMPLATE, RankHost, rank_host
-
-TINY = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
 
 
 @contextlib.contextmanager
@@ -58,6 +57,13 @@ def host(warm_host: RankHost) -> Iterator[RankHost]:
 def faulty_host(warm_faulty_host: RankHost) -> Iterator[RankHost]:
     yield warm_faulty_host
     warm_faulty_host.kill_ranks()
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[CheckpointRanks]:
+    """Programs that save and load checkpoints on real ranks."""
+    with checkpoint_ranks() as started:
+        yield started
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
-from tests.fakes.checkpoint_cases import Case, CheckpointRanks, Step, checkpoint_ranks, is_equal
+from tests.fakes.checkpoint_cases import Case, CheckpointRanks, Step, is_equal
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(60)]
 
@@ -24,12 +23,6 @@ LAYOUTS = [
 ]
 SAVE = [Step(do="train", times=2), Step(do="save"), Step(do="dump", name="saved")]
 LOAD = [Step(do="load"), Step(do="dump", name="loaded")]
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[CheckpointRanks]:
-    with checkpoint_ranks() as started:
-        yield started
 
 
 @pytest.mark.parametrize("after", LAYOUTS, ids=str)

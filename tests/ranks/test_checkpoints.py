@@ -1,7 +1,6 @@
 """A checkpoint on disk is complete, or it is not loaded."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -9,7 +8,7 @@ import pytest
 
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
-from tests.fakes.checkpoint_cases import Case, CheckpointRanks, Step, checkpoint_ranks, is_equal
+from tests.fakes.checkpoint_cases import Case, CheckpointRanks, Step, is_equal
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 
@@ -17,12 +16,6 @@ TRAIN = Step(do="train")
 SAVE = Step(do="save")
 LOAD = Step(do="load")
 TWO_STAGES = Layout(pp=2)
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[CheckpointRanks]:
-    with checkpoint_ranks() as started:
-        yield started
 
 
 def directory_of(spec: TrainingSpec) -> Path:

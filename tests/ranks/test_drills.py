@@ -71,7 +71,9 @@ def test_one_nan_costs_a_second_try_and_nothing_else(host: RankHost, paced: Trai
     )
     host.start(sound)
     ranks = struck(host, paced, "one-nan", RankFault(kind="nan", count=1))
-    host.wait_for(lambda: all("run once more" in host.log(launch) for launch in ranks))
+    host.wait_for(
+        lambda: all("the iteration runs once more" in host.log(launch) for launch in ranks)
+    )
     record, beside = host.record(ranks[0]), host.record(sound[0])
     num_before = len(record.loss_by_iteration)
     host.wait_for(lambda: len(record.loss_by_iteration) >= num_before + 3)
@@ -79,7 +81,7 @@ def test_one_nan_costs_a_second_try_and_nothing_else(host: RankHost, paced: Trai
     host.wait_for(lambda: len(beside.loss_by_iteration) >= len(losses))
     expected = {iteration: beside.loss_by_iteration[iteration] for iteration in losses}
     assert losses == pytest.approx(expected, rel=1e-6)
-    assert "run once more" not in host.log(sound[0])
+    assert "the iteration runs once more" not in host.log(sound[0])
     recomputed = [one.num_recomputed for one in record.of_kind("iteration_committed")]
     assert sorted(recomputed)[-2:] == [0, paced.num_micro_batches]
 

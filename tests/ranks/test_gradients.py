@@ -10,16 +10,15 @@ import pytest
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
-from tests.fakes.model_cases import Case, ModelRanks, Result, model_ranks
+from tests.fakes.model_cases import TINY, Case, ModelRanks, Result, model_ranks
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 
 Run = Callable[..., Result]
 
-SHAPE = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
-TIED = SHAPE.model_copy(update={"share_embeddings_and_output_weights": True})
-SEQUENCE_PARALLEL = SHAPE.model_copy(update={"sequence_parallel": True})
-DROPOUT = SHAPE.model_copy(update={"hidden_dropout": 0.1, "attention_dropout": 0.1})
+TIED = TINY.model_copy(update={"share_embeddings_and_output_weights": True})
+SEQUENCE_PARALLEL = TINY.model_copy(update={"sequence_parallel": True})
+DROPOUT = TINY.model_copy(update={"hidden_dropout": 0.1, "attention_dropout": 0.1})
 EVERYTHING = DROPOUT.model_copy(
     update={"sequence_parallel": True, "share_embeddings_and_output_weights": True}
 )
@@ -54,13 +53,13 @@ def assert_equal(one: Result, other: Result) -> None:
 
 
 @pytest.fixture(scope="module")
-def ranks() -> Iterator[ModelRanks]:
+def models() -> Iterator[ModelRanks]:
     with model_ranks() as started:
         yield started
 
 
 @pytest.fixture
-def run(ranks: ModelRanks, tmp_path: Path) -> Run:
+def run(models: ModelRanks, tmp_path: Path) -> Run:
     """Return a function that trains a model for three iterations on a layout."""
     numbers = itertools.count()
 
@@ -74,7 +73,7 @@ def run(ranks: ModelRanks, tmp_path: Path) -> Run:
         )
         out_dir = tmp_path / str(next(numbers))
         fields = {"training": training, "layout": layout, "out_dir": out_dir, **settings}
-        return ranks.run(Case.model_validate(fields))
+        return models.run(Case.model_validate(fields))
 
     return run
 
@@ -91,7 +90,7 @@ def run(ranks: ModelRanks, tmp_path: Path) -> Run:
     ids=str,
 )
 def test_every_layout_gives_the_same_gradients(run: Run, layout: Layout) -> None:
-    assert_equal(run(SHAPE, Layout()), run(SHAPE, layout))
+    assert_equal(run(TINY, Layout()), run(TINY, layout))
 
 
 @pytest.mark.parametrize(
@@ -110,12 +109,12 @@ def test_tied_embeddings_train_alike_on_every_layout(run: Run, layout: Layout) -
     assert (copy is None) == (layout.pp == 1)
     if copy is not None:
         assert np.array_equal(copy, spread.gradients()["embedding.word_embeddings.weight"])
-    assert alone.outcome.losses != run(SHAPE, Layout()).outcome.losses
+    assert alone.outcome.losses != run(TINY, Layout()).outcome.losses
 
 
 @pytest.mark.parametrize("layout", [thorough(Layout(tp=2)), Layout(tp=2, pp=2)], ids=str)
 def test_sequence_parallelism_changes_no_gradient(run: Run, layout: Layout) -> None:
-    assert_equal(run(SHAPE, Layout()), run(SEQUENCE_PARALLEL, layout))
+    assert_equal(run(TINY, Layout()), run(SEQUENCE_PARALLEL, layout))
 
 
 @pytest.mark.parametrize("dp", [thorough(2), 3])
@@ -155,8 +154,8 @@ def test_equal_runs_are_bit_identical_with_dropout_and_different_without(run: Ru
 
 @pytest.mark.parametrize("option", ["hidden_dropout", "attention_dropout"])
 def test_each_kind_of_dropout_counts(run: Run, option: str) -> None:
-    model = SHAPE.model_copy(update={option: 0.1})
-    assert run(model, Layout()).outcome.losses != run(SHAPE, Layout()).outcome.losses
+    model = TINY.model_copy(update={option: 0.1})
+    assert run(model, Layout()).outcome.losses != run(TINY, Layout()).outcome.losses
 
 
 @pytest.mark.parametrize("model", [DROPOUT, BF16], ids=["float32", "bfloat16"])
@@ -220,14 +219,14 @@ def test_a_stage_with_tied_embeddings_is_built_without_the_other(run: Run, alone
 
 
 def test_buckets_do_not_depend_on_the_number_of_replicas(run: Run) -> None:
-    two = run(SHAPE, Layout(dp=2), bucket_size=5000).outcome.buckets
-    three = run(SHAPE, Layout(dp=3), bucket_size=5000).outcome.buckets
+    two = run(TINY, Layout(dp=2), bucket_size=5000).outcome.buckets
+    three = run(TINY, Layout(dp=3), bucket_size=5000).outcome.buckets
     assert two[0] == two[1] == three[0] == three[1] == three[2]
     assert len(two[0]) == 5
     assert sorted(name for bucket in two[0] for name in bucket) == sorted(
-        run(SHAPE, Layout()).gradients()
+        run(TINY, Layout()).gradients()
     )
 
 
 def test_without_a_bucket_size_a_small_model_has_one_bucket(run: Run) -> None:
-    assert [len(buckets) for buckets in run(SHAPE, Layout(dp=2)).outcome.buckets] == [1, 1]
+    assert [len(buckets) for buckets in run(TINY, Layout(dp=2)).outcome.buckets] == [1, 1]

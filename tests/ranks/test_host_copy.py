@@ -1,4 +1,4 @@
-"""Who waits for whom while a GPU's tensors are copied to host memory. The GPU is a stand-in: none is needed."""
+"""The order of waits while a GPU's tensors are copied to host memory, with a fake GPU."""
 
 import contextlib
 from importlib import import_module

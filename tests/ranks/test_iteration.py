@@ -1,4 +1,4 @@
-"""The vote and the step of one rank: what is refused, and by what gradients are scaled."""
+"""The vote and the step of one rank: refused votes, and the scaling of gradients."""
 
 import contextlib
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ pytestmark = [
 
 @contextlib.contextmanager
 def only_rank(layout: Layout) -> Iterator[Lazy]:
-    """Make rank 0 of a layout whose collectives hear nobody else."""
+    """Make rank 0 of a layout whose collectives reach no other rank."""
     torch = import_module("torch")
     place = import_module("nodeagent.rank.groups.rank_place").Place(0, layout, torch.device("cpu"))
     with import_module("nodeagent.rank.groups.placeholder_groups").placeholder_groups(place):
@@ -30,7 +30,7 @@ def only_rank(layout: Layout) -> Iterator[Lazy]:
 
 
 def iterations_of(place: Lazy, ledger: Ledger, max_grad_norm: float = 0.0) -> Lazy:
-    """Return the iterations of a loop whose chunk and optimizer keep what they are told."""
+    """Return the iterations of a loop whose chunk and optimizer record their calls."""
     module = import_module("nodeagent.rank.iteration.iteration_phases")
     torch = import_module("torch")
     chunk = chunk_of(torch, 1.0)

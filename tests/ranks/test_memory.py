@@ -106,8 +106,8 @@ def go_on(
         else:
             host.join(ranks[launch.continues.global_rank], launch)
     for launch in following:
-        born = launch if launch.continues is None else ranks[launch.continues.global_rank]
-        assert host.wait_for_exit(born, 60)["exit_code"] == 0, decision.reason
+        as_started = launch if launch.continues is None else ranks[launch.continues.global_rank]
+        assert host.wait_for_exit(as_started, 60)["exit_code"] == 0, decision.reason
     return host.record(following[0]).loss_by_iteration
 
 

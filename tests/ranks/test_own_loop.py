@@ -404,7 +404,7 @@ MISTAKES = {
     mixed.__class__ = own_loop.Mixed
     mixed.fp32_from_fp32_groups = [[torch.zeros(1)]]
     return loop""",
-        "parameters in bfloat16 and in float32 can't be told apart",
+        "parameters in bfloat16 and in float32 can't be distinguished",
     ),
     "other number of micro-batches": (
         "return replace(loop, num_micro_batches=7)",

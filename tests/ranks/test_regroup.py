@@ -82,9 +82,9 @@ def test_killed_rank_is_replaced_and_nothing_else_restarts(
     following = regroup(host, ranks, lost, decision)
 
     for parked, launch in zip(ranks, following, strict=True):
-        # Files keep the name under which a process was born.
-        born = launch if launch.continues is None else parked
-        assert host.wait_for_exit(born, 60)["exit_code"] == 0, decision.reason
+        # Files keep the name of the launch that started the process.
+        as_started = launch if launch.continues is None else parked
+        assert host.wait_for_exit(as_started, 60)["exit_code"] == 0, decision.reason
     for launch in following:
         joined = host.record(launch).of_kind("rank_joined")
         assert [one.source for one in joined] == ["peer" if launch.global_rank == lost else "own"]
@@ -154,8 +154,8 @@ def test_replicas_that_are_whole_keep_their_micro_batches(
     following = regroup(host, ranks, 1, decision)
 
     for parked_rank, launch in zip(ranks, following, strict=True):
-        born = launch if launch.continues is None else parked_rank
-        assert host.wait_for_exit(born, 60)["exit_code"] == 0, decision.reason
+        as_started = launch if launch.continues is None else parked_rank
+        assert host.wait_for_exit(as_started, 60)["exit_code"] == 0, decision.reason
     committed = host.record(following[0]).of_kind("iteration_committed")
     assert committed[0].num_saved == decision.resume.num_saved
     losses = {**record.loss_by_iteration, **host.record(following[0]).loss_by_iteration}

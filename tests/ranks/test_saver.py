@@ -12,7 +12,7 @@ from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
-from profiles.model import ModelShape
+from tests.fakes.model_cases import TINY
 from tests.fakes.rank_host import launches
 from tests.fakes.wrapped import Lazy
 
@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Megatron's own
 ]
 
-MODEL = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
 WAIT_S = 20.0
 CLOCK = SystemNodeClock()
 
@@ -36,7 +35,7 @@ def order(iteration: int, layout: Layout, key: str, value: float, loss: float) -
     """Return the order to save one tensor."""
     torch = import_module("torch")
     manifest = part_of("manifest").Manifest(
-        iteration=iteration, generation=1, layout=layout, model=MODEL, seed=1, settings="",
+        iteration=iteration, generation=1, layout=layout, model=TINY, seed=1, settings="",
         loss=loss, optimizer=None, files=(), blocks=(),
     )  # fmt: skip
     tensor = torch.full((4,), value)

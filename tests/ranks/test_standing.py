@@ -1,4 +1,4 @@
-"""Real ranks say where they stand, and whoever hangs is found by it, in whatever layout."""
+"""Real ranks report what they do, and a hanging rank is found from that, in every layout."""
 
 from importlib import import_module
 from statistics import median
@@ -99,4 +99,4 @@ def test_ring_that_is_too_long_is_not_read_and_that_is_logged_once(
     finally:
         recorder._is_short.cache_clear()
     (said,) = caplog.messages
-    assert said.startswith("TORCH_FR_BUFFER_SIZE=2000: ")
+    assert said.endswith("TORCH_FR_BUFFER_SIZE=2000 max_entries=512")

@@ -11,6 +11,7 @@ import pytest
 
 from profiles.layout import Layout
 from profiles.model import ModelShape
+from tests.fakes.model_cases import TINY
 
 pytestmark = [
     pytest.mark.ranks,
@@ -20,8 +21,7 @@ pytestmark = [
 ]
 
 PAGE = Path(__file__).parents[2] / "docs" / "in-process-support.md"
-SHAPE = ModelShape(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=32)
-EVERYTHING = SHAPE.model_copy(
+EVERYTHING = TINY.model_copy(
     update={
         "hidden_dropout": 0.1,
         "attention_dropout": 0.1,
@@ -66,7 +66,7 @@ def check() -> Check:
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(tp=2), Layout(pp=2), Layout(tp=2, pp=2)])
-@pytest.mark.parametrize("shape", [SHAPE, EVERYTHING, SHAPE.model_copy(update={"bf16": True})])
+@pytest.mark.parametrize("shape", [TINY, EVERYTHING, TINY.model_copy(update={"bf16": True})])
 def test_built_in_model_recovers_in_process(
     check: Check, shape: ModelShape, layout: Layout
 ) -> None:

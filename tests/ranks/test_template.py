@@ -80,7 +80,7 @@ def test_template_survives_nonsense_and_the_loss_of_its_agent(host: RankHost) ->
             pass
     assert host.connect_template().pid == before.pid
     log = (host.state_dir / "template.log").read_text()
-    assert log.count("closed a connection that sent no message") == 1
+    assert log.count("closed a connection after an invalid message") == 1
 
 
 def test_task_name_that_is_a_path_is_refused(host: RankHost, training: TrainingSpec) -> None:

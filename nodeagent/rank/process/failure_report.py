@@ -14,7 +14,7 @@ from nodeagent.rank.groups.halting import HaltedError
 def describe(
     error: Exception, launch: RankLaunch, iteration: int, position: Position | None
 ) -> RankRaised:
-    """Return the report about ``error``. Long texts are cut at their beginning: the cause is at the end."""
+    """Return the report about ``error``. Long texts keep their end, which names the cause."""
     return raised(
         error,
         (launch.task, launch.generation, launch.global_rank),

@@ -300,11 +300,12 @@ class _Process:
         if groups is not None and is_halting:
             groups.wake_peers()
         logger.info(
-            "rank is parked: task=%s generation=%d rank=%d position=%s",
+            "rank is parked: task=%s generation=%d rank=%d committed=%s phase=%s",
             launch.task,
             launch.generation,
             launch.global_rank,
-            position,
+            position.committed if position is not None else None,
+            position.phase if position is not None else None,
         )
 
     def _report_halted(self, launch: RankLaunch, position: Position) -> None:

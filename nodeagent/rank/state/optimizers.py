@@ -32,7 +32,7 @@ def adams_of(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
         if isinstance(one, Float16OptimizerWithFloat16Params) and any(one.fp32_from_fp32_groups):
             # Its ``sharded_state_dict`` numbers only the bfloat16 parameters, and mixes them up.
             raise UnsupportedOptimizerError(
-                "parameters in bfloat16 and in float32 can't be told apart in Megatron's state"
+                "parameters in bfloat16 and in float32 can't be distinguished in Megatron's state"
             )
         found.append(inner)
     return found
